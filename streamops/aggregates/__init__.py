@@ -16,6 +16,8 @@ Anything that satisfies :class:`streamops.kernel.core.Aggregation` is an aggrega
 ``docs/aggregates.md`` has an example to copy.
 """
 
+from typing import TYPE_CHECKING
+
 from streamops.aggregates.functions import (
     Aggregate,
     count,
@@ -59,3 +61,28 @@ __all__ = [
     "top",
     "variance",
 ]
+
+if not TYPE_CHECKING:  # type checkers report unknown names themselves
+    _OTHER_NAMES = {
+        "approx_distinct": "approx_count_distinct",
+        "approx_quantile": "approx_percentile",
+        "avg": "mean",
+        "collect_set": "count_distinct",
+        "distinct": "count_distinct",
+        "heavy_hitters": "approx_top_k",
+        "max_by": "last, or top",
+        "median": "percentile",
+        "min_by": "first, or top",
+        "quantile": "percentile",
+        "quantiles": "percentile",
+        "std": "stddev",
+        "stddev_samp": "stddev",
+        "var": "variance",
+        "var_samp": "variance",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Raise an error that names the aggregate of another library's name."""
+        other = _OTHER_NAMES.get(name)
+        hint = f". Did you mean: {other}?" if other else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -22,10 +22,10 @@ from streamops.aggregates.core.functions import (
     Variance,
 )
 from streamops.kernel.aggregation import Aggregation, Summary
-from streamops.kernel.columns import type_name
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.parameters import require_name
+from streamops.sketches.aggregation import wrong_type
 from streamops.spark.columns import column as quoted
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "stddev",
     "sum",
     "variance",
-    "wrong_type",
 ]
 
 ORDERED = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
@@ -104,10 +103,10 @@ class Aggregate(Aggregation):
         if self.function in ("first", "last"):
             return self._bind_by_time(self.column, schema, time, where)
         dtype = schema.field(self.column).type
-        summary = _BINDERS[self.function](self.function, self.column, dtype)
+        summary = _make_summary(self.function, self.column, dtype)
         if summary is None:
             expected = ORDERED if self.function in ("min", "max") else "numbers"
-            raise wrong_type(schema, self.column, text=repr(self), expected=expected, where=where)
+            raise wrong_type(dtype, self.column, text=repr(self), expected=expected, where=where)
         return summary
 
     def _bind_by_time(self, column: str, schema: pa.Schema, time: str, where: str) -> Summary:
@@ -116,7 +115,7 @@ class Aggregate(Aggregation):
         tie_type = schema.field(self.tie_break).type
         if not is_orderable(tie_type):
             raise wrong_type(
-                schema, self.tie_break, text=repr(self), expected=TIE_BREAK, where=where
+                tie_type, self.tie_break, text=repr(self), expected=TIE_BREAK, where=where
             )
         return ByTime(
             column,
@@ -270,47 +269,29 @@ def is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))
 
 
-def wrong_type(
-    schema: pa.Schema, column: str, *, text: str, expected: str, where: str
-) -> SchemaError:
-    """The error for a column of a type that the aggregate does not support."""
-    return SchemaError(
-        "AGGREGATE_TYPE",
-        f"{text} cannot be computed over this type",
-        where=where,
-        got=f"column {column!r} of type {type_name(schema.field(column).type)}",
-        expected=expected,
-        fix="cast the column, or pick a field of it",
-    )
-
-
-def _bind_count(function: str, column: str, dtype: pa.DataType) -> Summary:
-    return Count(column)
-
-
-def _bind_sum(function: str, column: str, dtype: pa.DataType) -> Summary | None:
-    if pa.types.is_integer(dtype):
-        return IntSum(column, pa.int64())
-    if pa.types.is_duration(dtype):
-        return IntSum(column, dtype)
-    if pa.types.is_floating(dtype):
-        return FloatSum(column)
-    return DecimalSum(column, _widen(dtype, 10, 0)) if pa.types.is_decimal(dtype) else None
-
-
-def _bind_mean(function: str, column: str, dtype: pa.DataType) -> Summary | None:
-    if pa.types.is_decimal(dtype):
-        return DecimalMean(column, _widen(dtype, 10, 0), _widen(dtype, 4, 4))
-    return Mean(column) if is_number(dtype) else None
-
-
-def _bind_variance(function: str, column: str, dtype: pa.DataType) -> Summary | None:
-    number = is_number(dtype) or pa.types.is_decimal(dtype)
-    return Variance(column, root=function == "stddev") if number else None
-
-
-def _bind_extreme(function: str, column: str, dtype: pa.DataType) -> Summary | None:
-    return Extreme(column, dtype, function == "max") if is_orderable(dtype) else None
+def _make_summary(function: str, column: str, dtype: pa.DataType) -> Summary | None:
+    """The summary of a function over this type; None if it does not support the type."""
+    is_decimal = pa.types.is_decimal(dtype)
+    match function:
+        case "count":
+            return Count(column)
+        case "sum" if pa.types.is_integer(dtype):
+            return IntSum(column, pa.int64())
+        case "sum" if pa.types.is_duration(dtype):
+            return IntSum(column, dtype)
+        case "sum" if pa.types.is_floating(dtype):
+            return FloatSum(column)
+        case "sum" if is_decimal:
+            return DecimalSum(column, _widen(dtype, 10, 0))
+        case "mean" if is_decimal:
+            return DecimalMean(column, _widen(dtype, 10, 0), _widen(dtype, 4, 4))
+        case "mean" if is_number(dtype):
+            return Mean(column)
+        case "variance" | "stddev" if is_decimal or is_number(dtype):
+            return Variance(column, root=function == "stddev")
+        case "min" | "max" if is_orderable(dtype):
+            return Extreme(column, dtype, function == "max")
+    return None
 
 
 def _widen(dtype: pa.DataType, digits: int, scale: int) -> pa.DataType:
@@ -320,16 +301,6 @@ def _widen(dtype: pa.DataType, digits: int, scale: int) -> pa.DataType:
     )
     return pa.decimal128(*within)
 
-
-_BINDERS: dict[str, Callable[[str, str, pa.DataType], Summary | None]] = {
-    "count": _bind_count,
-    "sum": _bind_sum,
-    "mean": _bind_mean,
-    "min": _bind_extreme,
-    "max": _bind_extreme,
-    "variance": _bind_variance,
-    "stddev": _bind_variance,
-}
 
 _NATIVE: dict[str, Callable[[Column], Column]] = {
     "count": F.count,

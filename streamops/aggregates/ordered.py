@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from streamops.aggregates.core.ordered import CountDistinct, Keep, Percentile, Ranked
-from streamops.aggregates.functions import ORDERED, TIE_BREAK, Aggregate, is_number, wrong_type
+from streamops.aggregates.functions import ORDERED, TIE_BREAK, Aggregate, is_number
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.kernel.parameters import require_choice, require_name
+from streamops.sketches.aggregation import parse_percentages, require_percentages, wrong_type
 from streamops.spark.columns import column as quoted
 
 __all__ = ["collect_list", "count_distinct", "percentile", "top"]
@@ -29,21 +30,6 @@ class BoundedAggregate(Aggregate):
     """An aggregate that stores at most so many values per group: count_distinct, percentile.
 
     Spark's own expression stores all of them, so windows always compute it in the kernel.
-
-    Parameters
-    ----------
-    at_most : int
-        Values stored per group.
-    when_full : str
-        What happens if there are more.
-    percentage : float, or tuple of float
-        For percentile: which.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME``, ``AT_MOST_OUT_OF_RANGE``, ``UNKNOWN_CHOICE``, ``NO_PROBABILITY`` or
-        ``PROBABILITY_OUT_OF_RANGE``.
     """
 
     at_most: int
@@ -59,7 +45,7 @@ class BoundedAggregate(Aggregate):
         choices = WhenCollected if self.function == "collect_list" else WhenFull
         require_choice(self.when_full, choices, parameter="when_full", where=where)
         if self.percentage is not None:
-            _require_percentages(self._percentages, where)
+            require_percentages(self._percentages, where)
 
     def __repr__(self) -> str:
         arguments = [repr(self.column)]
@@ -78,10 +64,12 @@ class BoundedAggregate(Aggregate):
         if self.function == "count_distinct":
             if not is_comparable(dtype):
                 expected = "a type whose values can be compared: any without a map in it"
-                raise self._unusable(schema, expected, where)
+                raise wrong_type(
+                    dtype, self.column, text=repr(self), expected=expected, where=where
+                )
             return CountDistinct(self.column, dtype, self.at_most, fails)
         if not (is_number(dtype) or pa.types.is_decimal(dtype)):
-            raise self._unusable(schema, "numbers", where)
+            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers", where=where)
         single = not isinstance(self.percentage, tuple)
         return Percentile(self.column, dtype, self.at_most, fails, self._percentages, single)
 
@@ -115,10 +103,6 @@ class BoundedAggregate(Aggregate):
     def _spark_percentage(self) -> float | list[float]:
         values = [float(value) for value in self._percentages]
         return values if isinstance(self.percentage, tuple) else values[0]
-
-    def _unusable(self, schema: pa.Schema, expected: str, where: str) -> Exception:
-        assert self.column is not None
-        return wrong_type(schema, self.column, text=repr(self), expected=expected, where=where)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -167,20 +151,7 @@ class CollectList(BoundedAggregate):
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Top(Aggregate):
-    """The values of the rows of a group that are greatest in another column.
-
-    Parameters
-    ----------
-    k : int
-        How many rows.
-    ranked_by : str
-        The other column.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_NAME`` or ``K_OUT_OF_RANGE``.
-    """
+    """The values of the k rows of a group that are greatest in another column."""
 
     k: int
     ranked_by: str
@@ -209,7 +180,8 @@ class Top(Aggregate):
         value, rank, tie = self.columns
         if not is_orderable(schema.field(rank).type):
             expected = f"as ranked_by, {ORDERED}"
-            raise wrong_type(schema, rank, text=repr(self), expected=expected, where=where)
+            dtype = schema.field(rank).type
+            raise wrong_type(dtype, rank, text=repr(self), expected=expected, where=where)
         types = _sorted_types(self, schema, (value, rank, tie), where)
         return Ranked(
             "top",
@@ -290,12 +262,18 @@ def percentile(
     ----------
     Hyndman, Fan: "Sample Quantiles in Statistical Packages", 1996: definition 7.
     """
+    given: Any = percentage
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        fix = f"percentile({column!r}, [0.5, 0.99], at_most=...)"
+        expected = "a number from 0 to 1, or a list of at least one"
+        where = "aggregates.percentile"
+        given = parse_percentages(given, where=where, expected=expected, fix=fix)
     return BoundedAggregate(
         "percentile",
         column,
         at_most=at_most,
         when_full=when_full,
-        percentage=_parse_percentage(percentage, column),
+        percentage=given,
     )
 
 
@@ -393,37 +371,5 @@ def _sorted_types(
     value, by, tie = (schema.field(name).type for name in inputs)
     if not is_orderable(tie):
         text = repr(aggregate)
-        raise wrong_type(schema, inputs[2], text=text, expected=TIE_BREAK, where=where)
+        raise wrong_type(tie, inputs[2], text=text, expected=TIE_BREAK, where=where)
     return value, by, tie
-
-
-def _parse_percentage(percentage: object, column: str) -> float | tuple[float, ...]:
-    if isinstance(percentage, int | float) and not isinstance(percentage, bool):
-        return percentage
-    several: tuple[float, ...] = ()
-    if isinstance(percentage, Iterable) and not isinstance(percentage, str):
-        several = tuple(percentage)
-    if not several:
-        raise SpecError(
-            "NO_PROBABILITY",
-            "no percentage is given",
-            where="aggregates.percentile",
-            got=f"percentage={percentage!r}",
-            expected="a number from 0 to 1, or a list of at least one",
-            fix=f"percentile({column!r}, [0.5, 0.99], at_most=...)",
-        )
-    return several
-
-
-def _require_percentages(percentages: Sequence[object], where: str) -> None:
-    for value in percentages:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:  # type: ignore[operator]
-            raise SpecError(
-                "PROBABILITY_OUT_OF_RANGE",
-                "a percentage is out of range",
-                where=where,
-                got=f"{value!r}",
-                expected="a number from 0 to 1",
-                fix="0.5 is the median; one value in a hundred exceeds 0.99",
-            )

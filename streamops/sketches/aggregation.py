@@ -26,13 +26,11 @@ from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, type_name
 
 __all__ = [
-    "MergedSketches",
     "SketchAggregate",
     "merge",
     "no_spark",
     "parse_items",
     "parse_percentages",
-    "refuse_changes",
     "refuse_like",
     "require_column",
     "require_flat",
@@ -154,7 +152,13 @@ def require_range(
         )
 
 
-def parse_percentages(percentage: object, *, where: str, fix: str) -> tuple[float, ...]:
+def parse_percentages(
+    percentage: object,
+    *,
+    where: str,
+    expected: str = "a list of at least one number from 0 to 1",
+    fix: str,
+) -> tuple[float, ...]:
     """Percentages as a tuple, at least one."""
     requested: tuple[float, ...] = ()
     if isinstance(percentage, Iterable) and not isinstance(percentage, str):
@@ -165,7 +169,7 @@ def parse_percentages(percentage: object, *, where: str, fix: str) -> tuple[floa
             "no percentage is given",
             where=where,
             got=f"percentage={percentage!r}",
-            expected="a list of at least one number from 0 to 1",
+            expected=expected,
             fix=fix,
         )
     return requested

@@ -39,7 +39,6 @@ from streamops.spark.columns import require_name
 
 __all__ = [
     "SKETCH_TYPE",
-    "BloomFilter",
     "StoredBloomFilter",
     "bloom_filter_agg",
     "bloom_filter_stats",

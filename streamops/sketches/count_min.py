@@ -35,9 +35,7 @@ from streamops.spark.columns import require_name
 
 __all__ = [
     "SKETCH_TYPE",
-    "CountBounds",
     "CountingAggregate",
-    "Frequencies",
     "StoredCounts",
     "count_min",
     "count_min_sketch",

@@ -21,7 +21,7 @@ from streamops.sketches.core.kll import QuantileSketch, rank_error
 from streamops.sketches.stored import SketchType, StoredSketch, make_by
 from streamops.spark.columns import column as quoted
 
-__all__ = ["SKETCH_TYPE", "Kll", "StoredKll", "approx_percentile", "kll_sketch_agg"]
+__all__ = ["SKETCH_TYPE", "StoredKll", "approx_percentile", "kll_sketch_agg"]
 
 DEFAULT_K = 200
 _LEAST, _MOST = 8, 65_535

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import pyarrow as pa
@@ -310,14 +310,6 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     return map_columns(run, answer.result, quoted(column), name="estimate")
 
 
-class _Exchanged(Sketch, Protocol):
-    """A sketch that Apache DataSketches has, too."""
-
-    def images(self, states: Sequence[pa.Array]) -> pa.Array: ...
-
-    def from_images(self, images: pa.Array) -> list[pa.Array]: ...
-
-
 def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     """The stored sketches of a column as images of Apache DataSketches: ``binary``, without a frame.
 
@@ -387,12 +379,12 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
     return _map_rows(stored, pa.binary(), column)
 
 
-def _exchanged(column: str, like: object, where: str) -> tuple[_Exchanged, str]:
+def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:
     require_name(column, parameter="column", where=where)
     sketch = like.sketch(None, where) if isinstance(like, SketchAggregate) else None
     if not hasattr(sketch, "images"):
         _refuse_exchange(where, f"like={like!r}")
-    return cast("_Exchanged", sketch), f"{where}({column!r}, like={like!r})"
+    return sketch, f"{where}({column!r}, like={like!r})"
 
 
 def _refuse_exchange(where: str, got: str) -> NoReturn:

@@ -21,7 +21,7 @@ from streamops.sketches.aggregation import (
     require_item,
     spark_items,
 )
-from streamops.sketches.core.samples import Samples, beside
+from streamops.sketches.core.samples import Compared, Samples, beside
 from streamops.sketches.core.sketch import Framed
 from streamops.sketches.core.theta import PARTS, Overlap, Theta, compare_samples
 from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
@@ -29,9 +29,7 @@ from streamops.spark.columns import require_name, type_name
 
 __all__ = [
     "SKETCH_TYPE",
-    "OverlapAggregate",
     "StoredTheta",
-    "ThetaAggregate",
     "approx_count_distinct_theta",
     "approx_overlap",
     "difference",
@@ -227,11 +225,7 @@ def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
     --------
     >>> days.select(union("mobile", "web", like=theta_sketch_agg("user")).alias("all"))  # doctest: +SKIP
     """
-
-    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _frame(sketch, beside(a, b).either(sketch.k))
-
-    return _compare("union", pa.binary(), answer, left, right, like)
+    return _combine("union", lambda sets, k: sets.either(k), left, right, like)
 
 
 def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
@@ -244,11 +238,7 @@ def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
     >>> both = intersection("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
     >>> days.select(both.alias("both"))  # doctest: +SKIP
     """
-
-    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _frame(sketch, beside(a, b).where([0, 1]))
-
-    return _compare("intersection", pa.binary(), answer, left, right, like)
+    return _combine("intersection", lambda sets, k: sets.where([0, 1]), left, right, like)
 
 
 def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
@@ -264,11 +254,7 @@ def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
     >>> new = difference("today", "before", like=theta_sketch_agg("user"))  # doctest: +SKIP
     >>> days.select(new.alias("new"))  # doctest: +SKIP
     """
-
-    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return _frame(sketch, beside(a, b).where([0], [1]))
-
-    return _compare("difference", pa.binary(), answer, left, right, like)
+    return _combine("difference", lambda sets, k: sets.where([0], [1]), left, right, like)
 
 
 def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
@@ -282,34 +268,37 @@ def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
     >>> shared = overlap("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
     >>> days.select(shared["both"]["estimate"], shared["jaccard"]["estimate"])  # doctest: +SKIP
     """
+    where = "sketches.overlap"
+    _require_theta(like, where)
 
-    def answer(sketch: Theta, a: Samples, b: Samples) -> pa.Array:
-        return compare_samples(a, b)
+    def run(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
+        return compare_samples(Samples.of(*one), Samples.of(*other))
 
-    return _compare("overlap", pa.struct(PARTS), answer, left, right, like)
-
-
-def _frame(sketch: Theta, samples: Samples) -> pa.Array:
-    return Framed(sketch).estimate(samples.columns())
+    return compare_columns(where, pa.struct(PARTS), run, left, right, like)
 
 
-def _compare(
+def _combine(
     name: str,
-    result: pa.DataType,
-    answer: Callable[[Theta, Samples, Samples], pa.Array],
+    combine: Callable[[Compared, int], Samples],
     left: str,
     right: str,
-    like: object,
+    like: ThetaAggregate,
 ) -> Column:
+    """The sketches of a set operation on two columns."""
     where = f"sketches.{name}"
-    if not isinstance(like, ThetaAggregate):
-        refuse_like(like, "NOT_A_THETA_SKETCH", "theta_sketch_agg(...)", where)
+    _require_theta(like, where)
     sketch = like.sketch(None, where)
 
     def run(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
-        return answer(sketch, Samples.of(*one), Samples.of(*other))
+        sets = beside(Samples.of(*one), Samples.of(*other))
+        return Framed(sketch).estimate(combine(sets, sketch.k).columns())
 
-    return compare_columns(where, result, run, left, right, like)
+    return compare_columns(where, pa.binary(), run, left, right, like)
+
+
+def _require_theta(like: object, where: str) -> None:
+    if not isinstance(like, ThetaAggregate):
+        refuse_like(like, "NOT_A_THETA_SKETCH", "theta_sketch_agg(...)", where)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

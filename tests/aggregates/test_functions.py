@@ -109,3 +109,15 @@ def test_what_goes_by_event_time_needs_one_in_spark_too() -> None:
         "  expected:  to_spark(time=...)\n"
         '  fix:       name the event-time column: to_spark(time="ts")'
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("avg", "mean"), ("approx_distinct", "approx_count_distinct")]
+)
+def test_the_name_of_another_library_suggests_the_aggregate(name: str, other: str) -> None:
+    with pytest.raises(
+        AttributeError, match=rf"has no attribute '{name}'. Did you mean: {other}\?"
+    ):
+        getattr(agg, name)
+    with pytest.raises(AttributeError, match="has no attribute 'unknown'$"):
+        _ = agg.unknown  # type: ignore[attr-defined]

@@ -31,15 +31,15 @@ def members(draw: st.DrawFn) -> laws.SummaryCase:
     capacity, rate = draw(st.sampled_from(SIZES))
     count, seed = draw(st.integers(0, 40)), draw(st.integers(0, 2**16))
     sketch = Bloom.of("v", "bigint", capacity, rate)
-    each = st.one_of(st.none(), st.integers(0, 30))
-    values = pa.array(draw(st.lists(each, min_size=count, max_size=count)), pa.int64())
+    item = st.one_of(st.none(), st.integers(0, 30))
+    values = pa.array(draw(st.lists(item, min_size=count, max_size=count)), pa.int64())
     rows, groups = pa.table({"v": values}), Groups(some(draw, count, 4), 4)
     if draw(st.booleans()):
         summary = draw(st.sampled_from([sketch, Framed(sketch)]))
         return laws.SummaryCase(summary, rows, groups, seed=seed)
     blobs = Framed(sketch).estimate(sketch.update(groups, rows))
-    gone = draw(st.lists(st.booleans(), min_size=4, max_size=4))
-    stored = pa.array([None if g else b for g, b in zip(gone, blobs, strict=True)], pa.binary())
+    removed = draw(st.lists(st.booleans(), min_size=4, max_size=4))
+    stored = pa.array([None if g else b for g, b in zip(removed, blobs, strict=True)], pa.binary())
     answer = draw(st.sampled_from([sketch, Framed(sketch)]))
     summary = Merged("s", sketch, answer, "laws")
     return laws.SummaryCase(
@@ -63,7 +63,7 @@ def test_no_value_that_is_in_a_filter_is_ever_denied(case: laws.SummaryCase) -> 
     states = sketch.update(case.groups, case.rows)
     for group in range(case.groups.count):
         mine = found[valid & (case.groups.ids == group)]
-        state = [each[group : group + 1] for each in states]
+        state = [item[group : group + 1] for item in states]
         assert sketch.contains(state, mine).all()
         one = np.unique(mine)
         assert sketch.filter(state).any() == bool(len(one))

@@ -48,16 +48,16 @@ def members(draw: st.DrawFn, sketch_of: Callable[[str, pa.DataType], Sketch]) ->
     )
 
 
-def plenty(column: str, kind: pa.DataType) -> Sketch:
-    return Frequent(column, kind, counters=7, weight="w")
+def plenty(column: str, dtype: pa.DataType) -> Sketch:
+    return Frequent(column, dtype, counters=7, weight="w")
 
 
-def few(column: str, kind: pa.DataType) -> Sketch:
-    return Frequent(column, kind, counters=2, at_least=0.4, top=2, weight="w")
+def few(column: str, dtype: pa.DataType) -> Sketch:
+    return Frequent(column, dtype, counters=2, at_least=0.4, top=2, weight="w")
 
 
-def tables(column: str, kind: pa.DataType) -> Sketch:
-    return CountMin(column, kind, width=2, depth=3, weight="w")  # with room for three items
+def tables(column: str, dtype: pa.DataType) -> Sketch:
+    return CountMin(column, dtype, width=2, depth=3, weight="w")  # with room for three items
 
 
 @pytest.mark.parametrize("sketch_of", [plenty, tables])
@@ -104,7 +104,7 @@ def cuts(draw: st.DrawFn) -> Cut:
     values = rng.zipf(draw(st.sampled_from([1.2, 1.7, 3.0])), count) % 20
     stream = list(zip(values.tolist(), rng.integers(1, 4, count).tolist(), strict=True))
     dealt = rng.integers(0, draw(st.integers(1, 6)), count)
-    parts = [[stream[i] for i in np.flatnonzero(dealt == each)] for each in range(6)]
+    parts = [[stream[i] for i in np.flatnonzero(dealt == entry)] for entry in range(6)]
     pairs, left = [], list(range(6))
     while len(left) > 1:
         one, other = (left.pop(int(rng.integers(len(left)))) for _ in range(2))
@@ -126,27 +126,27 @@ def test_however_a_stream_is_cut_bounds_hold_and_no_item_of_the_share_is_missing
         plain[number] = oracle.Frequent(counters).add(part)
     last = 0
     for one, other in cut.pairs:
-        pair = [pa.concat_arrays(each) for each in zip(states[one], states[other], strict=True)]
+        pair = [pa.concat_arrays(entry) for entry in zip(states[one], states[other], strict=True)]
         states[one] = sketch.merge(Groups(np.zeros(2, np.int64), 1), pair)
         plain[one].merged([plain[other]])
         last = one
     truth: Counter[int] = Counter()
     for item, weight in cut.items:
         truth[item] += weight
-    kept, offset, count = (state[0].as_py() for state in states[last])
-    assert {each["item"]: each["count"] for each in kept} == plain[last].counts
+    stored, offset, count = (state[0].as_py() for state in states[last])
+    assert {entry["item"]: entry["count"] for entry in stored} == plain[last].counts
     assert (offset, count) == (plain[last].offset, sum(truth.values()))
-    assert offset * (counters + 1) <= count - sum(each["count"] for each in kept)
-    lower = {each["item"]: each["count"] for each in kept}
+    assert offset * (counters + 1) <= count - sum(entry["count"] for entry in stored)
+    lower = {entry["item"]: entry["count"] for entry in stored}
     for item, true in truth.items():
         assert lower.get(item, 0) <= true <= lower.get(item, 0) + offset
     if counters + 1 <= 1 / share:
         return
     telling = Frequent("c", pa.int64(), counters, at_least=share)
-    told = telling.estimate(states[last])[0]["items"].as_py()
+    reported = telling.estimate(states[last])[0]["items"].as_py()
     frequent = {item for item, true in truth.items() if true >= share * count}
-    assert frequent <= {each["item"] for each in told}
-    assert all(each["upper"] >= share * count for each in told)
+    assert frequent <= {entry["item"] for entry in reported}
+    assert all(entry["upper"] >= share * count for entry in reported)
 
 
 @given(cut=cuts(), width=st.integers(1, 9), depth=st.integers(1, 4))
@@ -162,7 +162,7 @@ def test_however_a_stream_is_cut_no_count_is_below_the_truth(
         states.append(sketch.update(Groups(np.zeros(len(part), np.int64), 1), rows))
         for item, weight in part:
             truth[item] += weight
-    together = [pa.concat_arrays(each) for each in zip(*states, strict=True)]
+    together = [pa.concat_arrays(entry) for entry in zip(*states, strict=True)]
     merged = sketch.merge(Groups(np.zeros(6, np.int64), 1), together)
     hashes, _ = items(pa.array(range(25)))
     _, upper = sketch.counts_of(merged, np.zeros(25, np.int64), pa.array(range(25)))

@@ -100,8 +100,8 @@ def within_bounds(k: int, values: list[float], found: dict[str, list[float]]) ->
     # Samples this small, with k this small, are not what the figure was fitted to: half again.
     error = 1.5 * rank_error(k) if len(values) > k else 0.0
     for share, value in zip(SHARES, found["quantiles"], strict=True):
-        below = sum(each < oracle.order(value) for each in order) / len(order)
-        upto = sum(each <= oracle.order(value) for each in order) / len(order)
+        below = sum(item < oracle.order(value) for item in order) / len(order)
+        upto = sum(item <= oracle.order(value) for item in order) / len(order)
         assert below - error <= share <= upto + error, (share, value)
     assert oracle.order(found["quantiles"][0]) == order[0]
     assert oracle.order(found["quantiles"][-1]) == order[-1]
@@ -125,7 +125,7 @@ def test_it_is_the_sketch_of_plain_python(case: laws.SummaryCase) -> None:
         ]
         plain.append(oracle.union([oracle.of(piece, sketch.k) for piece in pieces]))
     states = merged(case, parts_of(case))
-    assert sketch.payload(states).to_pylist() == [oracle.to_bytes(each) for each in plain]
+    assert sketch.payload(states).to_pylist() == [oracle.to_bytes(item) for item in plain]
     for known, found in zip(plain, sketch.estimate(states).to_pylist(), strict=True):
         if known.levels:
             expected = [oracle.order(known.quantile(share)) for share in SHARES]

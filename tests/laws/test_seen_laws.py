@@ -102,7 +102,7 @@ play = partial(playing.annotate, seen)
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
-    """What was said of each row; each came out once."""
+    """The decision for each row; every row is emitted once."""
     rows = [row for table in tables for row in to_rows(table)]
     found = {row["id"]: comparable(row) for row in rows}
     assert len(found) == len(rows)
@@ -206,7 +206,7 @@ def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
         arguments = to_rows(out)
         assert oracle.forgotten(to_rows(batch), [row[SEEN] for row in arguments]) == []
         if when_full == "rotate" and any(row[FULL] for row in arguments):
-            oracle.first.clear()  # forgotten early, and said so
+            oracle.first.clear()  # forgotten early, which the output shows
 
 
 @given(case=histories())

@@ -40,15 +40,15 @@ def members(draw: st.DrawFn) -> laws.SummaryCase:
     """Rows, a sketch of them, or sketches that are stored; some groups are empty."""
     sketch, pool = draw(st.sampled_from(SKETCHES))
     count, seed = draw(st.integers(0, 12)), draw(st.integers(0, 2**16))
-    each = st.sampled_from([None, *pool])
-    values = pa.array(draw(st.lists(each, min_size=count, max_size=count)), pa.array(pool).type)
+    item = st.sampled_from([None, *pool])
+    values = pa.array(draw(st.lists(item, min_size=count, max_size=count)), pa.array(pool).type)
     rows, groups = pa.table({"v": values}), Groups(some(draw, count, 4), 4)
     if draw(st.booleans()):
         summary = draw(st.sampled_from([sketch, Framed(sketch)]))
         return laws.SummaryCase(summary, rows, groups, seed=seed)
     blobs = Framed(sketch).estimate(sketch.update(groups, rows))
-    gone = draw(st.lists(st.booleans(), min_size=4, max_size=4))
-    stored = pa.array([None if g else b for g, b in zip(gone, blobs, strict=True)], pa.binary())
+    removed = draw(st.lists(st.booleans(), min_size=4, max_size=4))
+    stored = pa.array([None if g else b for g, b in zip(removed, blobs, strict=True)], pa.binary())
     answer = draw(st.sampled_from([sketch, Framed(sketch)]))
     summary = Merged("s", sketch, answer, "laws")
     return laws.SummaryCase(

@@ -63,12 +63,12 @@ def members(draw: st.DrawFn, aggregate: Aggregation, pools: dict[str, list[objec
     def some(strategy: st.SearchStrategy[object]) -> list[object]:
         return draw(st.lists(strategy, min_size=count, max_size=count))
 
-    columns = {name: pa.nulls(count, kind) for name, kind in TYPES.items()}
+    columns = {name: pa.nulls(count, dtype) for name, dtype in TYPES.items()}
     for name in set(aggregate.columns) - {"seq"}:
         columns[name] = pa.array(some(st.sampled_from([None, *pools[name]])), TYPES[name])
     times = some(st.sampled_from([None, -1, 0, 5]))
     columns["ts"] = pa.array(times, pa.int64()).cast(SCHEMA[0].type)
-    columns["seq"] = pa.array([each * 7 % 13 for each in range(count)], pa.int64())
+    columns["seq"] = pa.array([item * 7 % 13 for item in range(count)], pa.int64())
     groups = Groups(np.array(some(st.integers(0, 3)), np.int64), 4)
     rows = pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
     tolerance = 1e-6 if pools is not VALUES else 0.0

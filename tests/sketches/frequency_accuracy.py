@@ -136,12 +136,12 @@ def counted(
 
 def main() -> None:
     """Print both tables."""
-    print("| stream | items of 1 % | told | missing | least share told | error | promised |")
+    print("| stream | items of 1 % | reported | missing | least share reported | error | bound |")
     print("|---|---|---|---|---|---|---|")
     for name, stream in STREAMS.items():
         found = heavy(stream())
         print(
-            f"| {name} | {found.above} | {found.told} | {found.missing} | "
+            f"| {name} | {found.above} | {found.reported} | {found.missing} | "
             f"{found.least_share:.2%} | {found.error:,} | {found.promised:,} |"
         )
     print()

@@ -90,7 +90,7 @@ class Trial:
         return float(deciles), float(np.abs(ranks - known).max())
 
     def misses(self) -> int:
-        """Deciles that are not between what is said to be below and above them."""
+        """Deciles that are outside their bounds."""
         truth = np.sort(self.values)
         exact = truth[np.ceil(np.round(np.array(DECILES) * self.count, 6)).astype(int) - 1]
         lower, upper = (item[0].as_py() for item in self.sketch().bounds(self.states()))

@@ -50,7 +50,7 @@ def total(cells: Any) -> int:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_an_estimate_and_the_sketch_itself_stand_in_one_window(restart: bool) -> None:
+def test_one_window_has_an_estimate_and_the_sketch(restart: bool) -> None:
     both = {"n": count_items("v"), "s": linear_sketch("v", cells=3)}
     played = replay(
         tumbling("1 minute", both, allowed_lateness="1 hour", stragglers="update"),
@@ -71,7 +71,7 @@ def test_an_estimate_and_the_sketch_itself_stand_in_one_window(restart: bool) ->
         assert stored.parameters == {"cells": 3}
 
 
-def test_minutes_merge_to_hours_as_if_the_hours_had_seen_the_rows() -> None:
+def test_minutes_merge_to_the_sketch_of_the_hour() -> None:
     per_minute = replay(
         tumbling("10 seconds", {"s": linear_sketch("v")}, delay="0 seconds"),
         [[row for batch in SCRIPT for row in batch]],
@@ -105,7 +105,7 @@ def test_minutes_merge_to_hours_as_if_the_hours_had_seen_the_rows() -> None:
     assert_rows(per_hour.rows, direct.rows)
 
 
-def test_an_aggregate_is_known_by_its_names() -> None:
+def test_the_repr_of_an_aggregate_is_its_call() -> None:
     assert repr(linear_sketch("v", cells=9)) == "linear_sketch('v', cells=9)"
     merged = sketches.merge("s", like=count_items("v"))
     assert repr(merged) == "merge('s', like=count_items('v', cells=4))"
@@ -116,7 +116,7 @@ def test_an_aggregate_is_known_by_its_names() -> None:
 @pytest.mark.parametrize(
     "aggregate", [linear_sketch("v"), sketches.merge("v", like=count_items("x"))]
 )
-def test_spark_has_no_such_sketch_and_the_error_reports_so(aggregate: Any) -> None:
+def test_aggregates_without_a_spark_expression_raise_an_error(aggregate: Any) -> None:
     with pytest.raises(SpecError) as caught:
         aggregate.to_spark()
     assert caught.value.code == "NO_SPARK_SKETCH"
@@ -148,7 +148,7 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     assert caught.value.what.startswith("merge('s', like=count_items('v', cells=4)) would count")
 
 
-def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -> None:
+def test_a_missing_or_unsupported_column_is_refused() -> None:
     with pytest.raises(ColumnNotFound) as missing:
         bound(linear_sketch("w"))
     assert (
@@ -183,13 +183,13 @@ def test_a_column_that_is_not_there_or_has_no_hash_or_no_sketches_is_refused() -
         (lambda: sketches.estimate(1, like=linear_sketch("v")), "NOT_A_NAME"),  # type: ignore[arg-type]
     ],
 )
-def test_what_reports_no_column_and_no_sketch_is_refused(make: Any, code: str) -> None:
+def test_invalid_columns_and_sketches_are_refused(make: Any, code: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert caught.value.code == code
 
 
-def test_bytes_that_do_not_fit_fail_with_the_aggregate_and_their_place() -> None:
+def test_bytes_of_another_sketch_fail_with_the_aggregate_and_their_row() -> None:
     rows = [{"ts": at(1), "s": b"nonsense"}]
     merging = tumbling("1 minute", {"s": sketches.merge("s", like=linear_sketch("v"))}, by=())
     with pytest.raises(SketchFormatError) as caught:

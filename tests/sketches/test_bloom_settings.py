@@ -32,7 +32,7 @@ def stored(
     return value
 
 
-def test_a_filter_is_asked_in_python() -> None:
+def test_a_filter_is_queried_in_python() -> None:
     found = stored(pa.array(["ann", "bob", None]))
     assert found.may_contain(["ann", "eve", None, "bob"]).tolist() == [True, False, False, True]
     assert found.may_contain([]).tolist() == []
@@ -56,16 +56,14 @@ def test_a_filter_is_asked_in_python() -> None:
         (pa.decimal128(6, 2), [Decimal("1.50")], Decimal("1.51")),
     ],
 )  # fmt: skip
-def test_values_of_any_flat_type_are_taken_as_that_type(
-    dtype: Any, values: Any, other: Any
-) -> None:
+def test_values_of_any_flat_type_are_converted_to_it(dtype: Any, values: Any, other: Any) -> None:
     found = stored(pa.array(values, dtype))
     assert found.may_contain(values).all()
     assert found.may_contain([other]).tolist() == [False]
     assert found.may_contain(pa.array([values[0]], dtype)).tolist() == [True]
 
 
-def test_values_of_nested_types_are_asked_as_arrays() -> None:
+def test_values_of_nested_types_are_queried_as_arrays() -> None:
     dtype = pa.list_(pa.int64())
     found = stored(pa.array([[1, 2], []], dtype))
     requested = pa.chunked_array([pa.array([[1, 2], [2, 1]], dtype)])
@@ -111,7 +109,9 @@ def test_a_sketch_of_another_type_is_no_filter(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 @pytest.mark.parametrize("function", [sketches.bloom_filter_agg, aggregates.bloom_filter_stats])
-def test_a_mistake_is_refused_where_it_was_made(function: Any, arguments: Any, code: str) -> None:
+def test_invalid_parameters_are_refused_where_they_are_given(
+    function: Any, arguments: Any, code: str
+) -> None:
     module = "aggregates" if function is aggregates.bloom_filter_stats else "sketches"
     given = {"column": "v", "capacity": 10} | arguments
     with pytest.raises(SpecError) as caught:
@@ -173,7 +173,7 @@ def test_bytes_with_impossible_parameters_are_refused(wrong: dict[str, Any]) -> 
         assert caught.value.code == "SKETCH_PARAMETERS"
 
 
-def test_its_bits_are_those_that_its_parameters_say() -> None:
+def test_its_bits_follow_from_its_parameters() -> None:
     found = stored(pa.array([7]))
     hashed, _ = items(pa.array([7]))
     assert found.core.contains(found.states, hashed).tolist() == [True]

@@ -36,7 +36,7 @@ SCRIPT = [
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> None:
+def test_a_key_emits_changed_values(restart: bool, shards: int) -> None:
     emitted = running("users", p=8).options(shards=shards)
     played = replay(emitted, SCRIPT, schema=SCHEMA, restart=restart)
     assert [len(batch.rows) for batch in played] == [3, 0, 0, 2]
@@ -49,7 +49,7 @@ def test_a_key_tells_when_it_has_other_values(restart: bool, shards: int) -> Non
         assert arguments[key]["lower"] <= distinct <= arguments[key]["upper"]
 
 
-def test_what_is_taken_back_was_given() -> None:
+def test_retracted_results_were_published() -> None:
     emitted = running(changes="retract")
     played = replay(emitted, SCRIPT, schema=SCHEMA)
     folded = fold((row for batch in played for row in batch.rows), key=["k"])
@@ -82,7 +82,7 @@ def test_windows_are_corrected_by_late_rows(hop: str | None) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_on_spark_it_tells_what_is_replayed_also_after_a_restart(
+def test_spark_equals_the_replay_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     emitted = running(p=8).options(shards=2, state_api=api)

@@ -11,9 +11,7 @@ pytestmark = pytest.mark.laws
 
 @pytest.mark.parametrize("parts", [1, 10, 100])
 @pytest.mark.parametrize("name", STREAMS)
-def test_no_item_of_the_share_is_missing_and_every_item_is_within_its_bounds(
-    name: str, parts: int
-) -> None:
+def test_no_item_with_the_share_is_missing_and_all_bounds_hold(name: str, parts: int) -> None:
     found = heavy(STREAMS[name](), parts=parts)
     assert (found.missing, found.outside) == (0, 0)
     assert found.error <= found.promised
@@ -30,9 +28,7 @@ def test_counts_are_not_below_the_truth_and_within_the_error_at_the_confidence(n
 
 @pytest.mark.parametrize("relative_error", [0.1, 0.02, 0.001])
 @pytest.mark.parametrize("confidence", [0.6, 0.86, 0.95, 0.998])
-def test_the_confidence_is_kept_by_tables_of_any_size(
-    relative_error: float, confidence: float
-) -> None:
+def test_tables_of_any_size_have_the_confidence(relative_error: float, confidence: float) -> None:
     for exponent in (1.1, 1.5):
         found = counted(zipf(exponent)[:200_000], relative_error, confidence)
         assert found.below == 0

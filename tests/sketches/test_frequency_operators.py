@@ -46,7 +46,7 @@ def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_heavy_hitters_of_a_key_are_reported_when_they_change(restart: bool) -> None:
+def test_heavy_hitters_of_a_key_are_emitted_when_they_change(restart: bool) -> None:
     heavy = aggregates.approx_top_k("page", at_least=0.3, weight="n")
     operator = windows.running(by="k", agg={"heavy_hitters": heavy})
     assert isinstance(operator, Operator)
@@ -61,7 +61,7 @@ def test_heavy_hitters_of_a_key_are_reported_when_they_change(restart: bool) -> 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_frequencies_of_a_key_are_reported_and_asked(restart: bool) -> None:
+def test_frequencies_of_a_key_are_emitted_and_queried(restart: bool) -> None:
     agg = {
         "seen": aggregates.count_min("page", of=["b", "a"]),
         "any": sketches.count_min_sketch("page"),

@@ -67,7 +67,7 @@ def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_both_stand_in_windows_beside_their_sketches(restart: bool) -> None:
+def test_one_window_has_both_estimates_and_their_sketches(restart: bool) -> None:
     agg = {
         "top": approx_top_k("page", at_least=0.25, top=2),
         "heavy": approx_top_k("page", counters=2, weight="bytes"),
@@ -104,7 +104,7 @@ def test_both_stand_in_windows_beside_their_sketches(restart: bool) -> None:
         assert entry.merge(entry).estimate_counts(["a"]) == [(8, 8)]
 
 
-def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
+def test_stored_sketches_are_merged_and_queried_for_other_items() -> None:
     minutes = results(
         tumbling(
             "1 minute",
@@ -130,7 +130,7 @@ def test_stored_sketches_are_merged_and_asked_for_other_items() -> None:
     assert sketches.read(row["s"]).estimate_counts(["b"]) == [(2, 2)]  # type: ignore[attr-defined]
 
 
-def test_aggregates_are_known_by_their_names() -> None:
+def test_the_repr_of_an_aggregate_is_its_call() -> None:
     heavy = approx_top_k("page", counters=5, weight="bytes")
     assert repr(heavy) == "approx_top_k('page', weight='bytes', counters=5)"
     assert heavy.columns == ("page", "bytes")
@@ -142,7 +142,7 @@ def test_aggregates_are_known_by_their_names() -> None:
         heavy.to_spark()
 
 
-def test_a_share_reports_how_many_counters_there_are() -> None:
+def test_the_number_of_counters_follows_from_the_share() -> None:
     assert bound(approx_top_k("page", at_least=0.01)).counters == 400
     assert bound(approx_top_k("page", at_least=0.01, counters=100)).counters == 100
     assert bound(approx_top_k("page", at_least=1)).counters == 4
@@ -193,14 +193,14 @@ def test_a_share_reports_how_many_counters_there_are() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(make: Any, code: str, got: str) -> None:
+def test_contradictory_parameters_are_refused(make: Any, code: str, got: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert (caught.value.code, caught.value.got) == (code, got)
     assert caught.value.where.startswith(("aggregates.", "sketches."))
 
 
-def test_messages_say_what_to_do() -> None:
+def test_messages_have_a_fix() -> None:
     with pytest.raises(SpecError) as caught:
         approx_top_k("page", at_least=0.01, counters=99)
     assert str(caught.value) == (
@@ -256,7 +256,7 @@ def test_a_column_of_the_wrong_type_is_refused(aggregate: Any, code: str, got: s
     assert (caught.value.code, caught.value.got) == (code, got)
 
 
-def test_a_column_that_is_not_there_and_an_item_of_another_type_are_refused() -> None:
+def test_a_missing_column_and_an_item_of_another_type_are_refused() -> None:
     with pytest.raises(ColumnNotFound, match="did you mean 'page'"):
         bound(count_min_sketch("pages"))
     with pytest.raises(ColumnNotFound) as missing:
@@ -281,7 +281,7 @@ def test_a_column_that_is_not_there_and_an_item_of_another_type_are_refused() ->
 
 
 @pytest.mark.parametrize("like", [top_k_sketch_agg("v", counters=9), count_min_sketch("v")])
-def test_stored_sketches_do_not_tell_the_type_of_their_items(like: Any) -> None:
+def test_stored_sketches_require_the_type_of_their_items(like: Any) -> None:
     with pytest.raises(SpecError) as caught:
         bound(sketches.merge("s", like=like), pa.schema([("s", pa.binary())]))
     assert (caught.value.code, caught.value.got) == ("ITEM_TYPE_REQUIRED", f"like={like!r}")
@@ -291,7 +291,7 @@ def test_stored_sketches_do_not_tell_the_type_of_their_items(like: Any) -> None:
     assert caught.value.code == "ITEM_TYPE_REQUIRED"
 
 
-def test_each_row_is_asked_of_its_own_sketch() -> None:
+def test_every_row_queries_its_own_sketch() -> None:
     like = count_min_sketch("page", item_type="string")
     sketch: Any = like.sketch(None, WHERE)
     minutes = results(tumbling("1 minute", {"f": count_min_sketch("page")}))
@@ -312,7 +312,7 @@ def test_each_row_is_asked_of_its_own_sketch() -> None:
     assert (caught.value.code, caught.value.where) == ("SKETCH_FOREIGN", f"{WHERE}, sketch 1")
 
 
-def test_a_sketch_of_something_else_is_not_asked_by_item() -> None:
+def test_other_sketches_cannot_be_queried_by_item() -> None:
     with pytest.raises(SpecError) as caught:
         sketches.estimate_count("s", "v", like="hll")  # type: ignore[arg-type]
     assert caught.value.code == "NOT_A_COUNTING_SKETCH"
@@ -344,7 +344,7 @@ def stored(dtype: str, payload: bytes, **parameters: Any) -> bytes:
         ("frequency", {"width": 9, "depth": 2, "type": 3}, "a type that is not nested"),
     ],
 )
-def test_parameters_that_no_sketch_has_are_refused(
+def test_invalid_parameters_of_stored_sketches_are_refused(
     dtype: str, parameters: Any, expected: str
 ) -> None:
     with pytest.raises(SketchFormatError) as caught:
@@ -353,7 +353,7 @@ def test_parameters_that_no_sketch_has_are_refused(
     assert caught.value.expected == f"for {dtype}: {expected}"
 
 
-def test_a_damaged_payload_and_a_wrong_question_are_refused() -> None:
+def test_a_damaged_payload_and_invalid_values_are_refused() -> None:
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(stored("frequency", b"xyz", width=9, depth=2, type="int"))
     assert (caught.value.code, caught.value.where) == (
@@ -380,7 +380,7 @@ def test_sketches_of_items_of_another_type_are_not_merged() -> None:
     assert caught.value.got == "type='bigint'"
 
 
-def test_stored_heavy_hitters_are_apaches_and_back() -> None:
+def test_stored_heavy_hitters_are_exchanged_with_apache() -> None:
     theirs = datasketches.frequent_strings_sketch(6)
     for number in range(500):
         theirs.update(f"w{number * number % 97}", 2)
@@ -408,7 +408,7 @@ def test_stored_heavy_hitters_are_apaches_and_back() -> None:
     assert refused.value.code == "NO_APACHE_ITEMS"
 
 
-def test_apache_has_no_sketch_that_is_our_count_min() -> None:
+def test_count_min_has_no_image() -> None:
     with pytest.raises(SpecError) as caught:
         sketches.to_datasketches("s", like=count_min_sketch("v", item_type="string"))
     assert caught.value.code == "NO_APACHE_SKETCH"

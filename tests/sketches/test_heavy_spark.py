@@ -100,7 +100,7 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         assert found["count"] == 30
 
 
-def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
+def test_batches_are_equal_and_can_be_rolled_up(spark: SparkSession) -> None:
     values = [(r["k"], r["ts"], r["page"], r["n"]) for batch in SCRIPT[:2] for r in batch]
     frame = spark.createDataFrame(values, "k string, ts timestamp, page string, n int")
     agg = {"f": count_min_sketch("page", weight="n"), "h": top_k_sketch_agg("page", counters=3)}
@@ -122,7 +122,7 @@ def test_batches_are_the_same_and_roll_up(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_per_key_they_are_reported_when_they_change_also_after_a_restart(
+def test_per_key_changes_are_emitted_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     agg = {"heavy_hitters": approx_top_k("page", at_least=0.2, top=1)}

@@ -60,7 +60,7 @@ def test_windows_count_and_store() -> None:
         assert sketches.read(row["s"]).estimate() == row["n"]
 
 
-def test_it_reports_what_it_is() -> None:
+def test_it_has_a_format_and_parameters() -> None:
     assert repr(approx_count_distinct("v")) == "approx_count_distinct('v', p=12)"
     assert repr(hll_sketch_agg("v", p=4)) == "hll_sketch_agg('v', p=4)"
     assert not approx_count_distinct("v").native
@@ -74,7 +74,7 @@ def public_name(make: Any) -> str:
 
 @pytest.mark.parametrize("p", [3, 17, 0, -1, 12.0, True, "12", None])
 @pytest.mark.parametrize("make", [approx_count_distinct, hll_sketch_agg])
-def test_a_precision_that_there_is_not_is_refused(make: Any, p: Any) -> None:
+def test_a_precision_out_of_range_is_refused(make: Any, p: Any) -> None:
     with pytest.raises(SpecError) as caught:
         make("v", p=p)
     assert str(caught.value) == (
@@ -91,7 +91,7 @@ def test_datasketch_has_no_hash_for_other_sketches() -> None:
             datasketch_hash(like)  # type: ignore[arg-type]
 
 
-def test_a_column_that_does_not_do_is_refused_while_the_plan_is_built() -> None:
+def test_an_unsupported_column_is_refused_while_the_plan_is_built() -> None:
     schema = pa.schema([("ts", pa.timestamp("us")), ("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
         approx_count_distinct("m").bind(schema, time="ts", where="windows.tumbling")
@@ -103,7 +103,7 @@ def test_a_column_that_does_not_do_is_refused_while_the_plan_is_built() -> None:
     assert "aggregates.count_distinct(column, at_most=...)" in caught.value.fix
 
 
-def test_values_are_merged_and_asked() -> None:
+def test_values_are_merged_and_queried() -> None:
     one, two = stored(LONGS[:2000]), stored(LONGS[1000:])
     both = one.merge(two)
     assert both == stored(LONGS) == two.merge(one)
@@ -117,7 +117,7 @@ def test_values_are_merged_and_asked() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{}, {"p": 3}, {"p": 12.0}, {"p": "12"}, {"p": 12, "q": 1}])
-def test_bytes_with_parameters_that_there_are_not_are_refused(parameters: Any) -> None:
+def test_bytes_with_invalid_parameters_are_refused(parameters: Any) -> None:
     (blob,) = pack_frames(HyperLogLog.format, parameters, pa.array([b"\0"])).to_pylist()
     with pytest.raises(SketchFormatError) as caught:
         sketches.read(blob)
@@ -125,7 +125,7 @@ def test_bytes_with_parameters_that_there_are_not_are_refused(parameters: Any) -
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, 3000])
-def test_apache_and_a_value_are_each_made_of_the_other(size: int) -> None:
+def test_images_of_apache_round_trip(size: int) -> None:
     ours, theirs = stored(LONGS[:size], p=10), datasketches.hll_sketch(10)
     for item in xxhash64([pa.array(LONGS[:size])]).tolist():
         theirs.update(item)
@@ -136,7 +136,7 @@ def test_apache_and_a_value_are_each_made_of_the_other(size: int) -> None:
     assert again.get_estimate() == pytest.approx(size, rel=3 * 1.04 / 32)
 
 
-def test_an_image_that_is_none_is_refused() -> None:
+def test_an_invalid_image_is_refused() -> None:
     with pytest.raises(SketchFormatError) as caught:
         StoredHll.from_datasketches(b"\2\1\7")
     assert caught.value.code == "SKETCH_CORRUPT"
@@ -161,7 +161,7 @@ def test_an_image_that_is_none_is_refused() -> None:
         (list(range(500)), pa.int32()),
     ],
 )
-def test_datasketch_counts_the_same_with_our_hash(values: list[Any], dtype: Any) -> None:
+def test_datasketch_counts_the_same_with_datasketch_hash(values: list[Any], dtype: Any) -> None:
     theirs = HyperLogLogPlusPlus(12, hashfunc=datasketch_hash(hll_sketch_agg("v", p=12), dtype))
     for value in values:
         theirs.update(value)
@@ -178,7 +178,7 @@ def test_datasketch_counts_the_same_with_our_hash(values: list[Any], dtype: Any)
         assert there == theirs
 
 
-def test_what_datasketch_ought_not_to_have_is_refused() -> None:
+def test_invalid_sketches_of_datasketch_are_refused() -> None:
     wrong = HyperLogLogPlusPlus(4, reg=np.full(16, 63, np.int8))
     negative = HyperLogLogPlusPlus(4, reg=np.full(16, -1, np.int8))
     negative.reg[0] = 1
@@ -197,7 +197,7 @@ def test_what_datasketch_ought_not_to_have_is_refused() -> None:
     )
 
 
-def test_a_type_that_apache_does_not_have_is_reported() -> None:
+def test_a_sketch_type_without_an_image_is_refused() -> None:
     for make in (sketches.to_datasketches, sketches.from_datasketches):
         with pytest.raises(SpecError) as caught:
             make("s", like="hll")  # type: ignore[arg-type]
@@ -219,10 +219,10 @@ def refused(count: int) -> None:
                 sketches.read(blob)
 
 
-def test_no_damaged_one_of_a_thousand_is_accepted() -> None:
+def test_none_of_a_thousand_damaged_payloads_is_valid() -> None:
     refused(1_000)
 
 
 @pytest.mark.laws
-def test_no_damaged_one_of_a_hundred_thousand_is_accepted() -> None:
+def test_none_of_a_hundred_thousand_damaged_payloads_is_valid() -> None:
     refused(100_000)

@@ -21,7 +21,7 @@ P = 9
 SIZES = {"few": 5, "some": 40, "many": 3000}
 
 
-def test_sketches_of_spark_are_ours_to_the_bit(spark: SparkSession) -> None:
+def test_sketches_of_spark_are_identical_to_the_bit(spark: SparkSession) -> None:
     rows = [(k, f"user {i}") for k, size in SIZES.items() for i in range(size)]
     rows += [("few", None), ("none", None), *rows[:7]]
     frame = spark.createDataFrame(rows, "k string, `a user` string")
@@ -57,7 +57,7 @@ def test_sketches_of_spark_are_ours_to_the_bit(spark: SparkSession) -> None:
         assert extra == (k in ("few", "none"))
 
 
-def test_columns_of_images_keep_their_nulls_and_name_what_is_wrong(spark: SparkSession) -> None:
+def test_columns_of_images_may_have_nulls_and_errors_name_the_column(spark: SparkSession) -> None:
     like = hll_sketch_agg("v", p=P)
     frame = spark.createDataFrame([("a", None), ("b", b"nonsense")], "k string, `s.x` binary")
     back, out = (

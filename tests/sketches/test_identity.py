@@ -46,7 +46,7 @@ def tumbling(aggregate: Any) -> Any:
 
 
 @pytest.mark.parametrize(("aggregate", "dtypes"), CASES, ids=repr)
-def test_a_state_knows_the_type_of_what_was_sketched(aggregate: Any, dtypes: Any) -> None:
+def test_the_identity_of_a_state_has_the_type_of_the_values(aggregate: Any, dtypes: Any) -> None:
     window = tumbling(aggregate).parameters
     found = {
         json.dumps(window.resolve((schema(dtype),), carried=(None,), shards=1).identity)
@@ -66,7 +66,7 @@ def test_a_restart_with_another_type_is_refused() -> None:
     assert refused.value.code == "STATE_PARAMETERS"
 
 
-def test_a_running_value_knows_the_type_as_well() -> None:
+def test_the_identity_of_a_running_value_has_the_type() -> None:
     settings = windows.running(
         by="k", agg={"distinct": aggregates.approx_count_distinct("v")}
     ).parameters
@@ -89,14 +89,14 @@ REVISED = pa.schema([("ts", UTC), ("s", pa.binary()), ("revision", pa.int32())])
     ],
     ids=repr,
 )
-def test_what_counts_is_not_merged_with_what_it_was_before(like: Any) -> None:
+def test_revised_counts_are_not_merged(like: Any) -> None:
     with pytest.raises(SchemaError, match="would count each revision of a result again") as refused:
         sketches.merge("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
     assert refused.value.code == "SKETCH_REVISED"
     assert "drop the column 'revision'" in refused.value.fix
 
 
-def test_sets_may_be_merged_with_what_they_were_before() -> None:
+def test_revised_sets_may_be_merged() -> None:
     for like in (
         sketches.hll_sketch_agg("v"),
         sketches.theta_sketch_agg("v"),

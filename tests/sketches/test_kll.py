@@ -102,7 +102,7 @@ def test_few_values_have_exact_quantiles_however_they_arrived() -> None:
     }
 
 
-def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
+def test_minutes_are_merged_to_hours_and_queried() -> None:
     rows = [{"k": "a", "ts": at(i % 1800), "ms": i * 7919 % 10_007} for i in range(10_007)]
     per_minute = windows.tumbling(
         "1 minute", time="ts", by="k", agg={"s": sketches.kll_sketch_agg("ms")}, delay="0 seconds"
@@ -133,7 +133,7 @@ def test_minutes_are_merged_to_hours_and_asked_anything() -> None:
     assert sketches.read(hour["s"]).estimate()["quantiles"][::4] == [0.0, 10_006.0]
 
 
-def test_a_value_answers_quantiles_and_ranks() -> None:
+def test_a_stored_sketch_has_quantiles_and_ranks() -> None:
     value = stored([4.0, 1.0, 3.0, 2.0])
     assert isinstance(value, sketches.StoredKll)
     assert (value.type, value.parameters) == ("kll", {"k": 200})
@@ -156,7 +156,7 @@ def test_a_value_answers_quantiles_and_ranks() -> None:
     )
 
 
-def test_values_go_to_apache_and_come_from_there() -> None:
+def test_values_are_exchanged_with_apache() -> None:
     value = stored(np.arange(1000.0), k=100)
     theirs = datasketches.kll_doubles_sketch.deserialize(value.to_datasketches())
     assert theirs.n == 1000
@@ -173,7 +173,7 @@ def test_values_go_to_apache_and_come_from_there() -> None:
         assert caught.value.where == "StoredKll.from_datasketches"
 
 
-def test_an_aggregate_is_known_by_its_names() -> None:
+def test_the_repr_of_an_aggregate_is_its_call() -> None:
     assert repr(agg.approx_percentile("ms", (0, 0.5), k=80)) == (
         "approx_percentile('ms', [0.0, 0.5], k=80)"
     )
@@ -181,14 +181,14 @@ def test_an_aggregate_is_known_by_its_names() -> None:
 
 
 @pytest.mark.parametrize("k", [7, 65_536, 200.0, True, "200", None])
-def test_what_is_no_size_is_refused(k: Any) -> None:
+def test_an_invalid_size_is_refused(k: Any) -> None:
     with pytest.raises(SpecError) as caught:
         sketches.kll_sketch_agg("ms", k=k)
     assert caught.value.code == "K_OUT_OF_RANGE"
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, NAN, "0.5", None, True])
-def test_what_is_no_probability_is_refused(wrong: Any) -> None:
+def test_an_invalid_probability_is_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
         agg.approx_percentile("ms", [0.5, wrong])
     assert (caught.value.code, caught.value.got) == ("PROBABILITY_OUT_OF_RANGE", repr(wrong))
@@ -205,7 +205,7 @@ def bound(aggregate: Any, *fields: tuple[str, pa.DataType]) -> Any:
     return aggregate.bind(pa.schema(fields), time="ts", where="windows.tumbling")
 
 
-def test_errors_say_what_to_do() -> None:
+def test_errors_have_a_fix() -> None:
     with pytest.raises(SpecError) as caught:
         sketches.kll_sketch_agg("ms", k=5)
     assert str(caught.value) == (
@@ -232,7 +232,7 @@ def test_errors_say_what_to_do() -> None:
     )
 
 
-def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
+def test_a_missing_column_and_a_change_stream_are_refused() -> None:
     with pytest.raises(ColumnNotFound):
         bound(sketches.kll_sketch_agg("ms"), ("MS", pa.int32()))
     changes = ("_change_type", pa.string())
@@ -243,12 +243,12 @@ def test_a_column_must_be_there_and_must_not_be_taken_back() -> None:
 
 
 @pytest.mark.parametrize("dtype", [pa.int8(), pa.uint16(), pa.float32(), pa.decimal128(38, 9)])
-def test_numbers_of_any_type_will_do(dtype: pa.DataType) -> None:
+def test_numbers_of_any_type_are_accepted(dtype: pa.DataType) -> None:
     assert bound(sketches.kll_sketch_agg("ms"), ("ms", dtype)).fields == QuantileSketch("ms").fields
 
 
 @pytest.mark.parametrize("parameters", [{"k": 5}, {"k": 200.0}, {"k": "200"}, {}])
-def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
+def test_invalid_parameters_of_stored_sketches_are_refused(parameters: Any) -> None:
     payload = pa.array([bytes.fromhex("02010f01c8000800")])
     (blob,) = pack_frames(QuantileSketch.format, parameters, payload).to_pylist()
     with pytest.raises(SketchFormatError) as caught:
@@ -259,7 +259,7 @@ def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
 @pytest.mark.parametrize(
     "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.laws)]
 )
-def test_no_damaged_bytes_are_accepted(count: int) -> None:
+def test_no_damaged_bytes_are_valid(count: int) -> None:
     rng = np.random.default_rng(count)
     sketch = QuantileSketch("ms", 8)
     whole = [stored(rng.normal(size=size), 8).to_bytes() for size in (0, 1, 8, 9, 100)]

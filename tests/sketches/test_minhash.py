@@ -57,7 +57,7 @@ def test_windows_store_what_datasketch_would_say() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_datasketch_and_a_value_are_each_made_of_the_other(scheme: Any) -> None:
+def test_objects_of_datasketch_round_trip(scheme: Any) -> None:
     first, second = theirs(range(100), scheme), theirs(range(50, 150), scheme)
     nothing = theirs([], scheme)
     for sketch in (first, second, nothing):
@@ -110,7 +110,7 @@ BLOB = lean(theirs(range(9), count=4))
         HyperLogLogPlusPlus(12),
     ],
 )
-def test_what_is_no_minhash_is_refused(source: Any) -> None:
+def test_an_invalid_minhash_is_refused(source: Any) -> None:
     with pytest.raises(SketchFormatError) as caught:
         StoredMinHash.from_datasketch(source)
     assert (caught.value.code, caught.value.what) == (
@@ -139,7 +139,7 @@ def test_legacy_values_that_do_not_fit_are_refused() -> None:
         {"scheme": None},
     ],
 )
-def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
+def test_invalid_parameters_of_functions_are_refused(wrong: Any) -> None:
     with pytest.raises(SpecError) as caught:
         minhash_sketch_agg("v", **wrong)
     arguments = {"permutations": 128, "seed": 1, "scheme": "affine32"} | wrong
@@ -157,7 +157,7 @@ def test_functions_that_there_are_not_are_refused(wrong: Any) -> None:
     assert refused.value.code in ("SKETCH_PARAMETERS", "SKETCH_CORRUPT")
 
 
-def test_a_type_that_has_no_hash_is_refused_and_it_reports_what_it_is() -> None:
+def test_a_type_without_a_hash_is_refused_and_the_repr_has_the_parameters() -> None:
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
         minhash_sketch_agg("m").bind(schema, time="ts", where="windows.tumbling")
@@ -167,7 +167,7 @@ def test_a_type_that_has_no_hash_is_refused_and_it_reports_what_it_is() -> None:
     )
 
 
-def test_columns_are_compared_as_sketches_that_say_so() -> None:
+def test_columns_of_sketches_are_compared() -> None:
     for left, right, like, code in (
         (1, "b", minhash_sketch_agg("v"), "NOT_A_NAME"),
         ("a", None, minhash_sketch_agg("v"), "NOT_A_NAME"),
@@ -202,10 +202,10 @@ def refused(count: int) -> None:
     assert found.tolist() == [blob in whole for blob in blobs]
 
 
-def test_no_damaged_one_of_a_thousand_is_accepted() -> None:
+def test_none_of_a_thousand_damaged_payloads_is_valid() -> None:
     refused(1_000)
 
 
 @pytest.mark.laws
-def test_no_damaged_one_of_a_hundred_thousand_is_accepted() -> None:
+def test_none_of_a_hundred_thousand_damaged_payloads_is_valid() -> None:
     refused(100_000)

@@ -33,7 +33,7 @@ def estimates(arguments: dict[str, Any]) -> Any:
     return sizes, pairs
 
 
-def test_overlaps_stand_in_windows_and_are_corrected() -> None:
+def test_overlaps_in_windows_are_corrected() -> None:
     script = [
         [*visits(1, "a", range(60)), *visits(2, "b", range(40, 90)), *visits(3, None, [1, 2])],
         [*visits(4, "c", [5, None]), *visits(70, "b", [1])],
@@ -65,7 +65,7 @@ def test_overlaps_stand_in_windows_and_are_corrected() -> None:
     }
 
 
-def test_it_reports_what_it_is() -> None:
+def test_it_has_a_format_and_parameters() -> None:
     between = ["a", dt.date(2024, 1, 2), 3, True, b"x"]
     arguments = repr(approx_overlap("user", of="page", between=between))
     assert arguments == (
@@ -94,7 +94,7 @@ def test_it_reports_what_it_is() -> None:
     ],
     ids=repr,
 )
-def test_what_names_no_audiences_is_refused(between: Any) -> None:
+def test_invalid_audiences_are_refused(between: Any) -> None:
     with pytest.raises(SpecError, match="2 to 16 different values") as caught:
         approx_overlap("user", of="page", between=between)
     assert caught.value.code == "NOT_AUDIENCES"
@@ -131,7 +131,7 @@ def test_k_is_as_for_a_sketch() -> None:
         approx_overlap("user", of="page", between=["a", "b"], k=100)
 
 
-def test_spark_has_none() -> None:
+def test_there_is_no_spark_expression() -> None:
     with pytest.raises(SpecError, match="NO_SPARK_SKETCH"):
         approx_overlap("user", of="page", between=["a", "b"]).to_spark()
 

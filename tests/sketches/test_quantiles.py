@@ -27,7 +27,7 @@ def played(transform: Any, batches: Any, **arguments: Any) -> list[list[dict[str
     return [batch.rows for batch in replay(transform, batches, schema=SCHEMA, **arguments)]
 
 
-def test_quantiles_of_a_key_are_reported_whenever_they_change() -> None:
+def test_quantiles_of_a_key_are_emitted_whenever_they_change() -> None:
     running = windows.running(by="k", agg={"quantiles": aggregates.approx_percentile("ms", [0.5])})
     first, second, third = played(
         running,
@@ -49,7 +49,7 @@ def test_quantiles_of_a_key_are_reported_whenever_they_change() -> None:
     ]
 
 
-def test_what_was_reported_is_taken_back_to_the_last_bit_beyond_k_values_too() -> None:
+def test_retractions_equal_the_emitted_values_beyond_k_values() -> None:
     rng = np.random.default_rng(5)
     batches = [[row("a", float(ms)) for ms in rng.normal(size=40)] for _ in range(12)]
     running = windows.running(

@@ -67,7 +67,7 @@ def test_windows_on_a_stream_that_was_restarted_have_quantiles_within_the_stated
             assert abs(rank - share) <= arguments["rank_error"] + 0.001
 
 
-def test_a_batch_has_them_too_and_spark_reads_and_writes_the_same_sketches(
+def test_batches_compute_the_same_sketches_as_spark(
     spark: SparkSession,
 ) -> None:
     rows = [(row["k"], row["ts"], row["ms"]) for row in MANY]

@@ -38,7 +38,7 @@ def refused(blob: Any) -> SketchFormatError:
     return caught.value
 
 
-def test_a_stored_sketch_answers() -> None:
+def test_a_stored_sketch_has_an_estimate() -> None:
     blob = blob_of("a", "b", None, "a")
     value = sketches.read(blob)
     assert isinstance(value, sketches.StoredSketch)
@@ -50,7 +50,7 @@ def test_a_stored_sketch_answers() -> None:
     assert repr(value) == "LinearValue(type='linear', parameters={'cells': 4})"
 
 
-def test_sketches_are_values_and_merge_to_what_they_saw_together() -> None:
+def test_stored_sketches_are_values_that_merge() -> None:
     one, other, both = (sketches.read(blob_of(*v)) for v in (["a"], ["b", "c"], ["c", "a", "b"]))
     merged = one.merge(other)
     assert merged == both
@@ -71,7 +71,7 @@ def test_a_sketch_with_other_parameters_is_not_merged() -> None:
     assert caught.value.where == "StoredSketch.merge, sketch 1"
 
 
-def test_what_is_no_sketch_is_refused() -> None:
+def test_an_invalid_sketch_is_refused() -> None:
     assert refused(b"").code == "SKETCH_FOREIGN"
     assert refused(b"\x02\x01\x07" * 20).code == "SKETCH_FOREIGN"
     assert refused(blob_of("a")[:-1]).code == "SKETCH_CORRUPT"
@@ -79,7 +79,7 @@ def test_what_is_no_sketch_is_refused() -> None:
     assert refused(whole).what == "no counts"
 
 
-def test_a_type_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_type_of_sketch_is_refused() -> None:
     (blob,) = pack_frames(Format("quadratic", 1), {}, pa.array([b""])).to_pylist()
     assert str(refused(blob)) == (
         "[SKETCH_KIND] sketches.read: this type of sketch is unknown\n"
@@ -89,13 +89,13 @@ def test_a_type_that_nobody_knows_is_refused() -> None:
     )
 
 
-def test_a_version_of_the_future_is_refused_before_its_parameters_are_looked_at() -> None:
+def test_a_later_version_is_refused_before_its_parameters_are_read() -> None:
     (blob,) = pack_frames(Format("linear", 2), {"rows": 1}, pa.array([b""])).to_pylist()
     assert refused(blob).code == "SKETCH_VERSION"
 
 
 @pytest.mark.parametrize("parameters", [{}, {"cells": 0}, {"cells": "4"}])
-def test_parameters_that_no_sketch_has_are_refused(parameters: Any) -> None:
+def test_invalid_parameters_of_stored_sketches_are_refused(parameters: Any) -> None:
     (blob,) = pack_frames(FORMAT, parameters, pa.array([b""])).to_pylist()
     error = refused(blob)
     assert error.code == "SKETCH_PARAMETERS"

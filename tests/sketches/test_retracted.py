@@ -51,7 +51,7 @@ def script(seed: int) -> list[list[dict[str, Any]]]:
     ("make", "key"), WINDOWS, ids=["cumulative", "hopping", "session", "sliding"]
 )
 @pytest.mark.parametrize("aggregate", SKETCHES, ids=repr)
-def test_what_is_taken_back_was_published(aggregate: Any, make: Any, key: list[str]) -> None:
+def test_retracted_results_were_published_before(aggregate: Any, make: Any, key: list[str]) -> None:
     taking_back = make(
         time="ts",
         agg={"sketch": aggregate},
@@ -65,7 +65,7 @@ def test_what_is_taken_back_was_published(aggregate: Any, make: Any, key: list[s
         assert sum(batch.counts.corrections for batch in played if batch.counts) > 3
 
 
-def test_the_sketches_that_depend_on_their_history_say_so() -> None:
+def test_sketches_that_depend_on_merging_declare_it() -> None:
     arguments = [merges_exactly(item.sketch(None, "")) for item in SKETCHES[1:]]
     assert arguments == [False, True]
     assert not merges_exactly(

@@ -71,13 +71,15 @@ def seen(**changed: Any) -> Any:
     ],
     ids=repr,
 )
-def test_a_mistake_is_refused_where_it_was_made(changed: dict[str, Any], code: str) -> None:
+def test_invalid_parameters_are_refused_where_they_are_given(
+    changed: dict[str, Any], code: str
+) -> None:
     with pytest.raises(SpecError) as caught:
         seen(**changed)
     assert (caught.value.code, caught.value.where) == (code, "sketches.seen")
 
 
-def test_a_filter_that_is_too_large_reports_how_many_shards_it_takes() -> None:
+def test_the_error_of_a_large_filter_names_the_number_of_shards() -> None:
     with pytest.raises(SpecError) as caught:
         seen(capacity=10**9)(FakeFrame(*COLUMNS))
     assert (caught.value.code, caught.value.where) == ("FILTER_TOO_LARGE", "sketches.seen")
@@ -107,7 +109,7 @@ def test_a_filter_that_is_too_large_reports_how_many_shards_it_takes() -> None:
         ),
     ],
 )
-def test_a_frame_it_cannot_read_is_refused(
+def test_an_unsupported_frame_is_refused(
     columns: Any, changed: dict[str, Any], dtype: type[SchemaError], code: str
 ) -> None:
     with pytest.raises(dtype) as caught:
@@ -115,7 +117,7 @@ def test_a_frame_it_cannot_read_is_refused(
     assert caught.value.code == code
 
 
-def test_the_error_of_an_identity_without_a_hash_speaks_sparks_language() -> None:
+def test_the_error_of_an_identity_without_a_hash_names_the_type_of_spark() -> None:
     with pytest.raises(SchemaError) as caught:
         seen(identity="tags")(FakeFrame(*COLUMNS))
     assert (caught.value.got, caught.value.where) == (
@@ -123,7 +125,7 @@ def test_the_error_of_an_identity_without_a_hash_speaks_sparks_language() -> Non
     )  # fmt: skip
 
 
-def test_a_frame_with_a_watermark_is_refused_and_reported_where_it_goes() -> None:
+def test_a_frame_with_a_watermark_is_refused_with_a_fix() -> None:
     with pytest.raises(WatermarkError) as caught:
         seen()(FakeFrame(*COLUMNS, mark="ts"))
     error = caught.value
@@ -133,7 +135,7 @@ def test_a_frame_with_a_watermark_is_refused_and_reported_where_it_goes() -> Non
     assert "after it" in error.fix
 
 
-def test_what_may_change_when_a_query_starts_again_is_not_part_of_the_state() -> None:
+def test_parameters_that_may_change_at_a_restart_are_not_in_the_identity() -> None:
     schema = pa.schema([("order_id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 
     def identity(**changed: Any) -> Any:
@@ -149,7 +151,7 @@ def test_what_may_change_when_a_query_starts_again_is_not_part_of_the_state() ->
         assert identity(**changed) != identity()
 
 
-def test_its_repr_shows_everything() -> None:
+def test_its_repr_has_all_parameters() -> None:
     assert repr(seen(horizon=None, again="flag").options(shards=3, name="orders")) == (
         "sketches.seen(identity=('order_id',), capacity=1000, false_positive_rate=0.001, "
         "time='ts', horizon=None, generations=4, again='flag', when_full='fail')"

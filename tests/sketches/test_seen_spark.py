@@ -89,7 +89,7 @@ def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_gives_what_its_oracle_reports_also_after_a_restart(
+def test_a_stream_equals_its_oracle_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     got, emitted = [], []
@@ -170,7 +170,7 @@ def test_windows_and_filters_follow(spark: SparkSession, tmp_path: Path) -> None
     assert {row["order.id"] for row in known} == {1, 2}
 
 
-def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
+def test_exceeding_the_capacity_fails_the_query_until_when_full_is_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     many = [[{**order(i, "a", 5), "n": i} for i in range(start, start + 900)] for start in (0, 900)]
@@ -186,7 +186,7 @@ def test_more_than_promised_fails_the_query_and_may_go_on_otherwise(
     assert all(row["seen_full"] for row in got)
 
 
-def test_spark_reports_of_every_value_what_python_reports(spark: SparkSession) -> None:
+def test_spark_and_python_agree_for_every_value(spark: SparkSession) -> None:
     table = pa.table({"v": pa.array([*range(5_000), None], pa.int64())})
     for capacity, rate in ((1_000, 0.2), (100_000, 0.001)):
         made = sketches.bloom_filter_agg("v", capacity=capacity, false_positive_rate=rate)

@@ -73,7 +73,7 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
     assert sorted(merged, key=str) == sorted(expected, key=str)
 
 
-def test_a_column_of_sketches_is_asked_and_refused_with_its_place(spark: SparkSession) -> None:
+def test_sketches_of_a_column_are_queried_and_errors_name_the_row(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("a", None), ("b", b"nonsense")], "k string, `s.x` binary")
     question = sketches.estimate("s.x", like=count_items("v")).alias("said")
     none = frame.where("k = 'a'").select("k", question)

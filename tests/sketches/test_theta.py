@@ -53,9 +53,7 @@ def refused(dtype: type[StreamopsError], make: Any, *args: Any, **arguments: Any
         (range(50), range(5_000)),
     ],
 )
-def test_values_are_set_against_each_other_as_by_apache_and_the_oracle(
-    left: range, right: range
-) -> None:
+def test_set_operations_equal_those_of_apache_and_the_oracle(left: range, right: range) -> None:
     a, b = stored(left), stored(right)
     theirs = apache(left, 5), apache(right, 5)
     both = datasketches.theta_intersection()
@@ -86,14 +84,14 @@ def test_the_intersection_of_several_and_of_one() -> None:
     assert one.intersection() == one
 
 
-def test_what_set_operations_leave_is_merged_and_set_against_others_again() -> None:
+def test_results_of_set_operations_are_merged_and_compared() -> None:
     new = stored(range(10)).difference(stored(range(4)))
     merged = new.merge(stored(range(20, 25)))
     assert merged.estimate()["estimate"] == 11
     assert merged.intersection(stored(range(8, 22))).bounds() == (4, 4)
 
 
-def test_apaches_sketches_are_read_and_cut_to_k() -> None:
+def test_sketches_of_apache_are_read_and_reduced_to_k() -> None:
     image = apache(range(3_000), 10).serialize(compress=True)
     value = StoredTheta.from_datasketches(image, k=32)
     assert value == stored(range(3_000))
@@ -105,7 +103,7 @@ def test_apaches_sketches_are_read_and_cut_to_k() -> None:
     assert (error.code, error.where) == ("SKETCH_CORRUPT", "sketches.theta")
 
 
-def test_sketches_of_another_k_or_type_are_not_set_against_each_other(
+def test_sketches_of_another_k_or_type_are_not_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = stored(range(3))
@@ -135,7 +133,7 @@ def test_k_is_a_power_of_two_within_its_bounds(make: Any, k: Any) -> None:
     )
 
 
-def test_aggregates_say_what_they_are() -> None:
+def test_aggregates_have_a_repr_and_columns() -> None:
     assert (
         repr(approx_count_distinct_theta("user")) == "approx_count_distinct_theta('user', k=4096)"
     )
@@ -151,7 +149,7 @@ def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
 @pytest.mark.parametrize(
     "aggregate", [theta_sketch_agg("user"), approx_overlap("user", of="page", between=["a", "b"])]
 )
-def test_what_they_cannot_be_made_of_is_refused_while_the_plan_is_built(aggregate: Any) -> None:
+def test_unsupported_columns_are_refused_while_the_plan_is_built(aggregate: Any) -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
     assert refused(SchemaError, bound, aggregate, changes).code == "SKETCH_CANNOT_FORGET"
     assert refused(ColumnNotFound, bound, aggregate, SCHEMA.remove(2)).code == "COLUMN_NOT_FOUND"
@@ -198,13 +196,13 @@ def stored_of(users: set[int]) -> StoredTheta:
     return found
 
 
-def test_the_relative_error_is_not_above_what_is_promised() -> None:
+def test_the_relative_error_is_at_most_the_stated_one() -> None:
     arguments = stored(range(9_000), k=1_024).estimate()
     assert 0 < arguments["relative_error"] <= 1 / math.sqrt(1_023)
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws)])
-def test_framed_bytes_that_were_changed_are_never_taken_for_a_sketch(count: int) -> None:
+def test_changed_frames_are_never_read_as_a_sketch(count: int) -> None:
     rng = random.Random(11)
     blobs = [stored(range(size), k=32).to_bytes() for size in (0, 1, 2, 31, 33, 5_000)]
     changed = []

@@ -30,17 +30,17 @@ def keeps_its_promise(figure: Figure) -> bool:
 
 
 @pytest.mark.parametrize(("size", "k"), cases(SIZES))
-def test_numbers_are_as_near_as_promised(size: int, k: int) -> None:
+def test_errors_of_numbers_are_within_the_bound(size: int, k: int) -> None:
     figure = distinct(size, k)
     assert keeps_its_promise(figure), figure
     assert (figure.error == 0) == (size <= k)
 
 
 @pytest.mark.parametrize(("share", "k"), cases(SHARES))
-def test_what_two_share_is_as_near_as_promised(share: float, k: int) -> None:
+def test_errors_of_overlaps_are_within_the_bound(share: float, k: int) -> None:
     figure = overlap(share, k)
     assert keeps_its_promise(figure), figure
 
 
-def test_figures_are_shown_as_parts_of_a_hundred() -> None:
+def test_figures_are_formatted_as_percentages() -> None:
     assert (percent(0.0), percent(0.015625)) == ("0", "1.56 %")

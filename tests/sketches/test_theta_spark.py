@@ -71,7 +71,7 @@ def by_name(frame: Any, *columns: Any) -> dict[str, dict[str, Any]]:
     return {row.pop("name"): row for row in table.to_pylist()}
 
 
-def test_sketches_of_two_columns_are_set_against_each_other(stored: Any) -> None:
+def test_sketches_of_two_columns_are_compared(stored: Any) -> None:
     ours = ("left_ours", "right_ours")
     arguments = by_name(
         stored,
@@ -125,7 +125,7 @@ def test_spark_and_streamops_make_and_read_the_same_sketches(stored: Any) -> Non
         assert row["difference"] == a.difference(b).estimate()["estimate"]
 
 
-def test_bytes_that_are_no_sketch_fail_the_query_with_their_place(spark: SparkSession) -> None:
+def test_bytes_that_are_no_sketch_fail_the_query_with_their_row(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(b"nonsense", None)], "a binary, b binary")
     assert frame.select(sketches.union("a", "b", like=LIKE).alias("u")).toArrow().to_pylist() == [
         {"u": None}
@@ -147,7 +147,7 @@ def test_bytes_that_are_no_sketch_fail_the_query_with_their_place(spark: SparkSe
         assert f"[{code}] {where}" in str(caught.value)
 
 
-def test_like_must_say_which_sketches_they_are(spark: SparkSession) -> None:
+def test_like_must_be_an_aggregate_of_the_sketches(spark: SparkSession) -> None:
     other = linear_sketch("v")
     overlap = approx_overlap("user", of="page", between=["a", "b"])
     for like in (other, overlap, None):
@@ -172,7 +172,7 @@ def reached(**arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_audiences_overlap_on_a_stream_as_they_are_replayed_through_a_restart(
+def test_overlaps_on_a_stream_equal_a_replay_with_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     running = reached(changes="retract", state_api=api)

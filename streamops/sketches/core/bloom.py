@@ -4,10 +4,8 @@ A sketch is *sparse* while its items take less room than the bits of its filter:
 Beyond that it is *dense*, and stores the bits. Both depend on the set of items alone, and so does every
 byte. Queries give the same results in both: a sparse sketch is queried as the filter of its items.
 
-Payload, version 1 (normative description: ``docs/state-formats.md``)::
-
-    sparse  int64     each item, little-endian, ascending; fewer than the filter has words
-    dense   uint64    each word of the filter, little-endian
+Payload, version 1 (``docs/state-formats.md``): the ascending items as int64, fewer than the filter has
+words of 64 bits; or these words.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from streamops.sketches.core.buffers import (
     take_numbers,
     write_items,
 )
-from streamops.sketches.core.counts import (
+from streamops.sketches.core.countmin import (
     CountingSketch,
     are_ascending,
     find_counts,

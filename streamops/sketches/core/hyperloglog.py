@@ -4,11 +4,8 @@ A sketch with few coupons (see ``hll_registers``) is *sparse*: it stores them, a
 exact. With more it is *dense*: it stores ``2**p`` registers. All its bytes depend on the set of items
 alone.
 
-Payload, version 1 (normative description: ``docs/state-formats.md``)::
-
-    form    1 byte   0: sparse, 1: dense
-    sparse  uint32   each coupon, little-endian, ascending
-    dense   uint8    each register
+Payload, version 1 (``docs/state-formats.md``): a byte, 0 for sparse or 1 for dense; then the ascending
+coupons as uint32, or the registers as uint8.
 
 Images are the format of Apache DataSketches and of Spark's ``hll_*`` functions. They begin with eight
 bytes: length of the preamble in integers, version 1, family 7, p, log2 of the size of a table, flags, a

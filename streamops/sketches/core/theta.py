@@ -30,13 +30,15 @@ from streamops.sketches.core.samples import (
     Samples,
     beside,
     compared,
+    image,
     lowest,
     number_of,
+    read,
+    refuse,
     share_of,
     united,
 )
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
-from streamops.sketches.core.theta_image import image, read, refuse
 
 __all__ = ["FIELDS", "PARTS", "Overlap", "Theta", "compare_samples", "hash_values"]
 

@@ -31,9 +31,9 @@ def estimates(sketch: Bloom, *groups: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_few_items_are_kept_as_they_are_and_many_as_bits() -> None:
+def test_few_items_are_stored_as_hashes_and_many_as_bits() -> None:
     (state,) = states_of(SMALL, [], [7, 7], np.arange(15), np.arange(16), np.arange(1_000))
-    assert [len(each) for each in state.to_pylist()] == [0, 8, 120, 128, 128]
+    assert [len(item) for item in state.to_pylist()] == [0, 8, 120, 128, 128]
     found, _ = items(pa.array(np.arange(15)))
     assert state[2].as_py() == np.sort(found).astype("<i8").tobytes()
 
@@ -58,7 +58,7 @@ def test_few_items_are_counted_and_many_estimated() -> None:
         assert found["full"] == (count > 10_000)
 
 
-def test_a_filter_all_of_whose_bits_are_set_has_no_upper_bound() -> None:
+def test_a_full_filter_has_no_upper_bound() -> None:
     sketch = Bloom("v", "bigint", 1, 0.5, Shape(64, 1))
     (found,) = estimates(sketch, np.arange(10_000))
     assert found["estimate"] == round(64 * np.log(64))
@@ -69,15 +69,15 @@ def test_a_filter_all_of_whose_bits_are_set_has_no_upper_bound() -> None:
     assert (lower[0].as_py(), upper[0].as_py()) == (found["lower"], found["upper"])
 
 
-def test_a_sketch_of_few_items_says_of_each_what_its_filter_does() -> None:
+def test_a_sparse_sketch_answers_like_its_filter() -> None:
     sketch = Bloom.of("v", "bigint", 100, 0.5)
-    asked, _ = items(pa.array(np.arange(100_000)))
+    queries, _ = items(pa.array(np.arange(100_000)))
     (few,) = states_of(sketch, [5])
     bits = sketch.filter([few])
-    said = sketch.contains([few], asked)
-    again = sketch.contains([pa.array([bits.tobytes()], pa.binary())], asked)
-    assert said[5]
-    assert (said == again).all()
+    given = sketch.contains([few], queries)
+    again = sketch.contains([pa.array([bits.tobytes()], pa.binary())], queries)
+    assert given[5]
+    assert (given == again).all()
 
 
 def test_filters_of_many_groups_are_made_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_merged_filter_contains_the_values_of_both() -> None:
     assert SMALL.contains([merged], values).all()
 
 
-def test_a_merged_filter_keeps_the_promised_rate_too() -> None:
+def test_a_merged_filter_has_the_stated_rate() -> None:
     one = measured(10_000, 0.01, requested=100_000)
     assert one == measured(10_000, 0.01, requested=100_000, parts=7)
 
@@ -143,8 +143,8 @@ def mutated(blobs: list[bytes], count: int, seed: int) -> list[bytes]:
         if number % 3 == 0:
             blob = (blob + rng.bytes(9))[: rng.integers(len(blob) + 9)]
         elif number % 3 == 1:
-            for place in rng.integers(0, max(len(blob), 1), rng.integers(1, 9))[: len(blob)]:
-                blob[place] = rng.integers(256)
+            for position in rng.integers(0, max(len(blob), 1), rng.integers(1, 9))[: len(blob)]:
+                blob[position] = rng.integers(256)
         else:
             blob = blob[: int(rng.integers(0, 40))] + rng.bytes(int(rng.integers(0, 200)))
         found.append(bytes(blob))
@@ -167,15 +167,15 @@ def survive(count: int) -> None:
     assert 0 < revived < count // 20
     # In their frames none of them is taken for a filter, unless nothing of it was changed.
     framed = Framed(SMALL).estimate(states).to_pylist()
-    blobs = [each for each in mutated(framed, count, 2) if each not in framed]
-    kind = SMALL.format, SMALL.parameters
-    assert not are_valid(pa.array(blobs, pa.binary()), *kind).any()
+    blobs = [item for item in mutated(framed, count, 2) if item not in framed]
+    dtype = SMALL.format, SMALL.parameters
+    assert not are_valid(pa.array(blobs, pa.binary()), *dtype).any()
 
 
-def test_damaged_bytes_are_never_taken_for_a_filter() -> None:
+def test_damaged_bytes_are_never_read_as_a_filter() -> None:
     survive(5_000)
 
 
 @pytest.mark.laws
-def test_a_hundred_thousand_damaged_bytes_are_never_taken_for_a_filter() -> None:
+def test_a_hundred_thousand_damaged_bytes_are_never_read_as_a_filter() -> None:
     survive(100_000)

@@ -31,13 +31,13 @@ def longs(values: Any) -> pa.Table:
 def merged(sketch: CountMin, *parts: list[pa.Array]) -> list[pa.Array]:
     count = len(parts[0][0])
     groups = Groups(np.tile(np.arange(count), len(parts)), count)
-    return sketch.merge(groups, [pa.concat_arrays(each) for each in zip(*parts, strict=True)])
+    return sketch.merge(groups, [pa.concat_arrays(entry) for entry in zip(*parts, strict=True)])
 
 
 def counts_of(
-    sketch: CountMin, states: list[pa.Array], asked: Any, group: int = 0
+    sketch: CountMin, states: list[pa.Array], requested: Any, group: int = 0
 ) -> list[tuple[int, int]]:
-    column = pa.array(asked, sketch.type)
+    column = pa.array(requested, sketch.type)
     lower, upper = sketch.counts_of(states, np.full(len(column), group), column)
     return list(zip(lower.tolist(), upper.tolist(), strict=True))
 
@@ -45,14 +45,14 @@ def counts_of(
 @pytest.mark.parametrize(
     ("relative_error", "width"), [(0.01, 272), (0.001, 2_719), (0.5, 6), (1e-6, 2_718_282)]
 )
-def test_a_row_is_as_wide_as_the_error_asks(relative_error: float, width: int) -> None:
+def test_the_width_of_a_row_follows_from_the_error(relative_error: float, width: int) -> None:
     assert width_for(relative_error) == width
 
 
 @pytest.mark.parametrize(
     ("confidence", "depth"), [(0.99, 5), (0.5, 1), (0.001, 1), (0.999, 7), (1 - math.exp(-3), 3)]
 )
-def test_a_table_is_as_deep_as_the_confidence_asks(confidence: float, depth: int) -> None:
+def test_the_depth_of_a_table_follows_from_the_confidence(confidence: float, depth: int) -> None:
     assert depth_for(confidence) == depth
 
 
@@ -72,8 +72,8 @@ def test_many_items_are_counted_by_the_table() -> None:
         table.add(item, 1)
     assert states[1].to_pylist() == [[*table.rows[0], *table.rows[1]]]
     error = math.floor(33 * math.e / 10)
-    asked = items(pa.array(np.arange(20)))[0].tolist()
-    expected = [(max(table.count_of(x) - error, 0), table.count_of(x)) for x in asked]
+    requested = items(pa.array(np.arange(20)))[0].tolist()
+    expected = [(max(table.count_of(x) - error, 0), table.count_of(x)) for x in requested]
     assert counts_of(SMALL, states, range(20)) == expected
 
 
@@ -84,11 +84,11 @@ def test_cells_are_those_of_plain_python(width: int, depth: int) -> None:
     table = oracle.CountMin(0, depth)
     table.width = width
     expected = [table.cells(item) for item in hashes.tolist()]
-    assert found == [[row * width + each[row] for each in expected] for row in range(depth)]
+    assert found == [[row * width + entry[row] for entry in expected] for row in range(depth)]
 
 
 @pytest.mark.parametrize("cut", [1, 7, 500])
-def test_how_the_rows_come_does_not_matter(cut: int) -> None:
+def test_the_order_of_rows_does_not_matter(cut: int) -> None:
     rng = np.random.default_rng(2)
     ids, values = rng.integers(0, 7, 500), rng.integers(0, 14, 500)
     values[ids < 4] %= 10
@@ -97,14 +97,14 @@ def test_how_the_rows_come_does_not_matter(cut: int) -> None:
     states = SMALL.update(Groups(ids[:0], 7), longs([]))
     for rows in np.array_split(rng.permutation(500), cut):
         states = merged(SMALL, states, SMALL.update(Groups(ids[rows], 7), longs(values[rows])))
-    assert [state.equals(kept) for state, kept in zip(states, whole, strict=True)] == [True] * 3
+    assert [state.equals(stored) for state, stored in zip(states, whole, strict=True)] == [True] * 3
     for group in range(4):
         truth = Counter(values[ids == group].tolist())
         expected = [(truth[x], truth[x]) for x in range(10)]
         assert counts_of(SMALL, states, range(10), group) == expected
 
 
-def test_a_state_becomes_a_table_with_the_first_item_that_finds_no_room() -> None:
+def test_a_state_becomes_a_table_with_the_first_item_too_many() -> None:
     ten = SMALL.update(one_group(10), longs(range(10)))
     assert ten[0].null_count == 0
     same = merged(SMALL, ten, ten)
@@ -116,21 +116,21 @@ def test_a_state_becomes_a_table_with_the_first_item_that_finds_no_room() -> Non
     assert merged(SMALL, table, table)[1][0].as_py() == [2 * x for x in table[1][0].as_py()]
 
 
-def test_each_question_is_asked_of_a_state_of_its_own() -> None:
+def test_every_query_has_its_own_state() -> None:
     ids = np.append(np.zeros(20, np.int64), [1, 1, 2])
     states = SMALL.update(Groups(ids, 3), longs([*range(20), 5, 5, 5]))
-    asked = pa.array([5, 5, 5, 77, None])
-    lower, upper = SMALL.counts_of(states, np.array([2, 0, 1, 1, 0]), asked)
+    requested = pa.array([5, 5, 5, 77, None])
+    lower, upper = SMALL.counts_of(states, np.array([2, 0, 1, 1, 0]), requested)
     assert upper[[0, 2, 3, 4]].tolist() == lower[[0, 2, 3, 4]].tolist() == [1, 2, 0, 0]
     assert upper[1] >= 1
     assert lower[1] == max(upper[1] - 5, 0)
-    nothing = SMALL.counts_of([state[:0] for state in states], np.empty(0, np.int64), asked[:0])
-    assert [each.tolist() for each in nothing] == [[], []]
+    nothing = SMALL.counts_of([state[:0] for state in states], np.empty(0, np.int64), requested[:0])
+    assert [entry.tolist() for entry in nothing] == [[], []]
 
 
-def test_the_estimate_has_the_items_asked_for_in_their_order() -> None:
-    asked = pa.array(["b", "x", "a"])
-    sketch = CountMin("c", pa.string(), width=10, depth=2, queries=asked)
+def test_the_estimate_has_the_queried_items_in_their_order() -> None:
+    requested = pa.array(["b", "x", "a"])
+    sketch = CountMin("c", pa.string(), width=10, depth=2, queries=requested)
     rows = pa.table({"c": ["a", "b", "b", None]})
     states = sketch.update(Groups(np.array([0, 0, 0, 1]), 2), rows)
     found = sketch.estimate(states)
@@ -153,7 +153,7 @@ def test_without_a_question_the_estimate_is_the_number_of_items_and_the_error() 
         {"items": [], "error": 5, "count": 20},
         {"items": [], "error": 0, "count": 20},
     ]
-    assert [each.to_pylist() for each in SMALL.bounds(states)] == [[[], []]] * 2
+    assert [entry.to_pylist() for entry in SMALL.bounds(states)] == [[[], []]] * 2
 
 
 @pytest.mark.parametrize("name", COMPARABLE)
@@ -166,7 +166,7 @@ def test_items_may_be_of_any_type_that_has_a_hash(name: str) -> None:
     assert found["upper"] == counts[int(items(values)[0][0])] >= 2
 
 
-def test_weights_count_an_item_as_often_as_they_say() -> None:
+def test_weights_multiply_the_counts_of_items() -> None:
     sketch = CountMin("c", pa.int64(), width=10, depth=2, weight="w")
     assert sketch.inputs == ("c", "w")
     rows = longs([1, 2, 1, None, 3]).append_column("w", pa.array([5, None, 1, 9, 0], pa.int32()))
@@ -181,7 +181,7 @@ def test_weights_count_an_item_as_often_as_they_say() -> None:
     assert sum(states[1][0].as_py()) == 2 * 66
 
 
-def test_a_weight_below_zero_is_an_error() -> None:
+def test_a_negative_weight_is_an_error() -> None:
     sketch = CountMin("c", pa.int64(), width=10, depth=2, weight="w")
     with pytest.raises(SchemaError, match=r"\[WEIGHT_NEGATIVE\]"):
         sketch.update(one_group(1), longs([1]).append_column("w", [[-1]]))
@@ -194,25 +194,25 @@ def test_more_items_than_a_number_can_count_are_an_error() -> None:
         merged(sketch, half, half)
 
 
-def test_it_is_a_sketch_and_says_what_it_is() -> None:
+def test_it_is_a_sketch_with_format_and_parameters() -> None:
     sketch: Sketch = CountMin("c", TYPES["struct"], width=10, depth=2)
-    assert (sketch.format.kind, sketch.format.version) == ("frequency", 1)
-    kind = 'struct<"a":double,"b":array<string>>'
-    assert sketch.parameters == {"width": 10, "depth": 2, "type": kind}
+    assert sketch.format == StateFormat("frequency", 1)
+    dtype = 'struct<"a":double,"b":array<string>>'
+    assert sketch.parameters == {"width": 10, "depth": 2, "type": dtype}
 
 
 # As bytes.
 
 
-def test_states_leave_as_bytes_and_come_back() -> None:
+def test_states_round_trip_as_bytes() -> None:
     ids = np.append(np.repeat([1, 3, 4], 30), [0, 0, 5])
     values = np.append(np.tile(np.arange(30), 3), [7, 7, 8])
     states = SMALL.update(Groups(ids, 7), longs(values))
     payloads = SMALL.payload(states)
     assert payloads.type == pa.binary()
-    assert [len(each) for each in payloads.to_pylist()] == [28, 172, 12, 172, 172, 28, 12]
+    assert [len(entry) for entry in payloads.to_pylist()] == [28, 172, 12, 172, 172, 28, 12]
     found = SMALL.revive(payloads)
-    assert all(state.equals(kept) for state, kept in zip(found, states, strict=True))
+    assert all(state.equals(stored) for state, stored in zip(found, states, strict=True))
     assert SMALL.payload([state.slice(2, 3) for state in states]).equals(payloads.slice(2, 3))
     assert SMALL.revive(payloads.slice(2, 3))[1].equals(states[1].slice(2, 3))
     assert [len(state) for state in SMALL.revive(pa.array([], pa.binary()))] == [0, 0, 0]
@@ -222,8 +222,8 @@ def payload_of(items: list[int] | None, counts: list[int], count: int) -> bytes:
     numbers = [*(items or []), *counts]
     head = count.to_bytes(8, "little", signed=True)
     size = 0xFFFFFFFF if items is None else len(items)
-    words = b"".join(each.to_bytes(8, "little", signed=True) for each in numbers)
-    return head + size.to_bytes(4, "little") + words
+    texts = b"".join(entry.to_bytes(8, "little", signed=True) for entry in numbers)
+    return head + size.to_bytes(4, "little") + texts
 
 
 SOUND = payload_of([-5, 7], [1, 2], 3)
@@ -257,7 +257,7 @@ def test_sound_payloads_are_read() -> None:
         (payload_of(None, [10, *[0] * 9, 10, *[0] * 9], 10), "counts that add up"),
     ],
 )
-def test_a_payload_that_no_sketch_has_written_is_refused(broken: bytes, expected: str) -> None:
+def test_an_invalid_payload_is_refused(broken: bytes, expected: str) -> None:
     with pytest.raises(SketchFormatError) as caught:
         SMALL.revive(pa.array([SOUND, TABLE, broken, SOUND]))
     error = caught.value
@@ -266,11 +266,11 @@ def test_a_payload_that_no_sketch_has_written_is_refused(broken: bytes, expected
     assert error.where == "sketches, frequency"
 
 
-def test_states_are_kept_by_the_codec() -> None:
+def test_states_round_trip_through_the_codec() -> None:
     states = SMALL.update(Groups(np.append(np.zeros(20, np.int64), 1), 3), longs(range(21)))
     layout = StateFormat("test", 1)
     table = pa.table(dict(zip("abc", states, strict=True)))
-    kept = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1, where="here")["t"]
-    back = [column.combine_chunks() for column in kept.columns]
-    again = [each.to_pylist() for each in merged(SMALL, back, back)]
-    assert again == [each.to_pylist() for each in merged(SMALL, states, states)]
+    stored = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1, where="here")["t"]
+    back = [column.combine_chunks() for column in stored.columns]
+    again = [entry.to_pylist() for entry in merged(SMALL, back, back)]
+    assert again == [entry.to_pylist() for entry in merged(SMALL, states, states)]

@@ -33,25 +33,25 @@ NAMES = b'hll{"how":"\\u00e4","p":12,"rate":0.01}'
 
 
 def framed(
-    names: bytes, payload: bytes, *, layout: int = 2, kind: int = 3, shards: int = 0
+    names: bytes, payload: bytes, *, layout: int = 2, dtype: int = 3, shards: int = 0
 ) -> bytes:
     """A frame whose checksum fits, whatever the header contains."""
-    sizes = (kind, len(names) - kind, len(payload))
+    sizes = (dtype, len(names) - dtype, len(payload))
     start = struct.pack("<4sHHIIIQ", b"SOPS", layout, 3, shards, *sizes)
     return start + struct.pack("<I", zlib.crc32(start + names + payload)) + names + payload
 
 
 def refused(blob: bytes, **known: Any) -> SketchFormatError:
-    said: dict[str, Any] = {"format": FORMAT, "parameters": PARAMETERS} | known
+    found: dict[str, Any] = {"format": FORMAT, "parameters": PARAMETERS} | known
     good = BLOBS[1].as_py()
     with pytest.raises(SketchFormatError) as caught:
-        unpack_frames(pa.array([None, good, blob, blob[:3]], pa.binary()), **said, where="day")
+        unpack_frames(pa.array([None, good, blob, blob[:3]], pa.binary()), **found, where="day")
     if not known:
         assert caught.value.where == "day, sketch 2"
     return caught.value
 
 
-def test_what_was_sealed_is_opened() -> None:
+def test_packed_frames_are_unpacked() -> None:
     assert unpack_frames(BLOBS, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS
     assert BLOBS.type == pa.binary()
 
@@ -60,7 +60,7 @@ def test_the_bytes_are_those_of_the_document() -> None:
     assert BLOBS.to_pylist() == [framed(NAMES, payload) for payload in PAYLOADS]
 
 
-def test_the_bytes_of_version_2_stay_what_they_are() -> None:
+def test_the_bytes_of_version_2_are_unchanged() -> None:
     known = Format("hll", 1), {"p": 12}
     blobs = pack_frames(*known, pa.array([b"abc", b"z" * 3000]))
     assert blobs[0].as_py() == (
@@ -70,7 +70,7 @@ def test_the_bytes_of_version_2_stay_what_they_are() -> None:
     assert blobs[1].as_py()[20:32].hex() == "b80b000000000000763637c2"
 
 
-def test_a_state_of_the_same_kind_is_no_sketch() -> None:
+def test_a_state_with_the_name_of_a_sketch_is_refused() -> None:
     state = Header(FORMAT, PARAMETERS, shards=16).frame(b"abc")
     assert refused(state).code == "SKETCH_CORRUPT"
 
@@ -82,9 +82,11 @@ def test_a_null_is_no_sketch() -> None:
     assert unpack_frames(nothing, FORMAT, PARAMETERS, where="").equals(nothing)
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_columns_come_in_pieces_and_slices_and_with_large_offsets(kind: pa.DataType) -> None:
-    parts = pa.chunked_array([BLOBS.cast(kind)[1:3], BLOBS.cast(kind)[4:4], BLOBS.cast(kind)[3:]])
+@pytest.mark.parametrize("dtype", [pa.binary(), pa.large_binary()])
+def test_columns_may_be_chunked_sliced_and_have_large_offsets(dtype: pa.DataType) -> None:
+    parts = pa.chunked_array(
+        [BLOBS.cast(dtype)[1:3], BLOBS.cast(dtype)[4:4], BLOBS.cast(dtype)[3:]]
+    )
     assert unpack_frames(parts, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS[1:]
     for none in (BLOBS[:0], pa.chunked_array([], pa.binary()), pa.array([], pa.binary())):
         assert len(unpack_frames(none, FORMAT, PARAMETERS, where="")) == 0
@@ -98,7 +100,7 @@ def test_a_header_is_read_without_knowing_the_sketch() -> None:
 
 
 @pytest.mark.parametrize("blob", [b"", b"SOPS", b"\x01\x01\x07" * 40, b"SOSK" + bytes(40)])
-def test_bytes_of_something_else_are_foreign(blob: bytes) -> None:
+def test_other_bytes_are_foreign(blob: bytes) -> None:
     error = refused(blob)
     assert str(error) == (
         "[SKETCH_FOREIGN] day, sketch 2: these bytes are not a sketch of streamops\n"
@@ -110,7 +112,7 @@ def test_bytes_of_something_else_are_foreign(blob: bytes) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS[:4])
-def test_what_is_cut_prolonged_or_changed_is_corrupt(payload: bytes) -> None:
+def test_truncated_extended_and_changed_frames_are_corrupt(payload: bytes) -> None:
     blob = framed(NAMES, payload)
     for wrong in (blob[:-1], blob + b"\x00", blob[:40], blob[:-1] + bytes([blob[-1] ^ 64])):
         assert refused(wrong).code == "SKETCH_CORRUPT"
@@ -126,11 +128,11 @@ def test_what_is_cut_prolonged_or_changed_is_corrupt(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "found",
     [b"[1]", b"{", b'{"p":[1]}', b'{"p": 12}', b'{"q":1,"p":1}', b"\xff", b"[" * 60_000, b"1"],
 )
-def test_a_header_that_no_sketch_has_is_corrupt(said: bytes) -> None:
-    assert refused(framed(b"hll" + said, b"abc")).code == "SKETCH_CORRUPT"
+def test_a_header_that_no_sketch_has_is_corrupt(found: bytes) -> None:
+    assert refused(framed(b"hll" + found, b"abc")).code == "SKETCH_CORRUPT"
 
 
 def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
@@ -147,7 +149,7 @@ def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
     assert error.expected == "hll version 3"
 
 
-def test_another_kind_is_refused() -> None:
+def test_another_type_is_refused() -> None:
     (other,) = pack_frames(Format("theta", 3), PARAMETERS, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
         "[SKETCH_KIND] day, sketch 2: this is a sketch of another type\n"
@@ -157,9 +159,9 @@ def test_another_kind_is_refused() -> None:
     )
 
 
-def test_other_parameters_are_refused_each_by_its_name() -> None:
-    said = {"p": 14, "rate": 0.01, "wide": "ä"}
-    (other,) = pack_frames(FORMAT, said, pa.array([b"abc"])).to_pylist()
+def test_other_parameters_are_refused_by_name() -> None:
+    found = {"p": 14, "rate": 0.01, "wide": "ä"}
+    (other,) = pack_frames(FORMAT, found, pa.array([b"abc"])).to_pylist()
     assert str(refused(other)) == (
         "[SKETCH_PARAMETERS] day, sketch 2: this sketch has other parameters: "
         "how, p, wide\n"
@@ -170,7 +172,7 @@ def test_other_parameters_are_refused_each_by_its_name() -> None:
     )
 
 
-def test_a_whole_number_is_not_the_same_number_with_a_point() -> None:
+def test_an_integer_parameter_differs_from_a_float() -> None:
     (other,) = pack_frames(FORMAT, PARAMETERS | {"p": 12.0}, pa.array([b"abc"])).to_pylist()
     error = refused(other)
     assert (error.code, error.got, error.expected) == ("SKETCH_PARAMETERS", "p=12.0", "p=12")
@@ -181,7 +183,7 @@ def test_a_whole_number_is_not_the_same_number_with_a_point() -> None:
         st.one_of(st.none(), st.binary(max_size=50), st.integers(1020, 9000)), max_size=8
     )
 )
-def test_any_payloads_come_back(parts: list[Any]) -> None:
+def test_any_payloads_are_read_unchanged(parts: list[Any]) -> None:
     payloads = [random.Random(n).randbytes(n) if isinstance(n, int) else n for n in parts]
     there = [payload for payload in payloads if payload is not None]
     blobs = iter(pack_frames(FORMAT, {}, pa.array(there, pa.binary())).to_pylist())
@@ -205,17 +207,17 @@ def mutated(blob: bytes, dice: random.Random) -> bytes:
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws, id="many")])
 @pytest.mark.parametrize("number", [1, 2])
-def test_no_mutated_frame_is_taken_for_sound(number: int, count: int) -> None:
+def test_no_mutated_frame_is_valid(number: int, count: int) -> None:
     dice, blob = random.Random(7), BLOBS[number].as_py()
     wrong = [mutated(blob, dice) for _ in range(count)]
-    judged = are_valid(pa.array([*wrong, blob], pa.binary()), FORMAT, PARAMETERS)
-    assert judged.tolist() == [each == blob for each in wrong] + [True]
-    for each in wrong[:500]:
-        if each != blob:
-            assert refused(each).code.startswith("SKETCH_")
+    valid = are_valid(pa.array([*wrong, blob], pa.binary()), FORMAT, PARAMETERS)
+    assert valid.tolist() == [item == blob for item in wrong] + [True]
+    for item in wrong[:500]:
+        if item != blob:
+            assert refused(item).code.startswith("SKETCH_")
 
 
-def test_many_frames_are_as_one() -> None:
+def test_many_frames_are_packed_like_single_ones() -> None:
     sizes = np.random.default_rng(3).integers(0, 5_000, 300)
     payloads = pa.array([b"q" * int(size) for size in sizes], pa.binary())
     alone = [pack_frames(FORMAT, {}, payloads[i : i + 1])[0].as_py() for i in range(len(sizes))]

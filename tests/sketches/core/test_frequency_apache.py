@@ -20,30 +20,30 @@ NO_FALSE_NEGATIVES = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
 
 def stream(exponent: float) -> tuple[list[str], list[int]]:
     rng = np.random.default_rng(9)
-    words = [f"w{each % 10_007}" for each in rng.zipf(exponent, ROWS)]
-    return words, rng.integers(1, 20, ROWS).tolist()
+    texts = [f"w{entry % 10_007}" for entry in rng.zipf(exponent, ROWS)]
+    return texts, rng.integers(1, 20, ROWS).tolist()
 
 
 @pytest.mark.parametrize("exponent", [1.1, 1.5, 2.0])
 def test_both_find_the_same_items_within_bounds_that_hold(exponent: float) -> None:
-    words, weights = stream(exponent)
+    texts, weights = stream(exponent)
     theirs = datasketches.frequent_strings_sketch(7)
     truth: Counter[str] = Counter()
-    for word, weight in zip(words, weights, strict=True):
+    for word, weight in zip(texts, weights, strict=True):
         theirs.update(word, weight)
         truth[word] += weight
     ours = Frequent("c", pa.string(), counters=96, at_least=0.05, weight="w")
-    states = ours.update(ONE, pa.table({"c": words, "w": weights}))
+    states = ours.update(ONE, pa.table({"c": texts, "w": weights}))
     total = sum(truth.values())
     assert states[2][0].as_py() == theirs.total_weight == total
-    told = {each["item"]: each for each in ours.estimate(states)[0]["items"].as_py()}
+    reported = {entry["item"]: entry for entry in ours.estimate(states)[0]["items"].as_py()}
     found = {
         item: (lower, upper)
         for item, _, lower, upper in theirs.get_frequent_items(NO_FALSE_NEGATIVES, total // 20)
     }
     above = {word for word, count in truth.items() if count >= 0.05 * total}
-    assert above <= told.keys() & found.keys()
-    for item, bounds in told.items():
+    assert above <= reported.keys() & found.keys()
+    for item, bounds in reported.items():
         lower, upper = theirs.get_lower_bound(item), theirs.get_upper_bound(item)
         assert max(lower, bounds["lower"]) <= truth[item] <= min(upper, bounds["upper"])
     # Theirs takes one item after the other, ours all that come at once.
@@ -53,21 +53,21 @@ def test_both_find_the_same_items_within_bounds_that_hold(exponent: float) -> No
 
 @pytest.mark.parametrize("exponent", [1.1, 1.3, 1.5])
 def test_both_count_every_item_not_below_the_truth_and_within_their_error(exponent: float) -> None:
-    words, weights = stream(exponent)
+    texts, weights = stream(exponent)
     theirs = datasketches.count_min_sketch(5, 272)
     truth: Counter[str] = Counter()
-    for word, weight in zip(words, weights, strict=True):
+    for word, weight in zip(texts, weights, strict=True):
         theirs.update(word, weight)
         truth[word] += weight
     ours = CountMin("c", pa.string(), width=272, depth=5, weight="w")
-    states = ours.update(ONE, pa.table({"c": words, "w": weights}))
-    asked = list(truth)
-    lower, upper = ours.counts_of(states, np.zeros(len(asked), np.int64), pa.array(asked))
+    states = ours.update(ONE, pa.table({"c": texts, "w": weights}))
+    queries = list(truth)
+    lower, upper = ours.counts_of(states, np.zeros(len(queries), np.int64), pa.array(queries))
     total = sum(truth.values())
     assert states[2][0].as_py() == theirs.total_weight == total
     assert ours.estimate(states)[0]["error"].as_py() == int(theirs.get_relative_error() * total)
-    expected = np.array([truth[word] for word in asked])
-    apache = np.array([theirs.get_estimate(word) for word in asked])
+    expected = np.array([truth[word] for word in queries])
+    apache = np.array([theirs.get_estimate(word) for word in queries])
     for estimate in (upper, apache):
         assert (estimate >= expected).all()
         assert (estimate - expected > 0.01 * total).mean() <= 0.01

@@ -10,8 +10,7 @@ import pytest
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.countmin import CountMin
-from streamops.sketches.core.counts import CountingSketch
+from streamops.sketches.core.countmin import CountingSketch, CountMin
 from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.sketch import are_valid, pack_frames
 from streamops.testing.values import comparable
@@ -73,9 +72,9 @@ def survive(name: str, tries: int) -> None:
         except SketchFormatError:
             refused += 1
             continue
-        for state, (_, kind) in zip(states, sketch.fields, strict=True):
+        for state, (_, dtype) in zip(states, sketch.fields, strict=True):
             state.validate(full=True)
-            assert (state.type, len(state)) == (kind, 1)
+            assert (state.type, len(state)) == (dtype, 1)
         assert sketch.payload(states).to_pylist() == [blob]
         groups = Groups(np.zeros(2, np.int64), 1)
         twice = [pa.concat_arrays([state, state]) for state in states]
@@ -86,13 +85,13 @@ def survive(name: str, tries: int) -> None:
 
 
 @pytest.mark.parametrize("name", SKETCHES)
-def test_what_no_sketch_has_written_is_never_read(name: str) -> None:
+def test_invalid_payloads_are_never_read(name: str) -> None:
     survive(name, 400)
 
 
 @pytest.mark.laws
 @pytest.mark.parametrize("name", ["binary", "tables"])
-def test_a_hundred_thousand_of_them_are_never_read(
+def test_a_hundred_thousand_damaged_payloads_are_never_read(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sketch, through = SKETCHES[name]
@@ -127,7 +126,7 @@ def test_a_hundred_thousand_of_them_are_never_read(
 
 @pytest.mark.laws
 @pytest.mark.parametrize("name", ["strings", "tables"])
-def test_of_a_hundred_thousand_damaged_frames_none_is_taken_for_a_sketch(name: str) -> None:
+def test_none_of_a_hundred_thousand_damaged_frames_is_valid(name: str) -> None:
     sketch, through = SKETCHES[name]
     payloads = pa.array(payloads_of(sketch, through), pa.binary())
     whole = pack_frames(sketch.format, sketch.parameters, payloads).to_pylist()

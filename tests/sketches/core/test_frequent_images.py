@@ -28,7 +28,7 @@ def groups_of(sketch: Frequent) -> list[pa.Array]:
     return sketch.update(Groups(ids, 4), rows)
 
 
-def test_apache_reads_what_is_written() -> None:
+def test_apache_reads_the_images() -> None:
     states = groups_of(STRINGS)
     for group, image in enumerate(STRINGS.images(states).to_pylist()):
         theirs = datasketches.frequent_strings_sketch.deserialize(image)
@@ -49,15 +49,15 @@ def test_apache_reads_what_is_written() -> None:
 
 
 @pytest.mark.parametrize("sketch", [STRINGS, LONGS])
-def test_what_is_written_is_read_as_it_was(sketch: Frequent) -> None:
+def test_written_sketches_are_read_unchanged(sketch: Frequent) -> None:
     states = groups_of(sketch)
     found = sketch.from_images(sketch.images(states))
-    assert [each.to_pylist() for each in found] == [each.to_pylist() for each in states]
+    assert [entry.to_pylist() for entry in found] == [entry.to_pylist() for entry in states]
     nothing = sketch.from_images(pa.array([], pa.binary()))
-    assert [len(each) for each in nothing] == [0, 0, 0]
+    assert [len(entry) for entry in nothing] == [0, 0, 0]
 
 
-def test_what_apache_wrote_is_read_and_merges() -> None:
+def test_images_of_apache_are_read_and_merged() -> None:
     few, many = (datasketches.frequent_strings_sketch(8) for _ in range(2))
     rng = np.random.default_rng(4)
     truth: Counter[str] = Counter()
@@ -71,10 +71,10 @@ def test_what_apache_wrote_is_read_and_merges() -> None:
     states = sketch.from_images(images)
     assert states[0][:2].to_pylist() == [[], [{"item": "", "count": 2}]]
     assert states[2].to_pylist() == [0, 2, 15_000]
-    asked = list(truth)
-    owners = np.full(len(asked), 2)
-    lower, upper = sketch.counts_of(states, owners, pa.array(asked))
-    expected = np.array([truth[word] for word in asked])
+    queries = list(truth)
+    owners = np.full(len(queries), 2)
+    lower, upper = sketch.counts_of(states, owners, pa.array(queries))
+    expected = np.array([truth[word] for word in queries])
     assert (lower <= expected).all()
     assert (expected <= upper).all()
     assert len(states[0][2]) <= 50
@@ -82,7 +82,7 @@ def test_what_apache_wrote_is_read_and_merges() -> None:
     assert merged[2].to_pylist() == [15_002]
 
 
-def test_an_image_whose_error_is_above_what_is_promised_is_refused() -> None:
+def test_an_image_whose_error_exceeds_the_bound_is_refused() -> None:
     coarse = datasketches.frequent_strings_sketch(3)
     for number in range(1_000):
         coarse.update(f"w{number % 50}")
@@ -112,7 +112,7 @@ IMAGE = STRINGS.images(groups_of(STRINGS))[1].as_py()
         (IMAGE[:16] + b"\x00" + IMAGE[17:], "counts within the bounds of the sketch"),
     ],
 )
-def test_what_is_no_image_is_refused(broken: bytes, expected: str) -> None:
+def test_an_invalid_image_is_refused(broken: bytes, expected: str) -> None:
     with pytest.raises(SketchFormatError) as caught:
         STRINGS.from_images(pa.array([IMAGE, broken]))
     assert (caught.value.code, caught.value.expected) == ("SKETCH_CORRUPT", expected)
@@ -124,9 +124,9 @@ def test_longs_fill_an_image() -> None:
         LONGS.from_images(pa.array([image + b"x"]))
 
 
-@pytest.mark.parametrize("kind", [pa.int32(), pa.binary(), pa.float64()])
-def test_items_of_other_types_have_no_image(kind: pa.DataType) -> None:
-    sketch = Frequent("c", kind, counters=9)
+@pytest.mark.parametrize("dtype", [pa.int32(), pa.binary(), pa.float64()])
+def test_items_of_other_types_have_no_image(dtype: pa.DataType) -> None:
+    sketch = Frequent("c", dtype, counters=9)
     with pytest.raises(SchemaError) as caught:
         sketch.from_images(pa.array([], pa.binary()))
     assert caught.value.code == "NO_APACHE_ITEMS"

@@ -14,19 +14,19 @@ LONGS = np.concatenate(
 )
 
 
-def test_murmur3_is_what_a_theta_sketch_keeps() -> None:
+def test_murmur3_gives_the_hashes_of_a_theta_sketch() -> None:
     theta = datasketches.update_theta_sketch(12)
-    for each in LONGS.tolist():
-        theta.update(each)
+    for item in LONGS.tolist():
+        theta.update(item)
     first, _ = murmur3(LONGS)
     assert sorted(theta) == sorted((first >> np.uint64(1)).tolist())
 
 
-def test_both_halves_are_what_an_hll_sketch_keeps() -> None:
+def test_both_halves_are_those_of_an_hll_sketch() -> None:
     few = LONGS[:7]
     hll = datasketches.hll_sketch(12)
-    for each in few.tolist():
-        hll.update(each)
+    for item in few.tolist():
+        hll.update(item)
     coupons = np.frombuffer(hll.serialize_compact()[8:], "<u4")
     first, second = murmur3(few)
     zeros = [64 - int(half).bit_length() for half in second]
@@ -34,14 +34,14 @@ def test_both_halves_are_what_an_hll_sketch_keeps() -> None:
     assert sorted(coupons.tolist()) == sorted(ours)
 
 
-def test_items_are_sparks_hash_and_null_is_none() -> None:
+def test_items_are_hashes_of_spark_and_null_is_none() -> None:
     column = pa.chunked_array([["a", None], ["b"]])
     hashes, valid = items(column)
     assert valid.tolist() == [True, False, True]
     assert hashes[valid].tolist() == xxhash64([pa.array(["a", "b"])]).tolist()
 
 
-def test_nothing_has_no_items() -> None:
+def test_an_empty_input_has_no_items() -> None:
     hashes, valid = items(pa.array([], pa.int64()))
     assert (len(hashes), len(valid)) == (0, 0)
     assert [len(half) for half in murmur3(hashes)] == [0, 0]

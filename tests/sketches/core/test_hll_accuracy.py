@@ -27,7 +27,7 @@ def check(distinct: int, p: int, seeds: int | None = None) -> None:
 
 @pytest.mark.parametrize("p", [10, 12, 16])
 @pytest.mark.parametrize("distinct", [10**2, 10**3, 10**4])
-def test_a_few_sketches_are_off_by_less_than_they_say(distinct: int, p: int) -> None:
+def test_errors_of_a_few_sketches_are_below_the_stated_one(distinct: int, p: int) -> None:
     check(distinct, p, 10)
     assert bits(in_parts(distinct, 0, p)) == bits(sketched(distinct, 0, p))
 
@@ -35,14 +35,14 @@ def test_a_few_sketches_are_off_by_less_than_they_say(distinct: int, p: int) -> 
 @pytest.mark.laws
 @pytest.mark.parametrize("p", PRECISIONS)
 @pytest.mark.parametrize("distinct", SEEDS)
-def test_sketches_are_off_by_less_than_they_say(distinct: int, p: int) -> None:
+def test_errors_of_sketches_are_below_the_stated_one(distinct: int, p: int) -> None:
     check(distinct, p)
 
 
 @pytest.mark.laws
 @pytest.mark.parametrize("p", PRECISIONS)
 @pytest.mark.parametrize("distinct", SEEDS)
-def test_merged_from_parts_a_sketch_is_the_same(distinct: int, p: int) -> None:
+def test_a_sketch_merged_from_parts_is_identical(distinct: int, p: int) -> None:
     assert bits(in_parts(distinct, 1, p)) == bits(sketched(distinct, 1, p))
 
 

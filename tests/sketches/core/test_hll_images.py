@@ -42,8 +42,8 @@ def ours(p: int, *cuts: int) -> States:
     return HyperLogLog("v", p).update(Groups(ids, len(cuts)), pa.table({"v": values}))
 
 
-def theirs(p: int, size: int, kind: Any = datasketches.HLL_8) -> Any:
-    sketch = datasketches.hll_sketch(p, kind)
+def theirs(p: int, size: int, dtype: Any = datasketches.HLL_8) -> Any:
+    sketch = datasketches.hll_sketch(p, dtype)
     for item in HASHED[:size]:
         sketch.update(item)
     return sketch
@@ -58,12 +58,12 @@ def binary(*blobs: bytes) -> pa.Array:
 
 
 @pytest.mark.parametrize("p", [4, 5, 7, 8, 9, 12])
-def test_sketches_of_apache_are_ours_to_the_bit(p: int) -> None:
+def test_sketches_of_apache_are_identical_to_the_bit(p: int) -> None:
     cuts = sizes(p)
     images = []
     for size in cuts:
-        for kind in TYPES:
-            sketch = theirs(p, size, kind)
+        for dtype in TYPES:
+            sketch = theirs(p, size, dtype)
             images += [sketch.serialize_compact(), sketch.serialize_updatable()]
     expected = [state for state in bits(ours(p, *cuts)) for _ in range(6)]
     assert bits(from_images(binary(*images), p)) == expected
@@ -72,24 +72,24 @@ def test_sketches_of_apache_are_ours_to_the_bit(p: int) -> None:
 
 
 @pytest.mark.parametrize("p", [4, 7, 8, 12, 14])
-def test_apache_reads_what_is_written_for_it(p: int) -> None:
+def test_apache_reads_the_images(p: int) -> None:
     cuts = sizes(p)
     states = ours(p, *cuts)
     images = to_images(states, p)
     assert bits(from_images(images, p)) == bits(states)
     for size, image in zip(cuts, images.to_pylist(), strict=True):
-        said, direct = datasketches.hll_sketch.deserialize(image), theirs(p, size)
-        assert (said.lg_config_k, said.tgt_type) == (p, datasketches.HLL_8)
+        found, direct = datasketches.hll_sketch.deserialize(image), theirs(p, size)
+        assert (found.lg_config_k, found.tgt_type) == (p, datasketches.HLL_8)
         union = datasketches.hll_union(p)  # after it, no order of arrival is known there, either
         union.update(direct)
         union.update(direct)
-        assert said.get_estimate() == pytest.approx(union.get_estimate(), rel=1e-12)
-        assert said.is_empty() == (size == 0)
+        assert found.get_estimate() == pytest.approx(union.get_estimate(), rel=1e-12)
+        assert found.is_empty() == (size == 0)
         if size <= most_coupons(p):  # the same bytes, but for the order of the coupons
             assert sorted(image) == sorted(direct.serialize_compact())
             assert image[:12] == direct.serialize_compact()[:12] or size < 8
         union = datasketches.hll_union(p)  # as it goes on with them
-        union.update(said)
+        union.update(found)
         union.update(theirs(p, size // 2 + 3))
         whole = union.get_result(datasketches.HLL_8).serialize_compact()
         assert bits(from_images(binary(whole), p)) == bits(ours(p, max(size, size // 2 + 3)))
@@ -104,13 +104,13 @@ def test_values_that_do_not_fit_into_four_bits() -> None:
         sketch = datasketches.hll_sketch.deserialize(to_images(states, 4)[0].as_py())
         union = datasketches.hll_union(4)
         union.update(sketch)
-        for kind in TYPES:
-            result = union.get_result(kind)
+        for dtype in TYPES:
+            result = union.get_result(dtype)
             for image in (result.serialize_compact(), result.serialize_updatable()):
                 assert bits(from_images(binary(image), 4)) == bits(states)
 
 
-def test_a_register_that_only_apache_can_have_is_capped() -> None:
+def test_a_register_above_the_maximum_is_capped() -> None:
     image = bytearray(to_images(from_registers(np.full((1, 16), 9, np.uint8), 4), 4)[0].as_py())
     image[40:42] = [61, 63]
     (state,) = bits(from_images(binary(bytes(image)), 4))
@@ -132,11 +132,11 @@ def of_4_bits(registers: Any) -> Any:
     return union.get_result(datasketches.HLL_4)
 
 
-def changed(image: bytes, **places: int) -> bytes:
+def changed(image: bytes, **positions: int) -> bytes:
     """The image with other bytes: ``at_5=8`` writes 8 to byte 5."""
     result = bytearray(image)
-    for place, value in places.items():
-        result[int(place[3:])] = value
+    for position, value in positions.items():
+        result[int(position[3:])] = value
     return bytes(result)
 
 
@@ -148,7 +148,7 @@ FOUR_BITS = of_4_bits(np.append(np.full(250, 3), [18, 20, 30, 40, 17, 5]))
 FOUR, FOUR_OPEN = FOUR_BITS.serialize_compact(), FOUR_BITS.serialize_updatable()
 SIX = theirs(8, 500, datasketches.HLL_6).serialize_compact()
 EIGHT = theirs(8, 500).serialize_compact()
-PLACE = int(np.argmax(np.frombuffer(FOUR, np.uint8)[40:168] & 15 < 15))
+POSITION = int(np.argmax(np.frombuffer(FOUR, np.uint8)[40:168] & 15 < 15))
 CORRUPT = {
     "it is too short": [b"", LIST[:7], SET[:11], changed(SET, at_3=8)[:10], FOUR[:39]],
     "its preamble is another": [
@@ -187,7 +187,7 @@ CORRUPT = {
         changed(TABLE, at_6=2),
         changed(HASHES, at_8=9),
         changed(FOUR_OPEN, at_36=FOUR[36] + 1),
-        changed(FOUR, **{f"at_{40 + PLACE}": FOUR[40 + PLACE] | 15}),
+        changed(FOUR, **{f"at_{40 + POSITION}": FOUR[40 + POSITION] | 15}),
         FOUR[:-4] + bytes(4),
         FOUR[:-4] + FOUR[-8:-4],
         FOUR[:-1] + b"\4",
@@ -227,16 +227,16 @@ def test_an_image_of_another_precision_is_refused() -> None:
 
 
 @pytest.mark.parametrize("p", [4, 12])
-def test_datasketch_reads_what_is_written_for_it_and_back(p: int) -> None:
+def test_bytes_of_datasketch_round_trip(p: int) -> None:
     cuts = sizes(p)[:9]
     states = ours(p, *cuts)
     registers = HyperLogLog("v", p).registers(states)
     blobs = to_serialized(registers, p)
     for row, blob in zip(registers, blobs.to_pylist(), strict=True):
-        said = HyperLogLogPlusPlus.deserialize(blob)
-        assert (said.p, said.reg.tolist()) == (p, row.tolist())
-        buffer = bytearray(said.bytesize())
-        said.serialize(buffer)
+        found = HyperLogLogPlusPlus.deserialize(blob)
+        assert (found.p, found.reg.tolist()) == (p, row.tolist())
+        buffer = bytearray(found.bytesize())
+        found.serialize(buffer)
         assert bytes(buffer) == blob
     again = from_serialized(blobs, p)
     assert bits(again) == bits(from_registers(registers, p))
@@ -247,7 +247,7 @@ def test_datasketch_reads_what_is_written_for_it_and_back(p: int) -> None:
     assert bits(united) == bits(again)
 
 
-def test_what_datasketch_would_read_and_ought_not() -> None:
+def test_invalid_bytes_of_datasketch_are_refused() -> None:
     (blob,) = to_serialized(np.ones((1, 16), np.uint8), 4).to_pylist()
     for wrong, why in (
         (b"", "its length is another"),

@@ -34,12 +34,12 @@ def mutated(blobs: list[bytes], count: int, seed: int) -> Iterator[bytes]:
         if number % 3 == 0:
             yield bytes((blob + rng.bytes(9))[: rng.integers(len(blob) + 9)])
         elif number % 3 == 1:
-            for place in rng.integers(0, max(len(blob), 1), rng.integers(1, 9))[: len(blob)]:
-                blob[place] = rng.integers(256)
+            for position in rng.integers(0, max(len(blob), 1), rng.integers(1, 9))[: len(blob)]:
+                blob[position] = rng.integers(256)
             yield bytes(blob)
         else:
-            kept = int(rng.integers(0, 13))
-            yield bytes(blob[:kept]) + rng.bytes(int(rng.integers(0, 300)))
+            stored = int(rng.integers(0, 13))
+            yield bytes(blob[:stored]) + rng.bytes(int(rng.integers(0, 300)))
 
 
 def require_valid(states: list[pa.Array]) -> None:
@@ -74,8 +74,8 @@ def images_survive(count: int) -> None:
     union, images = datasketches.hll_union(P), to_images(sketches(), P).to_pylist()
     for image in images[:]:
         union.update(datasketches.hll_sketch.deserialize(image))
-        for kind in (datasketches.HLL_4, datasketches.HLL_6, datasketches.HLL_8):
-            result = union.get_result(kind)
+        for dtype in (datasketches.HLL_4, datasketches.HLL_6, datasketches.HLL_8):
+            result = union.get_result(dtype)
             images += [result.serialize_compact(), result.serialize_updatable()]
     read = 0
     for blob in mutated(images, count, 2):
@@ -102,7 +102,7 @@ def serialized_survive(count: int) -> None:
 
 
 @pytest.mark.parametrize("survive", [payloads_survive, images_survive, serialized_survive])
-def test_a_thousand_damaged_ones(survive: Callable[[int], None]) -> None:
+def test_a_thousand_damaged_payloads_are_refused(survive: Callable[[int], None]) -> None:
     survive(1_000)
 
 
@@ -113,5 +113,5 @@ def test_a_hundred_thousand_damaged_payloads() -> None:
 
 @pytest.mark.laws
 @pytest.mark.parametrize("survive", [images_survive, serialized_survive])
-def test_twenty_thousand_damaged_ones_of_others(survive: Callable[[int], None]) -> None:
+def test_twenty_thousand_damaged_images_are_refused(survive: Callable[[int], None]) -> None:
     survive(20_000)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from datasketch import HyperLogLogPlusPlus
 
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
@@ -46,9 +47,9 @@ def merged(parts: list[States], p: int) -> States:
     return HyperLogLog("v", p).merge(groups, states)
 
 
-def says(states: States, p: int) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = HyperLogLog("v", p).estimate(states).to_pylist()
-    return told
+def columns(states: States, p: int) -> list[dict[str, Any]]:
+    reported: list[dict[str, Any]] = HyperLogLog("v", p).estimate(states).to_pylist()
+    return reported
 
 
 def bits(states: States) -> list[list[Any]]:
@@ -61,13 +62,13 @@ def hashed(values: npt.NDArray[np.int64]) -> list[int]:
 
 def test_coupons_are_those_of_plain_python() -> None:
     several = np.concatenate([EDGES, LONGS[:2000]])
-    assert coupons(several).tolist() == [oracle.coupon(each) for each in several.tolist()]
+    assert coupons(several).tolist() == [oracle.coupon(entry) for entry in several.tolist()]
 
 
 def test_leading_zeros_are_counted_at_every_bit() -> None:
-    words = [0, 2**64 - 1, *(2**bit for bit in range(64)), *(2**bit - 1 for bit in range(64))]
-    expected = [64 - word.bit_length() for word in words]
-    assert leading_zeros(np.array(words, np.uint64)).tolist() == expected
+    texts = [0, 2**64 - 1, *(2**bit for bit in range(64)), *(2**bit - 1 for bit in range(64))]
+    expected = [64 - word.bit_length() for word in texts]
+    assert leading_zeros(np.array(texts, np.uint64)).tolist() == expected
 
 
 @pytest.mark.parametrize("p", range(4, 17))
@@ -133,7 +134,7 @@ def test_the_greatest_of_any_number_of_rows() -> None:
     table = rng.integers(0, 50, (len(ids), 16)).astype(np.uint8)
     found, registers = greatest(ids, table)
     assert found.tolist() == [0, 1, 2, 3, 4, 5]
-    assert registers.tolist() == [table[ids == each].max(axis=0).tolist() for each in range(6)]
+    assert registers.tolist() == [table[ids == entry].max(axis=0).tolist() for entry in range(6)]
     assert len(greatest(ids[:0], table[:0])[0]) == 0
 
 
@@ -142,14 +143,14 @@ def test_the_estimate_is_that_of_datasketch(p: int) -> None:
     rng = np.random.default_rng(p)
     rows, several = [], [0.05, 0.3, 0.5, 0.74, 0.76, 0.9, 1.5, 2.5, 3, 4, 4.9, 5.1, 30]
     for load in several:  # below and above thresholds and tables
-        words = rng.integers(0, 2**63, int(load * 2**p) + 1)
+        texts = rng.integers(0, 2**63, int(load * 2**p) + 1)
         row = np.zeros(1 << p, np.uint8)
-        values = np.minimum(leading_zeros(words.astype(np.uint64)), 64 - p)
-        np.maximum.at(row, rng.integers(0, 1 << p, len(words)), values.astype(np.uint8))
+        values = np.minimum(leading_zeros(texts.astype(np.uint64)), 64 - p)
+        np.maximum.at(row, rng.integers(0, 1 << p, len(texts)), values.astype(np.uint8))
         rows.append(row)
     rows += [np.full(1 << p, highest(p), np.uint8), np.ones(1 << p, np.uint8)]
-    said = estimates(np.array(rows), p).tolist()
-    assert said == pytest.approx([oracle.count(row.tolist(), p) for row in rows], rel=1e-12)
+    given = estimates(np.array(rows), p).tolist()
+    assert given == pytest.approx([oracle.count(row.tolist(), p) for row in rows], rel=1e-12)
     assert len(estimates(np.empty((0, 1 << p), np.uint8), p)) == 0
 
 
@@ -161,19 +162,19 @@ def test_registers_are_those_of_datasketch_fed_with_the_same_hash(p: int) -> Non
 
     theirs = HyperLogLogPlusPlus(p=p, hashfunc=word)
     items = LONGS[:3000]
-    for each in hashed(items):
-        theirs.update(each)
+    for entry in hashed(items):
+        theirs.update(entry)
     for size in (3, 3000):  # also those of a sparse sketch
         theirs = HyperLogLogPlusPlus(p=p, hashfunc=word)
-        for each in hashed(items[:size]):
-            theirs.update(each)
+        for entry in hashed(items[:size]):
+            theirs.update(entry)
         ours = HyperLogLog("v", p).registers(made(pa.array(items[:size]), p))
         assert ours.tolist() == [theirs.reg.tolist()]
 
 
-def test_few_items_are_counted_and_a_dense_sketch_tells_its_error() -> None:
+def test_few_items_are_exact_and_a_dense_sketch_has_an_error() -> None:
     states = made(pa.array(LONGS), 12, np.minimum(np.arange(20_000), 3) // 3, 3)
-    one, many, none = says(states, 12)
+    one, many, none = columns(states, 12)
     assert one == {"estimate": 3, "lower": 3, "upper": 3, "relative_error": SPARSE_ERROR}
     assert none == {"estimate": 0, "lower": 0, "upper": 0, "relative_error": SPARSE_ERROR}
     assert many["relative_error"] == 1.04 / 64
@@ -187,18 +188,18 @@ def test_few_items_are_counted_and_a_dense_sketch_tells_its_error() -> None:
     assert upper.to_pylist() == [3, many["upper"], 0]
 
 
-def test_what_is_certain_is_the_least_bound() -> None:
+def test_the_lower_bound_is_at_least_the_certain_number() -> None:
     states = made(pa.array(LONGS[:9]), 4)
-    (said,) = says(states, 4)
+    (given,) = columns(states, 4)
     certain = sum(register > 0 for register in states[1][0].as_py())
-    assert said["lower"] == certain > said["estimate"] * (1 - 2 * 0.26)
+    assert given["lower"] == certain > given["estimate"] * (1 - 2 * 0.26)
 
 
 @pytest.mark.parametrize("p", [8, 12, 16])
-def test_the_estimate_grows_over_the_switch(p: int) -> None:
+def test_the_estimate_grows_from_sparse_to_dense(p: int) -> None:
     few = most_coupons(p)
     before, after = (made(pa.array(LONGS[:size]), p) for size in (few, few + 1))
-    (sparse,), (dense,) = says(before, p), says(after, p)
+    (sparse,), (dense,) = columns(before, p), columns(after, p)
     assert abs(dense["estimate"] - few) <= 2 * dense["relative_error"] * few
     assert sparse["estimate"] == few
 
@@ -217,9 +218,9 @@ def test_the_estimate_grows_over_the_switch(p: int) -> None:
     ],
     ids=lambda values: str(values.type),
 )
-def test_equal_values_are_one_and_null_is_none(values: pa.Array) -> None:
-    (said,) = says(made(values, 12), 12)
-    assert said["estimate"] == 2
+def test_equal_values_are_one_item_and_null_is_none(values: pa.Array) -> None:
+    (given,) = columns(made(values, 12), 12)
+    assert given["estimate"] == 2
 
 
 def test_a_type_that_has_no_hash_is_refused() -> None:
@@ -228,7 +229,7 @@ def test_a_type_that_has_no_hash_is_refused() -> None:
     assert caught.value.code == "KEY_NOT_HASHABLE"
 
 
-def test_payloads_are_as_documented_and_come_back() -> None:
+def test_payloads_are_as_documented_and_round_trip() -> None:
     states = made(pa.array(LONGS[:30]), 4, [0] * 2 + [1] * 26 + [3] * 2, 4)
     sketch = HyperLogLog("v", 4)
     payloads = sketch.payload(states)
@@ -245,7 +246,7 @@ def test_payloads_are_as_documented_and_come_back() -> None:
     assert bits(sketch.revive(payloads)) == bits(states)
     for part in (payloads[1:], payloads[2:3], payloads[:0]):
         revived = sketch.revive(part)
-        assert [column.type for column in revived] == [kind for _, kind in sketch.fields]
+        assert [column.type for column in revived] == [dtype for _, dtype in sketch.fields]
         start = 4 - len(part) if len(part) == 3 else 2
         assert bits(revived) == bits([column.slice(start, len(part)) for column in states])
 
@@ -261,10 +262,10 @@ def test_an_estimate_does_not_import_all_of_datasketch() -> None:
     assert (ran.stdout, ran.stderr) == ("set()\n", "")
 
 
-def test_it_says_what_it_reads_and_what_it_is() -> None:
+def test_it_has_inputs_format_and_parameters() -> None:
     sketch = HyperLogLog("v", 12)
     assert (sketch.inputs, sketch.parameters) == (("v",), {"p": 12})
-    assert (sketch.format.kind, sketch.format.version) == ("hll", 1)
+    assert sketch.format == StateFormat("hll", 1)
 
 
 ONE = (1 << 26).to_bytes(4, "little")
@@ -308,7 +309,7 @@ def test_bytes_that_are_no_payload_are_refused(why: str, payload: bytes) -> None
     )
 
 
-def test_the_error_says_what_was_found() -> None:
+def test_the_error_has_five_facts() -> None:
     with pytest.raises(SketchFormatError) as caught:
         HyperLogLog("v", 12).revive(pa.array([b"\1\2\3"], pa.binary()))
     assert str(caught.value) == (

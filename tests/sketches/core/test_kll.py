@@ -23,27 +23,27 @@ MEDIAN = QuantileSketch("ms", 8)
 
 
 def of(
-    values: list[Any], *, kind: pa.DataType | None = None, sketch: QuantileSketch = MEDIAN
+    values: list[Any], *, dtype: pa.DataType | None = None, sketch: QuantileSketch = MEDIAN
 ) -> list[pa.Array]:
     """The state of one group."""
-    rows = pa.table({"ms": pa.array(values, kind or pa.float64())})
+    rows = pa.table({"ms": pa.array(values, dtype or pa.float64())})
     return sketch.update(Groups(np.zeros(len(values), np.int64), 1), rows)
 
 
-def asked(values: list[Any], *shares: float, kind: pa.DataType | None = None, k: int = 8) -> Any:
-    """What a sketch of these values says of them."""
+def queries(values: list[Any], *shares: float, dtype: pa.DataType | None = None, k: int = 8) -> Any:
+    """The estimate of a sketch of these values."""
     sketch = QuantileSketch("ms", k, shares)
-    return sketch.estimate(of(values, kind=kind, sketch=sketch))[0].as_py()
+    return sketch.estimate(of(values, dtype=dtype, sketch=sketch))[0].as_py()
 
 
 def united(*states: list[pa.Array], sketch: QuantileSketch = MEDIAN) -> list[pa.Array]:
     """The state of one group over these of it."""
     groups = Groups(np.zeros(len(states), np.int64), 1)
-    return sketch.merge(groups, [pa.concat_arrays(each) for each in zip(*states, strict=True)])
+    return sketch.merge(groups, [pa.concat_arrays(item) for item in zip(*states, strict=True)])
 
 
-def test_up_to_k_values_are_all_kept_and_the_answer_is_exact() -> None:
-    found = asked([7, 1, 5, 3, 8, 2, 4, 6], 0, 0.25, 0.26, 0.5, 0.99, 1)
+def test_up_to_k_values_are_all_stored_and_quantiles_are_exact() -> None:
+    found = queries([7, 1, 5, 3, 8, 2, 4, 6], 0, 0.25, 0.26, 0.5, 0.99, 1)
     exact = [1.0, 2.0, 3.0, 4.0, 8.0, 8.0]
     assert found == {
         "quantiles": exact,
@@ -54,8 +54,8 @@ def test_up_to_k_values_are_all_kept_and_the_answer_is_exact() -> None:
     }
 
 
-def test_of_more_values_some_are_left_out_and_the_error_is_said() -> None:
-    found = asked(list(range(1, 1001)), 0, 0.1, 0.5, 1, k=100)
+def test_beyond_k_values_the_result_has_an_error() -> None:
+    found = queries(list(range(1, 1001)), 0, 0.1, 0.5, 1, k=100)
     assert found["rank_error"] == rank_error(100)
     assert (found["count"], found["quantiles"][0], found["quantiles"][-1]) == (1000, 1.0, 1000.0)
     for lower, value, upper, truth in zip(
@@ -66,37 +66,37 @@ def test_of_more_values_some_are_left_out_and_the_error_is_said() -> None:
         assert abs(value - truth) <= 1000 * rank_error(100)
 
 
-def test_a_quantile_is_a_value_that_occurs_also_where_its_place_is_rounded() -> None:
+def test_a_quantile_is_a_value_that_occurs_also_if_its_position_is_rounded() -> None:
     # 0.07 * 100 is a little above 7.
-    assert asked(list(range(1, 101)), 0.07, 0.29, 0.57, k=200)["quantiles"] == [7.0, 29.0, 57.0]
+    assert queries(list(range(1, 101)), 0.07, 0.29, 0.57, k=200)["quantiles"] == [7.0, 29.0, 57.0]
     values = list(range(1, 8))
-    shares = [each / 7 for each in values]
-    assert asked(values, *shares)["quantiles"] == [float(each) for each in values]
+    shares = [item / 7 for item in values]
+    assert queries(values, *shares)["quantiles"] == [float(item) for item in values]
 
 
-def test_null_is_no_value_and_of_none_there_is_no_quantile() -> None:
+def test_nulls_are_ignored_and_without_values_quantiles_are_null() -> None:
     nothing = {"quantiles": None, "lower": None, "upper": None, "rank_error": 0.0, "count": 0}
-    assert asked([], 0.5) == asked([None, None], 0.5) == nothing
-    assert asked([None, 3.0, None], 0.5)["count"] == 1
+    assert queries([], 0.5) == queries([None, None], 0.5) == nothing
+    assert queries([None, 3.0, None], 0.5)["count"] == 1
     states = of([None])
     assert [state.to_pylist() for state in states] == [[None], [None], [[]], [[]]]
     assert MEDIAN.ranks(states, [1.0]).to_pylist() == [None]
 
 
-def test_nan_is_the_greatest_and_there_is_one_zero() -> None:
-    found = asked([NAN, INFINITY, -0.0, -INFINITY], 0, 0.5, 0.75, 1)
+def test_nan_is_the_greatest_and_zeros_are_equal() -> None:
+    found = queries([NAN, INFINITY, -0.0, -INFINITY], 0, 0.5, 0.75, 1)
     assert found["quantiles"][:3] == [-INFINITY, 0.0, INFINITY]
     assert math.isnan(found["quantiles"][3])
     assert math.copysign(1, found["quantiles"][1]) == 1
     payload = np.array([0xFFF8000000000123], np.uint64).view(np.float64)[0]
     assert MEDIAN.payload(of([payload, 0.0])) == MEDIAN.payload(of([NAN, -0.0]))
-    many = asked([NAN] * 50 + [1.0] * 50, 0.4, 0.6)
+    many = queries([NAN] * 50 + [1.0] * 50, 0.4, 0.6)
     assert many["quantiles"][0] == 1.0
     assert math.isnan(many["quantiles"][1])
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "median"),
+    ("dtype", "values", "median"),
     [
         (pa.int8(), [1, 2, 3], 2.0),
         (pa.float32(), [0.5, 1.5, 2.5], 1.5),
@@ -106,26 +106,26 @@ def test_nan_is_the_greatest_and_there_is_one_zero() -> None:
     ],
     ids=str,
 )
-def test_numbers_of_any_type_are_kept_as_doubles(
-    kind: pa.DataType, values: list[Any], median: float
+def test_numbers_of_any_type_are_stored_as_doubles(
+    dtype: pa.DataType, values: list[Any], median: float
 ) -> None:
-    assert asked(values, 0.5, kind=kind)["quantiles"] == [median]
+    assert queries(values, 0.5, dtype=dtype)["quantiles"] == [median]
 
 
-def test_equal_input_gives_equal_bytes_in_whatever_order_it_stands() -> None:
+def test_bytes_do_not_depend_on_the_order_of_rows() -> None:
     values = np.random.default_rng(3).normal(size=3000)
     shuffled = np.random.default_rng(4).permutation(values)
     assert MEDIAN.payload(of(values.tolist())) == MEDIAN.payload(of(shuffled.tolist()))
 
 
-def test_coins_fall_on_either_side() -> None:
+def test_coins_have_both_values() -> None:
     # Of nine values the least stays, and four of the eight others rise: the odd or the even ones.
     second = [of([i + j for j in range(9)])[2][0].as_py()[1] - i for i in range(1000)]
     assert {1.0, 2.0} == set(second)
     assert 450 <= second.count(1.0) <= 550
 
 
-def test_a_sketch_holds_no_more_than_apache_lets_it() -> None:
+def test_a_sketch_stores_no_more_than_apache_allows() -> None:
     for k in (8, 9, 100, 200, 4096, 65535):
         sketch = QuantileSketch("ms", k)
         for n in (1, k, k + 1, 3 * k, 50_000):
@@ -135,7 +135,7 @@ def test_a_sketch_holds_no_more_than_apache_lets_it() -> None:
             assert sum(size << h for h, size in enumerate(sizes)) == n
 
 
-def test_the_rank_error_is_the_one_that_apache_promises() -> None:
+def test_the_rank_error_is_that_of_apache() -> None:
     for k in (8, 100, 200, 800, 65535):
         theirs = datasketches.kll_doubles_sketch.get_normalized_rank_error
         known = [theirs(k, False), theirs(k, True)]
@@ -151,7 +151,7 @@ def test_ranks_are_shares_of_values_that_are_not_above() -> None:
     assert sketch.ranks(of([1.0, NAN]), [INFINITY, NAN]).to_pylist() == [[0.5, 1.0]]
 
 
-def test_ranks_know_the_least_and_the_greatest_value_whatever_was_left_out() -> None:
+def test_ranks_of_the_least_and_the_greatest_value_are_exact() -> None:
     values = list(range(1, 10_001))
     for start in range(8):  # whichever items were left out
         states = of([value + start for value in values])
@@ -171,16 +171,16 @@ def test_bounds_are_those_of_the_estimate() -> None:
     assert (lower, upper) == (found.field("lower"), found.field("upper"))
 
 
-def test_a_lone_member_stays_as_it_is_and_empty_ones_count_for_nothing() -> None:
+def test_a_single_member_is_copied_and_empty_members_are_ignored() -> None:
     one, two, none = of(list(range(50))), of([7.0]), of([])
-    states = [pa.concat_arrays(each) for each in zip(one, none, two, none, none, two, strict=True)]
+    states = [pa.concat_arrays(item) for item in zip(one, none, two, none, none, two, strict=True)]
     groups = Groups(np.array([2, 2, 0, 1, 0, 4]), 5)
     found = [state.to_pylist() for state in MEDIAN.merge(groups, states)]
     members = [two, none, one, none, two]
-    assert found == [[each[field][0].as_py() for each in members] for field in range(4)]
+    assert found == [[item[field][0].as_py() for item in members] for field in range(4)]
 
 
-def test_a_state_is_kept_in_a_checkpoint_as_it_is() -> None:
+def test_a_state_in_a_checkpoint_is_unchanged() -> None:
     states = united(of(list(range(500))), of([3.5]))
     names = [name for name, _ in MEDIAN.fields]
     table = pa.table(dict(zip(names, states, strict=True)))
@@ -212,15 +212,15 @@ def test_more_values_than_can_be_counted_are_refused() -> None:
     )
 
 
-def test_nor_are_so_many_sketches_asked_at_once() -> None:
-    states = [pa.concat_arrays([each] * 2**15) for each in heavy(48)]
+def test_too_many_values_of_several_sketches_are_refused() -> None:
+    states = [pa.concat_arrays([item] * 2**15) for item in heavy(48)]
     with pytest.raises(CapacityError) as caught:
         MEDIAN.estimate(states)
     assert caught.value.code == "SKETCH_FULL"
     assert caught.value.got == "32,768 sketches of 4.61e+18 values"
 
 
-def test_what_is_asked_of_a_sketch_is_no_parameter_of_it() -> None:
+def test_percentages_are_no_parameter_of_a_sketch() -> None:
     assert (
         QuantileSketch("ms", 100, (0.9,)).parameters
         == QuantileSketch("s", 100).parameters

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("parts", [1, 100])
-def test_deciles_and_ranks_keep_the_promise(stream: str, parts: int) -> None:
+def test_errors_of_deciles_and_ranks_are_within_the_bound(stream: str, parts: int) -> None:
     trial = Trial(stream, 200, 10_000, parts, seed=1)
     deciles, ranks = trial.errors()
     assert max(deciles, ranks) <= rank_error(200)
@@ -21,7 +21,7 @@ def test_deciles_and_ranks_keep_the_promise(stream: str, parts: int) -> None:
 
 @pytest.mark.laws
 @pytest.mark.parametrize("k", ROOMS)
-def test_every_stream_keeps_the_promise_at_every_decile(k: int) -> None:
+def test_every_decile_of_every_stream_is_within_the_bound(k: int) -> None:
     many, few = trials([k], COUNTS[:-1], seeds=[1, 2, 3]), trials([k], COUNTS[-1:], seeds=[1])
     for trial in (*many, *few):
         deciles, _ = trial.errors()
@@ -29,7 +29,7 @@ def test_every_stream_keeps_the_promise_at_every_decile(k: int) -> None:
 
 
 @pytest.mark.laws
-def test_of_a_hundred_streams_the_worst_rank_of_any_value_keeps_the_promise_in_99() -> None:
+def test_the_maximum_rank_error_is_within_the_bound_in_99_of_100_streams() -> None:
     runs = [Trial("normal", 100, 20_000, 50, seed) for seed in range(100)]
     errors = [run.errors() for run in runs]
     assert sum(ranks > rank_error(100) for _, ranks in errors) <= 1

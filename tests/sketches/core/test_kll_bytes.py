@@ -26,14 +26,14 @@ def normal(size: int) -> Any:
 
 def states_of(*columns: Any) -> list[pa.Array]:
     """One state per column."""
-    ids = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
+    ids = np.repeat(np.arange(len(columns)), [len(item) for item in columns])
     rows = pa.table({"ms": np.concatenate([*columns, np.empty(0)])})
     return SKETCH.update(Groups(ids, len(columns)), rows)
 
 
 def payloads_of(*columns: Any) -> list[bytes]:
-    said: list[bytes] = SKETCH.payload(states_of(*columns)).to_pylist()
-    return said
+    given: list[bytes] = SKETCH.payload(states_of(*columns)).to_pylist()
+    return given
 
 
 def adopted(images: Any) -> list[pa.Array]:
@@ -50,18 +50,18 @@ GOOD = payloads_of(*map(normal, SIZES))
 
 
 def refused(payload: bytes, *, foreign: bool = False) -> str:
-    """What is wrong with it, said of the second of three."""
+    """The reason why it is refused, as the second of three payloads."""
     array = pa.array([GOOD[1], payload, GOOD[5]], pa.binary())
     with pytest.raises(SketchFormatError) as caught:
         adopted(array) if foreign else SKETCH.revive(array)
     error = caught.value
     assert error.code == "SKETCH_CORRUPT"
-    number, said = str(error.got).split(": ", 1)
+    number, given = str(error.got).split(": ", 1)
     assert number == "sketch 1"
-    return said
+    return given
 
 
-def test_apache_reads_ours_and_writes_the_same_bytes() -> None:
+def test_apache_reads_and_writes_the_same_bytes() -> None:
     for size, payload in zip(SIZES, GOOD, strict=True):
         theirs = datasketches.kll_doubles_sketch.deserialize(payload)
         assert (theirs.n, theirs.k) == (size, 20)
@@ -73,9 +73,9 @@ def test_apache_reads_ours_and_writes_the_same_bytes() -> None:
             assert theirs.get_max_value() == normal(size).max()
 
 
-def test_ours_reads_what_apache_writes() -> None:
+def test_images_of_apache_are_read() -> None:
     columns = [normal(size) for size in SIZES]
-    states = adopted(pa.array([apache(each).serialize() for each in columns]))
+    states = adopted(pa.array([apache(item).serialize() for item in columns]))
     for size, column, ours in zip(SIZES, columns, SKETCH.estimate(states).to_pylist(), strict=True):
         theirs = apache(column)
         assert ours["count"] == size
@@ -87,7 +87,7 @@ def test_ours_reads_what_apache_writes() -> None:
     assert SKETCH.payload(SKETCH.revive(again)) == again
 
 
-def test_what_apache_says_of_its_sketch_ours_says_after_reading_it() -> None:
+def test_a_read_image_has_the_quantiles_of_apache() -> None:
     theirs = apache(normal(5000))
     states = adopted(pa.array([theirs.serialize()]))
     (ours,) = SKETCH.estimate(states).to_pylist()
@@ -108,11 +108,11 @@ def test_sketches_of_both_are_merged_by_either() -> None:
     found = SKETCH.estimate(SKETCH.merge(Groups(np.zeros(2, np.int64), 1), pairs))[0].as_py()
     assert theirs.n == found["count"] == 7000
     for share, value in zip(SHARES, found["quantiles"], strict=True):
-        for each in (value, theirs.get_quantile(share, True)):
-            assert abs(np.searchsorted(both, each) / 7000 - share) < found["rank_error"]
+        for item in (value, theirs.get_quantile(share, True)):
+            assert abs(np.searchsorted(both, item) / 7000 - share) < found["rank_error"]
 
 
-def test_the_zeros_of_apache_are_one_zero() -> None:
+def test_both_zeros_of_apache_are_read_as_one() -> None:
     theirs = apache([-0.0, 0.0])
     states = adopted(pa.array([theirs.serialize()]))
     assert SKETCH.payload(states).to_pylist() == payloads_of([0.0, 0.0])
@@ -155,7 +155,7 @@ LOWEST = "bytes 0 to 3: not a kll_doubles sketch in compact form"
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "given"),
     [
         (b"", "shorter than 8 bytes, or not a multiple of 4 bytes"),
         (MANY[:-1], "shorter than 8 bytes, or not a multiple of 4 bytes"),
@@ -211,11 +211,11 @@ LOWEST = "bytes 0 to 3: not a kll_doubles sketch in compact form"
         (changed(FEW, 32, "d", NAN), "a least or greatest value that no item has"),
     ],
 )
-def test_what_is_wrong_is_refused_and_named(payload: bytes, said: str) -> None:
-    assert refused(payload) == said
+def test_invalid_parameters_are_refused_by_name(payload: bytes, given: str) -> None:
+    assert refused(payload) == given
 
 
-def test_what_apache_would_not_write_is_not_taken_for_its_sketch() -> None:
+def test_an_invalid_image_of_apache_is_refused() -> None:
     assert refused(payloads_of([1.0, NAN])[0], foreign=True) == "a value that is NaN"
     assert refused(payloads_of([NAN])[0], foreign=True) == "a value that is NaN"
     upside_down = changed(FEW[:40] + FEW[48:] + FEW[40:48], 3, "B", 0)
@@ -228,7 +228,7 @@ def test_a_null_is_no_sketch() -> None:
         SKETCH.revive(pa.array([GOOD[0], None]))
 
 
-def test_the_error_says_what_to_do() -> None:
+def test_the_error_has_a_fix() -> None:
     with pytest.raises(SketchFormatError) as caught:
         SKETCH.revive(pa.array([b""]))
     assert str(caught.value) == (
@@ -242,7 +242,7 @@ def test_the_error_says_what_to_do() -> None:
     assert caught.value.where == "doc"
 
 
-def test_a_sketch_with_nan_is_not_handed_to_apache() -> None:
+def test_a_sketch_with_nan_is_not_exported() -> None:
     sound = states_of([1.0], [], [2.0, float("inf")])
     assert SKETCH.images(sound) == SKETCH.payload(sound)
     with pytest.raises(SketchFormatError) as caught:
@@ -293,6 +293,6 @@ def test_whatever_is_read_of_mutated_bytes_is_a_sketch(count: int) -> None:
     assert SKETCH.payload(states) == array
     alone = np.arange(len(read))
     twice = [pa.concat_arrays([state, state]) for state in states]
-    for each in (states, SKETCH.merge(Groups(np.tile(alone, 2), len(read)), twice)):
-        assert len(SKETCH.estimate(each)) == len(read)
+    for item in (states, SKETCH.merge(Groups(np.tile(alone, 2), len(read)), twice)):
+        assert len(SKETCH.estimate(item)) == len(read)
     assert 0 < len(read) < count / 4

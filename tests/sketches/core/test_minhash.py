@@ -53,13 +53,13 @@ def test_least_values_are_those_of_datasketch(scheme: Any) -> None:
         assert count["estimate"] == round(known.count())
         assert count["relative_error"] == 1 / np.sqrt(32)
     assert sketch.estimate(states)[1].as_py()["estimate"] == 0
-    assert [len(each) for each in states[0].to_pylist()] == [32 * SCHEMES[scheme], 0] * 3
+    assert [len(entry) for entry in states[0].to_pylist()] == [32 * SCHEMES[scheme], 0] * 3
     lower, upper = sketch.bounds(states)
     assert lower[0].as_py() < 667 < upper[0].as_py()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_merged_it_is_the_whole(scheme: Any) -> None:
+def test_merged_parts_are_the_whole(scheme: Any) -> None:
     sketch = MinHash("v", 8, 1, scheme)
     part = np.random.default_rng(1).integers(0, 5, 2000)
     ids = np.arange(2000) % 2
@@ -69,7 +69,7 @@ def test_merged_it_is_the_whole(scheme: Any) -> None:
     assert merged[0].to_pylist() == ours(sketch, pa.array(LONGS), ids, 4)[0].to_pylist()
 
 
-def test_nulls_are_not_seen() -> None:
+def test_nulls_are_ignored() -> None:
     sketch = MinHash("v", 4)
     assert (sketch.inputs, sketch.parameters) == (
         ("v",),
@@ -83,7 +83,7 @@ def test_nulls_are_not_seen() -> None:
     assert nothing[0].to_pylist() == [b"", b""]
 
 
-def test_payloads_come_back_and_others_do_not() -> None:
+def test_payloads_round_trip_and_others_are_refused() -> None:
     sketch = MinHash("v", 2)
     states = ours(sketch, pa.array([1, 2, 3]), [0, 2, 2], 3)
     payloads = sketch.payload(states)
@@ -104,12 +104,12 @@ def test_payloads_come_back_and_others_do_not() -> None:
     )
 
 
-def test_similarities_are_told_row_by_row() -> None:
+def test_similarities_are_computed_row_by_row() -> None:
     sketch = MinHash("v", 64)
     left = ours(sketch, pa.array(LONGS[:300]), np.arange(300) // 100, 5)[0]
     right = ours(sketch, pa.array(LONGS[:300]), np.arange(300) // 150 * 2, 5)[0]
-    said = sketch.similarities(left, right)
+    found = sketch.similarities(left, right)
     known = [theirs(LONGS[part], 64, 1, "affine32") for part in (slice(100), slice(150))]
     last = [theirs(LONGS[part], 64, 1, "affine32") for part in (slice(200, 300), slice(150, 300))]
-    assert said[:3].tolist() == [known[0].jaccard(known[1]), 0.0, last[0].jaccard(last[1])]
-    assert np.isnan(said[3:]).all()
+    assert found[:3].tolist() == [known[0].jaccard(known[1]), 0.0, last[0].jaccard(last[1])]
+    assert np.isnan(found[3:]).all()

@@ -19,8 +19,8 @@ NAMES = ["a", "b", "c"]
 Row = tuple[int, int | None, str | None]  # group, user, audience
 
 
-def overlap(*audiences: Any, k: int = 16, kind: pa.DataType | None = None) -> Overlap:
-    return Overlap("user", "page", pa.array(audiences or NAMES, kind or pa.string()), k)
+def overlap(*audiences: Any, k: int = 16, dtype: pa.DataType | None = None) -> Overlap:
+    return Overlap("user", "page", pa.array(audiences or NAMES, dtype or pa.string()), k)
 
 
 def table(rows: list[Row]) -> tuple[Groups, pa.Table]:
@@ -46,12 +46,12 @@ def expected(rows: list[Row], group: int, k: int = 16) -> Any:
     return oracle.overlaps(users, k)
 
 
-def estimates(said: dict[str, Any]) -> Any:
-    """Estimates alone, of what was said of a group."""
-    sizes = {entry["audience"]: entry["estimate"] for entry in said["audiences"]}
+def estimates(result: dict[str, Any]) -> Any:
+    """The estimates of a group, without bounds."""
+    sizes = {entry["audience"]: entry["estimate"] for entry in result["audiences"]}
     pairs = {
         (entry["left"], entry["right"]): {name: entry[name]["estimate"] for name, _ in PARTS}
-        for entry in said["pairs"]
+        for entry in result["pairs"]
     }
     return sizes, pairs
 
@@ -70,10 +70,10 @@ rows_of_few = st.lists(
 def test_sizes_and_overlaps_are_those_of_the_sets(rows: list[Row], k: int) -> None:
     groups, data = table(rows)
     summary = overlap(k=k)
-    said = summary.estimate(summary.update(groups, data))
-    assert said.type == summary.result
+    result = summary.estimate(summary.update(groups, data))
+    assert result.type == summary.result
     for group in range(3):
-        assert estimates(said[group].as_py()) == expected(rows, group, k)
+        assert estimates(result[group].as_py()) == expected(rows, group, k)
 
 
 def many(size: int = 3_000) -> list[Row]:
@@ -81,24 +81,24 @@ def many(size: int = 3_000) -> list[Row]:
     return [(0, user, page) for user in range(size) for page in NAMES if user % 3 != ord(page) % 3]
 
 
-def near(said: dict[str, float], truth: float) -> bool:
+def near(result: dict[str, float], truth: float) -> bool:
     """Whether the truth is no further off than four standard errors."""
-    return abs(said["estimate"] - truth) <= said["upper"] - said["lower"]
+    return abs(result["estimate"] - truth) <= result["upper"] - result["lower"]
 
 
-def test_sizes_of_what_two_share_add_up_and_are_near_the_truth() -> None:
+def test_sizes_of_overlaps_add_up_and_are_close_to_the_truth() -> None:
     groups, data = table(many())
     summary = overlap(k=1_024)
-    (said,) = summary.estimate(summary.update(groups, data))[:1].to_pylist()
-    assert [entry["audience"] for entry in said["audiences"]] == NAMES
-    for entry in said["audiences"]:
+    (result,) = summary.estimate(summary.update(groups, data))[:1].to_pylist()
+    assert [entry["audience"] for entry in result["audiences"]] == NAMES
+    for entry in result["audiences"]:
         assert near(entry, 2_000)
-    assert [(entry["left"], entry["right"]) for entry in said["pairs"]] == [
+    assert [(entry["left"], entry["right"]) for entry in result["pairs"]] == [
         ("a", "b"),
         ("a", "c"),
         ("b", "c"),
     ]
-    for entry in said["pairs"]:
+    for entry in result["pairs"]:
         for part in ("both", "only_left", "only_right"):
             assert near(entry[part], 1_000)
         together = sum(entry[part]["estimate"] for part in ("both", "only_left", "only_right"))
@@ -106,7 +106,7 @@ def test_sizes_of_what_two_share_add_up_and_are_near_the_truth() -> None:
         assert near(entry["jaccard"], 1 / 3)
 
 
-def test_parts_are_merged_to_the_whole() -> None:
+def test_merged_parts_equal_the_whole() -> None:
     rows = many(400)
     summary, (groups, data) = overlap(), table(rows)
     whole = summary.update(groups, data)
@@ -116,11 +116,11 @@ def test_parts_are_merged_to_the_whole() -> None:
     ]
     merged = summary.merge(Groups(np.tile(np.arange(3), 2), 3), joined(halves))
     assert [a.to_pylist() for a in merged] == [a.to_pylist() for a in whole]
-    assert [state.type for state in merged] == [kind for _, kind in summary.fields]
+    assert [state.type for state in merged] == [dtype for _, dtype in summary.fields]
 
 
 @pytest.mark.parametrize(
-    ("kind", "first", "second"),
+    ("dtype", "first", "second"),
     [
         (pa.int32(), 1, -1),
         (pa.date32(), 0, 1),
@@ -129,15 +129,15 @@ def test_parts_are_merged_to_the_whole() -> None:
     ],
     ids=str,
 )
-def test_audiences_may_be_of_any_type_that_is_told_apart(
-    kind: pa.DataType, first: Any, second: Any
+def test_audiences_may_have_any_type_that_can_be_compared(
+    dtype: pa.DataType, first: Any, second: Any
 ) -> None:
-    summary = overlap(first, second, kind=kind)
-    rows = pa.table({"user": [1, 2, 3, 1], "page": pa.array([first, second, None, second], kind)})
-    said = summary.estimate(summary.update(one_group(4), rows))
-    (entry,) = said[0].as_py()["pairs"]
+    summary = overlap(first, second, dtype=dtype)
+    rows = pa.table({"user": [1, 2, 3, 1], "page": pa.array([first, second, None, second], dtype)})
+    result = summary.estimate(summary.update(one_group(4), rows))
+    (entry,) = result[0].as_py()["pairs"]
     assert (entry["both"]["estimate"], entry["either"]["estimate"]) == (1, 2)
-    assert said.type == summary.result
+    assert result.type == summary.result
 
 
 def test_no_groups_have_no_overlaps() -> None:
@@ -146,15 +146,15 @@ def test_no_groups_have_no_overlaps() -> None:
     assert len(summary.estimate(summary.merge(Groups(np.zeros(0, np.int64), 0), found))) == 0
 
 
-def test_what_it_reads() -> None:
+def test_its_inputs() -> None:
     assert overlap().inputs == ("user", "page")
 
 
 @pytest.mark.parametrize("k", [16, 4_096])
-def test_samples_beside_each_other_are_compare_samples_row_by_row(k: int) -> None:
+def test_samples_are_compared_row_by_row(k: int) -> None:
     lefts = [range(0), range(10), range(1_000)]
     rights = [range(5), range(5, 20), range(500, 2_000)]
-    said = compare_samples(samples(*lefts, k=k), samples(*rights, k=k))
+    result = compare_samples(samples(*lefts, k=k), samples(*rights, k=k))
     for row, (left, right) in enumerate(zip(lefts, rights, strict=True)):
         _, pairs = oracle.overlaps({"l": items(left), "r": items(right)}, k)
-        assert {name: said[row].as_py()[name]["estimate"] for name, _ in PARTS} == pairs["l", "r"]
+        assert {name: result[row].as_py()[name]["estimate"] for name, _ in PARTS} == pairs["l", "r"]

@@ -73,7 +73,7 @@ def test_an_identity_is_forgotten_between_a_horizon_and_a_cell_more(first: int) 
         assert play(SPEC, rows((1, later), (1, first)))[1] == [[verdict, "first"]]
 
 
-def test_it_is_remembered_from_the_row_that_passed_and_not_from_its_duplicates() -> None:
+def test_an_identity_is_stored_from_its_first_row_not_from_duplicates() -> None:
     arguments = play(SPEC, *(rows((1, at)) for at in (0, 60, 120, 130, 249)))[1]
     assert arguments == [["first"], ["again"], ["again"], ["first"], ["again"]]
     batch = rows(*((1, at) for at in (0, 60, 120, 130, 249, 260)))
@@ -106,13 +106,13 @@ def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
     assert arguments.count("first") == 1
 
 
-def test_its_state_is_laid_out_as_it_reports() -> None:
+def test_its_state_has_the_declared_layout() -> None:
     state, _ = play(SPEC, rows((1, 5)), rows())
     assert {name: table.schema for name, table in state.tables.items()} == seen.layout(SPEC)
     assert state.watermark == 5
 
 
-def test_what_cannot_be_decided_passes_with_its_reason() -> None:
+def test_rows_that_cannot_be_decided_pass_with_their_reason() -> None:
     year_1, year_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
     batch = rows(
         (None, 5), (None, None), (1, None), (1, year_1 - 1), (1, year_10000), (1, 5), (1, None)
@@ -125,7 +125,7 @@ def test_what_cannot_be_decided_passes_with_its_reason() -> None:
     assert play(SPEC, rows((1, year_1), (1, year_10000 - 1)))[1] == [["first", "first"]]
 
 
-def test_rows_beyond_the_horizon_are_known_or_too_old() -> None:
+def test_rows_beyond_the_horizon_are_duplicates_or_too_old() -> None:
     arguments = play(
         SPEC, rows((1, 40), (2, 0)), rows((3, 199)), rows((1, -500), (2, 99), (4, 99), (4, 100)),
         rows((4, 74), (1, 74), (1, 74)),
@@ -150,7 +150,7 @@ def test_without_an_event_time_everything_is_of_one_cell() -> None:
     assert play(spec, rows(), rows())[0] == seen.empty(spec)
 
 
-def test_a_batch_of_any_length_needs_no_room() -> None:
+def test_a_batch_of_any_length_ignores_the_capacity() -> None:
     spec = change(SPEC, capacity=1)
     arguments = seen.run(spec, [many(np.arange(5_000) // 2, 0)])
     assert arguments.column(SEEN).to_pylist() == ["first", "again"] * 2_500
@@ -163,7 +163,7 @@ def test_room_is_for_the_mean_of_a_shard_and_three_standard_deviations() -> None
     assert many_shards.room == 100_000 + 900  # the deviation is 300
 
 
-def test_more_than_promised_fails_and_reports_how_to_go_on() -> None:
+def test_exceeding_the_capacity_fails_with_a_fix() -> None:
     with pytest.raises(CapacityError) as caught:
         filled_up("fail", 20)
     error = caught.value
@@ -176,7 +176,7 @@ def test_more_than_promised_fails_and_reports_how_to_go_on() -> None:
     assert 'when_full="rotate"' in error.fix
 
 
-def test_more_than_promised_is_flagged_from_the_micro_batch_on_in_which_it_is_so() -> None:
+def test_exceeding_the_capacity_is_flagged_from_that_micro_batch_on() -> None:
     spec, state, out = filled_up("flag", 60)
     # Five generations of 250 have room, however they are spread over cells; and there is little in
     # the sixth at first.
@@ -193,7 +193,7 @@ def test_more_than_promised_is_flagged_from_the_micro_batch_on_in_which_it_is_so
     assert (emitted.column(SEEN).to_pylist(), is_full([emitted])) == (["first"], [False])
 
 
-def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
+def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
     spec, state, out = filled_up("rotate", 60)
     full = is_full(out)
     assert full[:14] == [False] * 14
@@ -214,7 +214,7 @@ def test_more_than_promised_makes_it_forget_the_oldest_first() -> None:
     assert sum(item.items for item in read(state.tables["generations"])) in range(1_000, 1_300)
 
 
-def test_a_micro_batch_with_more_than_there_is_room_for_is_survived() -> None:
+def test_a_micro_batch_beyond_the_capacity_is_processed() -> None:
     for when_full, after in (("flag", True), ("rotate", False)):
         spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
         state, out = seen.annotate(spec, seen.empty(spec), [many(np.arange(10_000), 0)])
@@ -246,7 +246,7 @@ def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("rate", RATES)
-def test_the_share_of_new_rows_that_is_suppressed_is_what_is_promised(rate: float) -> None:
+def test_the_share_of_suppressed_new_rows_is_the_stated_rate(rate: float) -> None:
     """The measured rate errs by 3 to 5 % (standard deviation), at a fixed seed."""
     requested = min(round(1_000 / rate), 4_000_000)
     found = suppressed(10**5, rate, shards=1, generations=4, requested=requested)

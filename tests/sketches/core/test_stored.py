@@ -27,7 +27,7 @@ def totals(array: pa.Array) -> list[int | None]:
     return [None if row is None else row["estimate"] for row in array.to_pylist()]
 
 
-def test_a_sealed_sketch_is_bytes_also_without_rows() -> None:
+def test_a_framed_sketch_without_rows_is_not_null() -> None:
     assert BLOBS.null_count == 0
     assert totals(estimate_blobs(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
     assert (Framed(LINEAR).inputs, Framed(LINEAR).fields) == (("v",), LINEAR.fields)
@@ -47,7 +47,7 @@ def test_merging_stored_sketches_gives_the_sketch_of_all_their_rows() -> None:
     assert totals(Merged("s", LINEAR, LINEAR, "").estimate(states)) == [0, 4, 0, 0]
 
 
-def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
+def test_framed_and_merged_sketches_declare_whether_merging_is_exact() -> None:
     class Coarse(Linear):
         merges_exactly = False
 
@@ -69,7 +69,7 @@ def test_what_a_sketch_says_of_its_merging_its_bytes_say_as_well() -> None:
     assert is_order_sensitive(replace(spec, aggregates=(("n", "", Framed(Coarse("v", 3))),)))
 
 
-def test_a_null_is_no_sketch_and_estimate_blobs_nothing() -> None:
+def test_a_null_has_no_estimate() -> None:
     column = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
     assert read_states(LINEAR, column, where="")[0].equals(read_states(LINEAR, BLOBS, where="")[0])
     assert totals(estimate_blobs(LINEAR, LINEAR, column, where="")) == [None, 2, 0, 2, 0, None]
@@ -77,7 +77,7 @@ def test_a_null_is_no_sketch_and_estimate_blobs_nothing() -> None:
     assert estimate_blobs(LINEAR, LINEAR, nothing, where="").to_pylist() == [None, None]
 
 
-def test_a_sketch_that_does_not_fit_is_refused_with_its_place() -> None:
+def test_a_sketch_with_other_parameters_is_refused_with_its_row() -> None:
     other = Framed(Linear("v", 4))
     blobs = other.estimate(other.update(GROUPS, ROWS))
     column = pa.concat_arrays([BLOBS[:1], blobs])

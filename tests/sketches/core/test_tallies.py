@@ -10,7 +10,7 @@ import pytest
 
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.buffers import argsort_rows, split_payloads
-from streamops.sketches.core.counts import add_counts, find_counts
+from streamops.sketches.core.countmin import add_counts, find_counts
 from streamops.sketches.core.items import flat_type, is_flat, normal, type_name
 from tests.aggregates.samples import ORDERED, TYPES
 
@@ -36,35 +36,35 @@ def test_the_extremes_of_hashes_are_in_order() -> None:
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_counts_of_equal_entries_are_added_up(weighted: bool) -> None:
+def test_counts_of_equal_entries_are_added(weighted: bool) -> None:
     rng = np.random.default_rng(5)
     ids, hashes, counts = rng.integers(0, 3, 200), rng.integers(0, 9, 200), rng.integers(0, 5, 200)
     truth: Counter[tuple[int, int]] = Counter()
     for *key, count in zip(ids.tolist(), hashes.tolist(), counts.tolist(), strict=True):
         truth[key[0], key[1]] += count if weighted else 1
     got = add_counts(Groups(ids, 3), hashes, counts if weighted else None)
-    rows = list(zip(*(each.tolist() for each in got), strict=True))
+    rows = list(zip(*(item.tolist() for item in got), strict=True))
     assert rows == [(*key, count) for key, count in sorted(truth.items())]
     nothing = add_counts(Groups(ids[:0], 3), hashes[:0], counts[:0] if weighted else None)
-    assert [each.tolist() for each in nothing] == [[], [], []]
+    assert [item.tolist() for item in nothing] == [[], [], []]
 
 
 def test_entries_are_found_in_their_group() -> None:
     ids, hashes, counts = np.array([0, 0, 2]), np.array([4, 9, 4]), np.array([1, 2, 3])
-    owners, asked = np.array([2, 1, 0, 0, 0]), np.array([4, 4, 9, 9, 5])
-    assert find_counts(ids, hashes, counts, owners, asked).tolist() == [3, 0, 2, 2, 0]
-    assert find_counts(ids, hashes, counts, owners[:0], asked[:0]).tolist() == []
+    owners, queries = np.array([2, 1, 0, 0, 0]), np.array([4, 4, 9, 9, 5])
+    assert find_counts(ids, hashes, counts, owners, queries).tolist() == [3, 0, 2, 2, 0]
+    assert find_counts(ids, hashes, counts, owners[:0], queries[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("name", ORDERED)
 def test_a_flat_type_is_known_by_its_name(name: str) -> None:
-    kind = TYPES[name]
-    assert flat_type(type_name(kind)) == kind
-    assert is_flat(kind)
+    dtype = TYPES[name]
+    assert flat_type(type_name(dtype)) == dtype
+    assert is_flat(dtype)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("dtype", "name"),
     [
         (pa.large_string(), "string"),
         (pa.large_binary(), "binary"),
@@ -76,8 +76,8 @@ def test_a_flat_type_is_known_by_its_name(name: str) -> None:
         (pa.null(), "null"),
     ],
 )
-def test_a_type_has_the_name_that_spark_gives_it(kind: pa.DataType, name: str) -> None:
-    assert type_name(kind) == name
+def test_types_have_their_names_in_spark(dtype: pa.DataType, name: str) -> None:
+    assert type_name(dtype) == name
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_a_type_has_the_name_that_spark_gives_it(kind: pa.DataType, name: str) -
     ["", "long", "decimal", "decimal(39,0)", "decimal(3,4)", "decimal(0,0)", "decimal(6, 2)",
      "array<int>", "null"],
 )  # fmt: skip
-def test_what_is_no_flat_type_has_none(name: str) -> None:
+def test_nested_and_unknown_types_have_no_flat_type(name: str) -> None:
     assert flat_type(name) is None
 
 
-def test_what_is_no_float_is_normal() -> None:
+def test_other_types_than_floats_are_normal() -> None:
     array = pa.array(["a", "b"])
     assert normal(array) is array
 

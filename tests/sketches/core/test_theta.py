@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import ipc_read, ipc_write
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.samples import Samples
@@ -31,7 +32,7 @@ SIZES = [0, 1, 2, 31, 32, 33, 34, 59, 60, 61, 64, 65, 100, 1_000, 20_000]  # of 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_sketch_is_the_one_of_apache_to_the_last_byte(size: int) -> None:
+def test_a_sketch_has_the_bytes_of_apache(size: int) -> None:
     users = range(-size, size, 2)
     (mine,) = Theta("user", 32).payload(state(users, k=32)).to_pylist()
     assert mine == apache(users, 5).serialize()
@@ -81,7 +82,7 @@ def test_bounds_are_those_of_the_estimate() -> None:
     )
 
 
-def test_groups_are_kept_apart_and_may_be_empty() -> None:
+def test_groups_are_independent_and_may_be_empty() -> None:
     rows = rows_of([3, 1, None, 3, 2])
     found = Theta("user", 16).update(Groups(np.array([2, 0, 0, 2, 2]), 4), rows)
     assert Theta("user", 16).estimate(found).field("estimate").to_pylist() == [1, 0, 2, 0]
@@ -92,19 +93,19 @@ def test_groups_are_kept_apart_and_may_be_empty() -> None:
     [[], [0], [1, 0], [0, 0, 0], [2, 0, 2], [1, 2, 0, 2]],
     ids=lambda members: f"groups {members}",
 )
-def test_states_without_a_companion_stay_and_groups_without_a_state_are_empty(
+def test_single_states_are_copied_and_groups_without_states_are_empty(
     members: list[int],
 ) -> None:
     theta = Theta("user", 16)
-    parts = [range(30 * each, 30 * each + 40) for each in range(len(members))]
+    parts = [range(30 * item, 30 * item + 40) for item in range(len(members))]
     groups = Groups(np.array(members, np.int64), 3)
     found = states(*parts, k=16) if parts else [column[:0] for column in state([])]
     merged = Samples.of(*theta.merge(groups, found))
     for group in range(3):
         mine = [
             user
-            for each, users in zip(members, parts, strict=True)
-            if each == group
+            for item, users in zip(members, parts, strict=True)
+            if item == group
             for user in users
         ]
         assert sample(merged, group) == oracle.sketch(items(mine), 16)
@@ -119,7 +120,7 @@ def test_hashes_that_are_bounds_are_no_hashes(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
+    ("dtype", "values"),
     [
         (pa.int32(), [1, 2, 2]),
         (pa.string(), ["a", "ä", "a"]),
@@ -132,10 +133,10 @@ def test_hashes_that_are_bounds_are_no_hashes(monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=str,
 )
-def test_items_may_be_of_any_type_that_has_a_hash(kind: pa.DataType, values: list[Any]) -> None:
-    rows = pa.table({"user": pa.array(values, kind)})
+def test_items_may_be_of_any_type_that_has_a_hash(dtype: pa.DataType, values: list[Any]) -> None:
+    rows = pa.table({"user": pa.array(values, dtype)})
     found = Theta("user", 16).estimate(Theta("user", 16).update(one_group(3), rows))
-    assert found.field("estimate").to_pylist() == [1 if kind == pa.decimal128(20, 2) else 2]
+    assert found.field("estimate").to_pylist() == [1 if dtype == pa.decimal128(20, 2) else 2]
 
 
 def test_a_map_has_no_hash() -> None:
@@ -144,7 +145,7 @@ def test_a_map_has_no_hash() -> None:
         Theta("user", 16).update(one_group(1), rows)
 
 
-def test_states_go_through_the_codec() -> None:
+def test_states_round_trip_through_the_codec() -> None:
     names = [name for name, _ in Theta.fields]
     before = pa.table(states([1, 2], range(500), []), names=names)
     after = ipc_read(ipc_write(before, compression="zstd"))
@@ -152,10 +153,10 @@ def test_states_go_through_the_codec() -> None:
     assert after.schema == pa.schema(Theta.fields)
 
 
-def test_what_it_reads_and_what_makes_two_alike() -> None:
+def test_its_inputs_and_parameters() -> None:
     assert Theta("user", 16).inputs == ("user",)
     assert Theta("user", 16).parameters == {"k": 16}
-    assert (Theta.format.kind, Theta.format.version) == ("theta", 1)
+    assert Theta.format == StateFormat("theta", 1)
 
 
 @pytest.mark.parametrize("chunk", [lambda column: column, lambda column: column[1:]])

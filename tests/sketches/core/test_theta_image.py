@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.errors import SketchFormatError
-from streamops.sketches.core.samples import WHOLE
+from streamops.sketches.core.samples import SEED_HASH, WHOLE, image, read
 from streamops.sketches.core.theta import Theta
-from streamops.sketches.core.theta_image import SEED_HASH, image, read
 from tests.sketches.core.theta_cases import apache, items, sample, samples, states
 
 THETA = Theta("user", 32)
@@ -27,13 +26,13 @@ def payload(users: range, k: int = 32) -> bytes:
     return bytes(blob)
 
 
-def with_word(blob: bytes, place: int, word: int) -> bytes:
+def with_word(blob: bytes, position: int, word: int) -> bytes:
     """The bytes with another 64-bit word in one place."""
-    return blob[: 8 * place] + struct.pack("<Q", word) + blob[8 * place + 8 :]
+    return blob[: 8 * position] + struct.pack("<Q", word) + blob[8 * position + 8 :]
 
 
-def with_byte(blob: bytes, place: int, byte: int) -> bytes:
-    return blob[:place] + bytes([byte]) + blob[place + 1 :]
+def with_byte(blob: bytes, position: int, byte: int) -> bytes:
+    return blob[:position] + bytes([byte]) + blob[position + 1 :]
 
 
 def binary(*blobs: bytes | None) -> pa.Array:
@@ -50,15 +49,15 @@ def test_apaches_bytes_are_read(size: int, form: str) -> None:
     sketch = apache(range(size), 5)
     if form == "unsorted":
         update = datasketches.update_theta_sketch(5)
-        for each in items(range(size)):
-            update.update(each)
+        for item in items(range(size)):
+            update.update(item)
         update.trim()
         sketch = update.compact(ordered=False)
     blob = sketch.serialize(compress=form == "packed")
     assert sample(read(binary(blob), where="test")) == sample(samples(range(size), k=32))
 
 
-def test_all_forms_stand_side_by_side() -> None:
+def test_all_forms_are_read_in_one_column() -> None:
     blobs, expected = [], []
     for size in SIZES:
         for compress in (True, False):
@@ -69,14 +68,14 @@ def test_all_forms_stand_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_apache_reads_our_bytes(size: int) -> None:
+def test_apache_reads_the_bytes(size: int) -> None:
     theirs = datasketches.compact_theta_sketch.deserialize(payload(range(size)))
     assert sorted(theirs) == sorted(apache(range(size), 5))
     assert theirs.theta64 == samples(range(size), k=32).theta[0]
     assert theirs.is_empty() == (size == 0)
 
 
-def test_what_set_operations_leave_is_written_and_read() -> None:
+def test_results_of_set_operations_are_written_and_read() -> None:
     left, right = apache(range(5_000), 5), apache(range(5_000, 9_000), 5)
     nothing = datasketches.theta_intersection()
     nothing.update(left)
@@ -143,7 +142,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_no_sketch_is_refused(name: str) -> None:
+def test_an_invalid_sketch_is_refused(name: str) -> None:
     blob, reason = WRONG[name]
     with pytest.raises(SketchFormatError) as caught:
         read(binary(payload(MANY), blob, payload(FEW)), where="sketches.theta")
@@ -186,7 +185,7 @@ def mutated(rng: random.Random, blobs: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws)])
-def test_mutated_bytes_are_refused_or_are_a_sketch(count: int) -> None:
+def test_mutated_bytes_are_refused_or_valid(count: int) -> None:
     rng = random.Random(7)
     blobs = [payload(range(size)) for size in SIZES]
     blobs += [apache(range(size), 5).serialize(compress=True) for size in SIZES]
