@@ -119,5 +119,5 @@ def test_the_name_of_another_library_suggests_the_aggregate(name: str, other: st
         AttributeError, match=rf"has no attribute '{name}'. Did you mean: {other}\?"
     ):
         getattr(agg, name)
-    with pytest.raises(AttributeError, match="has no attribute 'unknown'$"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'unknown'$"):
         _ = agg.unknown  # type: ignore[attr-defined]
