@@ -197,15 +197,7 @@ def _start_with_snapshot(
 
 
 def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFrame) -> DataFrame:
-    """The rows of a snapshot as changes, with the columns of these.
-
-    Raises
-    ------
-    SpecError
-        ``SNAPSHOT_IS_A_STREAM``.
-    SchemaError, ColumnNotFound
-        A column of the table's row does not exist, or has another type.
-    """
+    """The rows of a snapshot as changes, with the columns of these."""
     where = f"{parameters.where}, snapshot"
     if snapshot.isStreaming:
         raise SpecError(

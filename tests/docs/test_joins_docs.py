@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from streamops import joins
-from streamops.joins.core import asof as temporal
-from streamops.joins.core import asof_spec as temporal_spec
-from streamops.joins.core import interval
+from streamops.joins.core import asof, asof_spec, interval
 from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
 from tests.docs.test_readme import ROOT, documented, public
 
@@ -16,7 +14,7 @@ def test_every_word_of_joins_is_documented() -> None:
     known = documented()
     assert public(joins) - known == set()
     own = (How, Matches, Stragglers, TooLate, Early)
-    own += tuple(getattr(temporal_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
+    own += tuple(getattr(asof_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
     choices = (word for choice in own for word in get_args(choice))
     assert {part for word in choices for part in word.split()} - known == set()
     reasons = "null_sequence until_before_version unknown_change_type clashing_version"
@@ -31,5 +29,5 @@ def test_every_join_is_in_its_document() -> None:
 
 def test_the_states_of_joins_are_documented() -> None:
     formats = (ROOT / "docs" / "state-formats.md").read_text()
-    for core in (interval, temporal):
+    for core in (interval, asof):
         assert f"## {core.STATE.kind}, version {core.STATE.version}" in formats

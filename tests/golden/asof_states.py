@@ -1,4 +1,4 @@
-"""Histories of temporal joins whose state is kept, as in :mod:`tests.golden.states`.
+"""Histories of as-of joins whose state is stored, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.asof_states`` writes the bytes of histories that have none yet.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamops.joins.core import asof as temporal
+from streamops.joins.core import asof
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -75,11 +75,11 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, temporal.empty(self.spec)
+        spec, state = self.spec, asof.empty(self.spec)
         for facts, versions, mark in self.batches:
             inputs = packed(spec, facts, versions)
             watermark = None if mark is None else round(mark * SECOND)
-            state = temporal.step(spec, state, inputs, watermark).state
+            state = asof.step(spec, state, inputs, watermark).state
         return state
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(temporal.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(asof.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

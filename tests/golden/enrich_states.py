@@ -1,4 +1,4 @@
-"""A history of a latest-value join whose state is kept, as in :mod:`tests.golden.states`.
+"""A history of an enrichment whose state is stored, as in :mod:`tests.golden.states`.
 
 ``python -m tests.golden.enrich_states`` writes its bytes where there are none yet.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core import enrich as latest
+from streamops.joins.core import enrich
 from streamops.joins.core.enrich import EnrichSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -108,22 +108,22 @@ def table_of(rows: Rows, schema: pa.Schema = TABLE) -> pa.Table:
 
 
 def changes(rows: Rows) -> pa.Table:
-    return latest.pack(SPEC, table_of(rows), "right")
+    return enrich.pack(SPEC, table_of(rows), "right")
 
 
 def state() -> State:
     """The core's state after the history; of a snapshot one row has waited since."""
-    after = latest.begin(SPEC, latest.empty(SPEC), changes(SNAPSHOT[:1]))
+    after = enrich.begin(SPEC, enrich.empty(SPEC), changes(SNAPSHOT[:1]))
     for rows in BATCHES:
         facts = FACTS.empty_table()
-        after = latest.step(SPEC, after, [facts, changes(rows)], None).state
-    return latest.begin(SPEC, after, changes(SNAPSHOT[1:]))
+        after = enrich.step(SPEC, after, [facts, changes(rows)], None).state
+    return enrich.begin(SPEC, after, changes(SNAPSHOT[1:]))
 
 
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
-        frame = encode(latest.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(enrich.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -21,7 +21,7 @@ from streamops.kernel.core import State, Step
 from streamops.spark.drive import resolve
 from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, SHARDS
-from tests.oracles.tables import Bag, TablesOracle, Versions
+from tests.oracles.tables import Multiset, TablesOracle, Versions
 
 POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 LEFT = pa.schema(
@@ -102,7 +102,7 @@ class History:
         return state
 
     def oracle(self) -> TablesOracle:
-        sides: list[Bag | Versions] = [Bag(), Bag()]
+        sides: list[Multiset | Versions] = [Multiset(), Multiset()]
         if self.spec.tables[0].sequence is not None:
             sides = [Versions(("id", "k", "n"), "seq"), Versions(("rid", "key", "m"), "seq")]
         identity = ["id", "rid", "k", "n"]

@@ -1,4 +1,4 @@
-"""State of temporal joins that was written once is read for ever, or refused."""
+"""Stored states of as-of joins are read by later versions, or refused."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import asof as temporal
+from streamops.joins.core import asof
 from streamops.testing.laws import to_rows
 from tests.golden.asof_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
 from tests.golden.states import FOLDER
 from tests.joins.core.asof_play import SECOND, bound_to, packed
 
-FORMAT = Format(temporal, "joins.asof")
+FORMAT = Format(asof, "joins.asof")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -39,7 +39,7 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
     published = 0
     for facts, versions, second in more:
         left, right = packed(spec, facts, versions)
-        step = temporal.step(spec, state, [left, right], second * SECOND)
+        step = asof.step(spec, state, [left, right], second * SECOND)
         expected = oracle.step(to_rows(left), to_rows(right), second * SECOND)
         assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
@@ -71,7 +71,7 @@ def test_state_written_under_the_former_name_of_the_join_is_refused() -> None:
         ("allow_exact", {"allow_exact": None}),
     ],
 )
-def test_state_is_refused_by_a_temporal_join_with_another(
+def test_state_is_refused_by_an_asof_join_with_another(
     name: str, settings: dict[str, Any], history: History
 ) -> None:
     if name == "allow_exact":
@@ -94,7 +94,7 @@ def test_the_order_of_the_columns_does_not_belong_to_the_state(history: History)
     turned = (pa.schema(list(schema)[::-1]) for schema in (spec.facts, spec.table))
     other = bound_to(*turned, **history.settings)
     assert read(history, identity=other.identity).rows > 0
-    assert temporal.layout(other) == temporal.layout(spec)
+    assert asof.layout(other) == asof.layout(spec)
 
 
 @every

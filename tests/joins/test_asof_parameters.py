@@ -1,4 +1,4 @@
-"""What a user may say about temporal joins, and what every mistake is answered with."""
+"""Parameters of as-of joins, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRICES = pa.schema(
         ("tags", pa.map_(pa.string(), pa.int64())),
     ]
 )
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": "symbol",
     "time": "ts",
     "version": "since",
@@ -48,26 +48,26 @@ SAID: dict[str, Any] = {
 }
 
 
-def settings(**said: Any) -> AsofSpec:
-    made = joins.asof(None, **(SAID | said)).parameters
-    assert isinstance(made, AsofSpec)
-    return made
+def settings(**arguments: Any) -> AsofSpec:
+    parameters = joins.asof(None, **(ARGUMENTS | arguments)).parameters
+    assert isinstance(parameters, AsofSpec)
+    return parameters
 
 
-def bound(left: pa.Schema = TRADES, right: pa.Schema = PRICES, **said: Any) -> AsofSpec:
-    return settings(**said).resolve((left, right), carried=(None, None), shards=8)
+def bound(left: pa.Schema = TRADES, right: pa.Schema = PRICES, **arguments: Any) -> AsofSpec:
+    return settings(**arguments).resolve((left, right), carried=(None, None), shards=8)
 
 
-def refused(kind: type[StreamopsError], **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        bound(**said)
+def refused(error_type: type[StreamopsError], **arguments: Any) -> Any:
+    with pytest.raises(error_type) as caught:
+        bound(**arguments)
     return caught.value
 
 
-# What is said right.
+# Valid arguments.
 
 
-def test_the_output_is_the_fact_the_version_without_its_keys_and_what_became_of_it() -> None:
+def test_the_output_has_the_fact_the_version_without_its_keys_and_a_status() -> None:
     spec = bound()
     facts, version = TRADES.names, ["since", "until", "seq_right", "price", "gone", "tags_right"]
     assert spec.output.names == [*facts, *version, "status"]
@@ -79,21 +79,21 @@ def test_the_output_is_the_fact_the_version_without_its_keys_and_what_became_of_
     assert spec.origins["seq"] == (0, "seq")
 
 
-def test_columns_that_say_what_a_version_does_are_not_in_the_output() -> None:
+def test_columns_that_describe_a_change_are_not_in_the_output() -> None:
     assert "gone" not in bound(deleted="gone").output.names
     changes = pa.schema([*PRICES, ("_change_type", pa.string())])
     assert "_change_type" not in bound(right=changes).output.names
     assert bound(right=changes).changes
 
 
-def test_keys_may_be_called_otherwise_among_the_versions() -> None:
+def test_names_of_keys_may_differ() -> None:
     prices = PRICES.set(0, pa.field("ticker", pa.string()))
     spec = bound(right=prices, by={"symbol": "ticker"})
     assert (spec.left.by, spec.right.by) == (("symbol",), ("ticker",))
     assert "ticker" not in spec.output.names
 
 
-def test_a_delay_is_for_both_or_for_each() -> None:
+def test_one_delay_applies_to_both_sides_or_is_a_pair() -> None:
     assert settings().delays == (60_000_000, 60_000_000)
     assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
     assert settings(delay=None).delays == (None, None)
@@ -101,14 +101,14 @@ def test_a_delay_is_for_both_or_for_each() -> None:
     assert (spec.left.delay, spec.right.delay) == (None, 60_000_000)
 
 
-def test_the_facts_alone_may_lead_the_watermark() -> None:
-    made = settings(waits_for="facts")
-    assert (made.delays, made.times) == ((60_000_000, None), ("ts", None))
+def test_the_facts_alone_may_define_the_watermark() -> None:
+    parameters = settings(waits_for="facts")
+    assert (parameters.delays, parameters.times) == ((60_000_000, None), ("ts", None))
     assert settings(waits_for="facts", delay=("1 second", None)).delays == (1_000_000, None)
     assert bound(waits_for="facts").right.time is None
 
 
-def test_versions_and_facts_are_kept_for_the_lateness_only_where_it_is_used() -> None:
+def test_rows_are_stored_for_the_allowed_lateness_only_if_it_is_used() -> None:
     late = {"allowed_lateness": "1 hour"}
     assert bound(**late).retention == 0
     assert bound(**late, stragglers="answer").retention == 3_600_000_000
@@ -116,7 +116,7 @@ def test_versions_and_facts_are_kept_for_the_lateness_only_where_it_is_used() ->
     assert bound(**late).lag == 3_600_000_000
 
 
-def test_what_state_depends_on_is_its_identity() -> None:
+def test_the_identity_has_all_that_the_state_depends_on() -> None:
     same = ({"delay": "9 minutes"}, {"waits_for": "facts"}, {"into": "found"})
     others = (
         {"until": "until"},
@@ -131,13 +131,13 @@ def test_what_state_depends_on_is_its_identity() -> None:
         {"late_versions": "retract"},
         {"by": ["symbol", "seq"], "sequence": "price"},
     )
-    assert all(bound(**said).identity == bound().identity for said in same)
-    identities = [bound(**said).identity for said in (*others, {})]
-    assert all(identities.count(each) == 1 for each in identities)
+    assert all(bound(**arguments).identity == bound().identity for arguments in same)
+    identities = [bound(**arguments).identity for arguments in (*others, {})]
+    assert all(identities.count(identity) == 1 for identity in identities)
 
 
-def test_the_transform_shows_what_it_is() -> None:
-    assert repr(joins.asof(None, **SAID, tolerance="1 day")) == (
+def test_the_repr_shows_all_arguments() -> None:
+    assert repr(joins.asof(None, **ARGUMENTS, tolerance="1 day")) == (
         "joins.asof(by='symbol', time='ts', version='since', sequence='seq', until=None, "
         "deleted=None, how='left', tolerance='1 day', direction='backward', "
         "allow_exact=True, waits_for='both', delay='1 minute', "
@@ -146,7 +146,7 @@ def test_the_transform_shows_what_it_is() -> None:
     )
 
 
-def test_a_join_that_looks_ahead_holds_its_results_back_by_the_tolerance() -> None:
+def test_a_forward_search_holds_results_back_by_the_tolerance() -> None:
     ahead = {"direction": "nearest", "tolerance": "1500 microseconds"}
     spec = bound(**ahead, allowed_lateness="1 minute")
     assert (spec.look_ahead, spec.held_back, spec.lag) == (1_500, 2_000, 60_002_000)
@@ -159,12 +159,12 @@ def test_a_join_that_looks_ahead_holds_its_results_back_by_the_tolerance() -> No
     assert (backward.look_ahead, backward.held_back, backward.lag) == (0, 0, 0)
 
 
-def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
+def test_batches_need_no_tolerance() -> None:
     class Table:
         isStreaming = False
 
-    said = SAID | {"delay": None}
-    join = joins.asof(Table(), **said, direction="forward")  # type: ignore[arg-type]
+    arguments = ARGUMENTS | {"delay": None}
+    join = joins.asof(Table(), **arguments, direction="forward")  # type: ignore[arg-type]
     assert join.parameters.resolve((TRADES, PRICES), carried=(None, None), shards=8).look_ahead == 0
 
 
@@ -172,7 +172,7 @@ def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("arguments", "code"),
     [
         ({"how": "full"}, "UNKNOWN_CHOICE"),
         ({"stragglers": "retract"}, "UNKNOWN_CHOICE"),
@@ -212,8 +212,8 @@ def test_a_join_of_batches_looks_ahead_without_a_bound() -> None:
         ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS"),
     ],
 )
-def test_a_parameter_that_cannot_be_meant_is_refused(said: dict[str, Any], code: str) -> None:
-    assert refused(SpecError, **said).code == code
+def test_contradicting_parameters_are_refused(arguments: dict[str, Any], code: str) -> None:
+    assert refused(SpecError, **arguments).code == code
 
 
 @pytest.mark.parametrize("role", ["time", "version", "sequence", "until", "deleted", "by"])
@@ -226,7 +226,7 @@ def test_a_column_that_does_not_exist_is_refused_with_its_side(role: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("arguments", "use"),
     [
         ({"time": "day"}, "event time"),
         ({"version": "price"}, "event time"),
@@ -235,53 +235,53 @@ def test_a_column_that_does_not_exist_is_refused_with_its_side(role: str) -> Non
         ({"deleted": "price"}, "a deletion flag"),
     ],
 )
-def test_a_column_of_the_wrong_type_is_refused(said: dict[str, Any], words: str) -> None:
-    error = refused(SchemaError, **said)
+def test_a_column_of_the_wrong_type_is_refused(arguments: dict[str, Any], use: str) -> None:
+    error = refused(SchemaError, **arguments)
     assert error.code == "COLUMN_TYPE"
-    assert words in error.what
+    assert use in error.what
 
 
-def test_a_change_type_of_facts_is_a_column_like_any_other() -> None:
+def test_a_change_type_of_facts_is_an_ordinary_column() -> None:
     facts = pa.schema([*TRADES, ("_change_type", pa.string())])
     spec = bound(facts, by={"_change_type": "symbol"})
     assert spec.left.by == ("_change_type",)
 
 
-def test_versions_that_may_not_be_whole_rows_are_refused_with_the_way_round() -> None:
+def test_versions_with_missing_values_are_refused_with_a_solution() -> None:
     changes = pa.schema([*PRICES, ("_unavailable", pa.list_(pa.string()))])
     error = refused(SchemaError, right=changes)
     assert (error.code, error.where) == ("ROWS_NOT_WHOLE", "joins.asof, right frame")
     assert error.fix.startswith("apply changes.normalize between the reader and the join")
 
 
-def test_a_sign_of_a_tombstone_that_is_no_boolean_is_refused() -> None:
+def test_a_tombstone_flag_of_another_type_is_refused() -> None:
     changes = pa.schema([*PRICES, ("_tombstone", pa.string())])
     error = refused(SchemaError, right=changes)
     assert (error.code, error.got) == ("COLUMN_TYPE", "'_tombstone' of type string")
 
 
-def test_versions_whose_watermark_is_not_to_be_waited_for_bring_none() -> None:
-    made = settings(waits_for="facts")
+def test_versions_with_a_watermark_are_refused_if_results_do_not_wait_for_them() -> None:
+    parameters = settings(waits_for="facts")
     with pytest.raises(WatermarkError) as caught:
-        made.resolve((TRADES, PRICES), carried=(None, 5_000_000), shards=8)
+        parameters.resolve((TRADES, PRICES), carried=(None, 5_000_000), shards=8)
     error = caught.value
     assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.asof, right frame")
     assert error.got == "a watermark with a delay of '5 seconds' and waits_for='facts'"
     assert "waits_for='both'" in error.fix
 
 
-def test_a_map_is_no_key() -> None:
+def test_a_map_is_refused_as_a_key() -> None:
     assert refused(SchemaError, by="tags").code == "KEY_NOT_HASHABLE"
 
 
-def test_a_change_type_that_is_no_text_is_refused() -> None:
+def test_a_change_type_of_another_type_is_refused() -> None:
     changes = pa.schema([*PRICES, ("_change_type", pa.int64())])
     error = refused(SchemaError, right=changes)
     assert (error.code, error.got) == ("COLUMN_TYPE", "'_change_type' of type bigint")
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "arguments"),
     [
         ("status", {}),
         ("STATUS", {}),
@@ -289,21 +289,23 @@ def test_a_change_type_that_is_no_text_is_refused() -> None:
         ("late", {"stragglers": "route"}),
     ],
 )
-def test_a_name_that_the_join_adds_is_refused(name: str, said: dict[str, Any]) -> None:
+def test_a_column_with_the_name_of_an_added_one_is_refused(
+    name: str, arguments: dict[str, Any]
+) -> None:
     trades = pa.schema([*TRADES, (name, pa.string())])
-    assert refused(SchemaError, left=trades, **said).code == "NAME_TAKEN"
+    assert refused(SchemaError, left=trades, **arguments).code == "NAME_TAKEN"
     if name.lower() == "status":
         assert bound(left=trades, into="found").output.names[-1] == "found"
 
 
 @pytest.mark.parametrize("into", ["late", "LATE", "_change_type"])
-def test_a_name_that_another_added_column_has_is_refused(into: str) -> None:
+def test_into_with_the_name_of_another_added_column_is_refused(into: str) -> None:
     error = refused(SpecError, into=into)
     assert (error.code, error.got) == ("NAME_TAKEN", f"into={into!r}")
 
 
 @pytest.mark.parametrize(
-    ("said", "frame"),
+    ("arguments", "frame"),
     [
         ({"time": "price"}, "left"),
         ({"version": "price"}, "right"),
@@ -311,33 +313,33 @@ def test_a_name_that_another_added_column_has_is_refused(into: str) -> None:
         ({"by": "tags"}, "left"),
     ],
 )
-def test_an_error_says_of_which_frame_the_column_is(said: dict[str, Any], frame: str) -> None:
-    assert f"joins.asof, {frame} frame" in refused(SchemaError, **said).where
+def test_an_error_names_the_frame_of_the_column(arguments: dict[str, Any], frame: str) -> None:
+    assert f"joins.asof, {frame} frame" in refused(SchemaError, **arguments).where
 
 
 # Transforms.
 
 
-def test_a_transform_without_versions_says_so() -> None:
+def test_an_operator_without_versions_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
-        joins.asof(None, **SAID)(None)  # type: ignore[arg-type]
+        joins.asof(None, **ARGUMENTS)(None)  # type: ignore[arg-type]
     assert caught.value.code == "RIGHT_MISSING"
 
 
-def test_key_types_that_differ_are_refused_with_both() -> None:
+def test_different_key_types_are_refused() -> None:
     prices = PRICES.set(0, pa.field("symbol", pa.int64()))
     with pytest.raises(SchemaError) as caught:
-        replay(joins.asof(None, **SAID), [], schema=(TRADES, prices))
+        replay(joins.asof(None, **ARGUMENTS), [], schema=(TRADES, prices))
     assert caught.value.code == "KEY_TYPES_DIFFER"
     assert caught.value.got == "left 'symbol' and right 'symbol': string and bigint"
 
 
-def test_a_side_without_a_watermark_is_refused_where_one_is_needed() -> None:
-    lone = joins.asof(None, **(SAID | {"delay": None}))
+def test_a_side_without_a_required_watermark_is_refused() -> None:
+    lone = joins.asof(None, **(ARGUMENTS | {"delay": None}))
     with pytest.raises(WatermarkError, match="right frame") as caught:
         replay(lone, [], schema=(TRADES, PRICES), watermark=("1 minute", None))
     assert caught.value.code == "WATERMARK_MISSING"
-    facts = joins.asof(None, **(SAID | {"delay": None, "waits_for": "facts"}))
+    facts = joins.asof(None, **(ARGUMENTS | {"delay": None, "waits_for": "facts"}))
     assert replay(facts, [], schema=(TRADES, PRICES), watermark=("1 minute", None)) == []
     with pytest.raises(WatermarkError) as caught:
         replay(facts, [], schema=(TRADES, PRICES), watermark="1 minute")

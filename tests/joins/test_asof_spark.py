@@ -1,4 +1,4 @@
-"""Temporal joins on Spark: that they are wired, on both state APIs, in batches, in chains."""
+"""As-of joins on Spark: streams on both state APIs, restarts, batches, chains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PRICES = pa.schema(
     ]
 )
 BOTH = (TRADES, PRICES)
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": {"symbol": "ticker"},
     "time": "ts",
     "version": "since",
@@ -60,7 +60,7 @@ def trade(symbol: str | None, seconds: float | None, amount: int = 1) -> dict[st
 
 
 def price(
-    ticker: str | None, seconds: float, seq: int | None, value: str | None, gone: bool = False
+    ticker: str | None, seconds: float, seq: int | None, value: str | None, deleted: bool = False
 ) -> dict[str, Any]:
     tags = [{"local": at(seconds).replace(tzinfo=None), "raw": b"\0"}, None]
     return {
@@ -69,20 +69,20 @@ def price(
         "seq": seq,
         "price": None if value is None else Decimal(value),
         "tags": tags if value else None,
-        "gone": gone,
+        "gone": deleted,
     }
 
 
 SCRIPT: list[Any] = [
     ([trade("a", 12), trade("b", 15), trade(None, 13)], [price("a", 10, 1, "1.00")]),
     ([trade("a", 25, 2), trade("a", None)], [price("b", 14, 1, "5.00"), price("a", 20, 2, "2.00")]),
-    ([trade("b", 70)], [price("b", 60, 2, None, gone=True), price("a", 60, 3, "3.00")]),
-    # Two that contradict one another, and late ones: some are too late,
+    ([trade("b", 70)], [price("b", 60, 2, None, deleted=True), price("a", 60, 3, "3.00")]),
+    # Conflicting and late versions: some are too late,
     ([trade("a", 45, 3)], [price("a", 22, 1, "2.50"), price("a", 22, 1, "2.40")]),
     ([trade("a", 90, 4), trade("c", 9)], [price("b", 95, 3, "6.00"), price("a", 11, 1, "1.10")]),
 ]
 MORE: list[Any] = [
-    # a straggler is answered, and an answer is revised.
+    # a straggler is joined, and a result is revised.
     (
         [trade("b", 200), trade("a", 80, 5)],
         [price("a", 75, None, "9.00"), price("b", 65, 4, "5.50")],
@@ -109,12 +109,12 @@ def shuffled(script: list[Any], seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
-def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
+def test_a_stream_equals_its_replay_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
     join = joins.asof(
         None,
-        **SAID,
+        **ARGUMENTS,
         delay=("5 seconds", "2 seconds"),
         allowed_lateness="40 seconds",
         stragglers="answer",
@@ -126,23 +126,23 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
     same(first, played.run(SCRIPT))
     again = stream(spark, join, shuffled(MORE, 2), schema=BOTH, directory=tmp_path)
     same(again, played.run(MORE))
-    # Everything that the script is about did happen.
+    # The script covers every case.
     results = [*first, *again]
-    said = {row["_change_type"] for each in results for row in each.rows}
-    assert said == {"insert", "update_preimage", "update_postimage"}
-    reasons = {row["reason"] for each in results for row in each.late_rows}
+    change_types = {row["_change_type"] for result in results for row in result.rows}
+    assert change_types == {"insert", "update_preimage", "update_postimage"}
+    reasons = {row["reason"] for result in results for row in result.late_rows}
     assert reasons == {"null_time", "null_sequence", "too_late", "clashing_version"}
-    table = fold([row for each in results for row in each.rows], rows="multiset")
+    table = fold([row for result in results for row in result.rows], rows="multiset")
     prices = {(row["symbol"], row["amount"], row["ts"]): row["price"] for row in table}
     assert prices["a", 2, at(25)] == Decimal("2.50")
     assert prices["a", 5, at(80)] == Decimal("3.00")
     assert prices["b", 1, at(70)] == Decimal("5.50")
 
 
-def test_facts_alone_lead_the_watermark_if_they_are_to(spark: SparkSession) -> None:
+def test_the_facts_alone_can_define_the_watermark(spark: SparkSession) -> None:
     join = joins.asof(
         None,
-        **SAID,
+        **ARGUMENTS,
         waits_for="facts",
         delay="5 seconds",
         stragglers="route",
@@ -155,13 +155,13 @@ def test_facts_alone_lead_the_watermark_if_they_are_to(spark: SparkSession) -> N
     ]
     results = stream(spark, join, script, schema=BOTH)
     same(results, replay(join, script, schema=BOTH))
-    assert [each.watermark for each in results] == [None, at(7), at(45), at(75), at(85)]
-    answers = {row["ts"]: row["price"] for each in results for row in each.rows}
+    assert [result.watermark for result in results] == [None, at(7), at(45), at(75), at(85)]
+    answers = {row["ts"]: row["price"] for result in results for row in result.rows}
     assert answers == {at(12): Decimal("1.00"), at(50): Decimal("2.00"), at(80): Decimal("2.00")}
     assert [row["reason"] for row in results[3].late_rows] == ["too_late"]
 
 
-def test_a_batch_has_the_same_rows_and_types_are_as_they_were(spark: SparkSession) -> None:
+def test_a_batch_has_the_same_rows_and_types_are_unchanged(spark: SparkSession) -> None:
     left, right = (
         spark.createDataFrame(
             pa.Table.from_pylist([r for batch in SCRIPT for r in batch[at_]], schema=schema),
@@ -169,20 +169,22 @@ def test_a_batch_has_the_same_rows_and_types_are_as_they_were(spark: SparkSessio
         )
         for at_, schema in enumerate(BOTH)
     )
-    result = left.transform(joins.asof(right, **SAID).options(shards=2))
-    (*_, whole) = replay(joins.asof(None, **SAID, delay="1 hour"), SCRIPT, schema=BOTH, flush=True)
+    result = left.transform(joins.asof(right, **ARGUMENTS).options(shards=2))
+    (*_, whole) = replay(
+        joins.asof(None, **ARGUMENTS, delay="1 hour"), SCRIPT, schema=BOTH, flush=True
+    )
     assert_rows(records(result.toArrow()), whole.rows)
-    kinds = {field.name: field.dataType for field in result.schema.fields}
-    assert kinds["tags"] == left.schema["tags"].dataType
-    assert kinds["tags_right"] == right.schema["tags"].dataType
-    assert kinds["price"] == right.schema["price"].dataType
+    types = {field.name: field.dataType for field in result.schema.fields}
+    assert types["tags"] == left.schema["tags"].dataType
+    assert types["tags_right"] == right.schema["tags"].dataType
+    assert types["price"] == right.schema["price"].dataType
 
 
 @pytest.mark.parametrize("direction", ["forward", "nearest"])
-def test_a_join_that_looks_ahead_is_the_same_on_streams_after_a_restart_and_in_batches(
+def test_forward_and_nearest_equal_their_replay_in_streams_restarts_and_batches(
     spark: SparkSession, direction: Any, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = SAID | {"direction": direction, "tolerance": "30 seconds"}
+    settings: dict[str, Any] = ARGUMENTS | {"direction": direction, "tolerance": "30 seconds"}
     join = joins.asof(None, **settings, delay="5 seconds").options(shards=2)
     more: list[Any] = [([trade("b", 120)], [price("a", 95, 9, "9.00"), price("b", 119, 5, "5.50")])]
     played = Replay(join, BOTH)
@@ -213,7 +215,7 @@ def test_a_join_that_looks_ahead_is_the_same_on_streams_after_a_restart_and_in_b
     assert prices[at(90)] == Decimal("9.00")
 
 
-def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_after_an_asof_join_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     script: list[Any] = [
         ([trade("a", s, s)], [price("a", s, s, f"{s}.00")]) for s in (5, 15, 47, 95)
     ]
@@ -223,7 +225,7 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
         )
         for at_, schema in enumerate(BOTH)
     )
-    answered = left.transform(joins.asof(right, **SAID, delay="10 seconds").options(shards=2))
+    answered = left.transform(joins.asof(right, **ARGUMENTS, delay="10 seconds").options(shards=2))
     per_minute = windows.tumbling(
         "30 seconds",
         time="ts",
@@ -236,7 +238,7 @@ def test_windows_follow_a_temporal_join_in_one_query(spark: SparkSession, tmp_pa
     assert {row["window_start"]: row["total"] for row in rows} == {at(0): 20, at(30): 47}
 
 
-def test_versions_may_bring_no_watermark_where_they_are_not_waited_for(
+def test_versions_with_a_watermark_are_refused_if_results_do_not_wait_for_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     left, right = (
@@ -245,10 +247,10 @@ def test_versions_may_bring_no_watermark_where_they_are_not_waited_for(
     )
     marked = right.withWatermark("since", "5 seconds")
     with pytest.raises(WatermarkError) as caught:
-        left.transform(joins.asof(marked, **SAID, waits_for="facts", delay="5 seconds"))
+        left.transform(joins.asof(marked, **ARGUMENTS, waits_for="facts", delay="5 seconds"))
     assert caught.value.code == "WATERMARK_NOT_WAITED_FOR"
-    # In a join that goes by no time a watermark holds nobody back, and there is none behind it.
-    latest = joins.enrich(marked, by=SAID["by"], sequence="seq", horizon=10)
+    # A join without event time ignores watermarks, and its output has none.
+    latest = joins.enrich(marked, by=ARGUMENTS["by"], sequence="seq", horizon=10)
     assert left.transform(latest).isStreaming
 
 
@@ -257,7 +259,7 @@ VISITS = pa.schema([("account", pa.int64()), ("ts", INSTANT)])
 LARGE = "__debezium_unavailable_value"
 
 
-def told(op: str, second: int, lsn: int, before: Any, after: Any) -> dict[str, Any]:
+def debezium_record(op: str, second: int, lsn: int, before: Any, after: Any) -> dict[str, Any]:
     millis = round(at(second).timestamp() * 1_000)
     source = {"connector": "postgresql", "lsn": lsn, "ts_ms": millis}
     record = {"op": op, "before": before, "after": after, "source": source, "ts_ms": millis}
@@ -265,9 +267,9 @@ def told(op: str, second: int, lsn: int, before: Any, after: Any) -> dict[str, A
 
 
 def accounts(topic: DataFrame) -> DataFrame:
-    """As docs/joins.md reads them: whole rows, of which a deleted one says so."""
+    """As docs/joins.md reads them: complete rows, with a flag for deletes."""
     is_delete: Column = F.col("_change_type") == "delete"
-    said = {
+    values = {
         "since": F.col("_changed_at"),
         "lsn": F.col("_sequence"),
         "gone": is_delete,
@@ -277,21 +279,21 @@ def accounts(topic: DataFrame) -> DataFrame:
         "id bigint, plan string, note string", key="id", message_key="key", tombstones="keep"
     )
     whole = changes.normalize("id", sequence="_sequence", horizon="7 days", time="_changed_at")
-    return topic.transform(reading).withColumns(said).transform(whole)
+    return topic.transform(reading).withColumns(values).transform(whole)
 
 
-def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
+def test_a_captured_table_is_normalized_and_joined_as_of_event_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A value that was not sent is the one from before; a delete holds from its own time on."""
+    """A value that was not sent is carried forward; a delete is in effect from its own time on."""
     free, pro, back = (
         {"id": 1, "plan": plan, "note": note}
         for plan, note in (("free", "a large text"), ("pro", LARGE), ("new", "another"))
     )
     topic = [
-        [told("c", 1, 10, None, free), told("u", 5, 20, None, pro)],
-        [told("d", 9, 30, {"id": 1, "plan": None, "note": None}, None)],
-        [{"key": json.dumps({"id": 1}), "value": None}, told("c", 12, 40, None, back)],
+        [debezium_record("c", 1, 10, None, free), debezium_record("u", 5, 20, None, pro)],
+        [debezium_record("d", 9, 30, {"id": 1, "plan": None, "note": None}, None)],
+        [{"key": json.dumps({"id": 1}), "value": None}, debezium_record("c", 12, 40, None, back)],
     ]
     visits = [[{"account": 1, "ts": at(second)} for second in (0, 3, 7, 10, 14)]]
     join: dict[str, Any] = {"by": {"account": "id"}, "time": "ts", "version": "since"}
@@ -308,26 +310,26 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
         return {row["ts"]: (row["plan"], row["note"]) for row in rows}
 
     def batch(batches: list[Any], schema: pa.Schema) -> DataFrame:
-        rows = pa.Table.from_pylist([row for each in batches for row in each], schema=schema)
+        rows = pa.Table.from_pylist([row for rows in batches for row in rows], schema=schema)
         return spark.createDataFrame(rows, spark_schema(schema))
 
-    log, asked = batch(topic, TOPIC), batch(visits, VISITS)
-    found = asked.transform(joins.asof(accounts(log), **join).options(shards=2))
+    log, facts = batch(topic, TOPIC), batch(visits, VISITS)
+    found = facts.transform(joins.asof(accounts(log), **join).options(shards=2))
     assert answers(records(found.toArrow())) == expected
     reading = changes.from_debezium("id bigint, plan string", key="id")
     as_it_is = {"version": "_changed_at", "sequence": "_sequence"}
     upserts = joins.asof(log.transform(reading), by={"account": "id"}, time="ts", **as_it_is)
     with pytest.raises(SchemaError, match="ROWS_NOT_WHOLE"):
-        asked.transform(upserts)
+        facts.transform(upserts)
 
-    heartbeat = told("c", 100, 50, None, {"id": 2, "plan": "x", "note": "x"})
+    heartbeat = debezium_record("c", 100, 50, None, {"id": 2, "plan": "x", "note": "x"})
     feeds = (
         ([*visits, [{"account": 2, "ts": at(100)}]], VISITS),
         ([*topic, [heartbeat]], TOPIC),
     )
     left, right = (
-        micro_batches(spark, said, schema=schema, directory=tmp_path / str(at_))
-        for at_, (said, schema) in enumerate(feeds)
+        micro_batches(spark, batches, schema=schema, directory=tmp_path / str(at_))
+        for at_, (batches, schema) in enumerate(feeds)
     )
     joined = joins.asof(accounts(right), **join, delay="20 seconds").options(shards=2)
     streamed = left.transform(joined)
@@ -336,10 +338,10 @@ def test_a_captured_table_is_joined_as_of_event_time_by_way_of_whole_rows(
     assert answers([row for row in rows if row["account"] == 1]) == expected
 
 
-def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:
+def test_the_example_of_the_document_prints_its_output(spark: SparkSession) -> None:
     (example,) = (
-        each
-        for each in examples(ROOT / "docs" / "joins.md")
-        if each.spark and "as_a_row" in each.source
+        found
+        for found in examples(ROOT / "docs" / "joins.md")
+        if found.spark and "as_a_row" in found.source
     )
     assert example.run({"spark": spark}) == example.output

@@ -1,4 +1,4 @@
-"""What `joins.enrich` takes, and what it refuses while the plan is built."""
+"""Parameters of `joins.enrich`, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ TABLE = pa.schema(
         ("_changed_at", pa.timestamp("us", "UTC")),
     ]
 )
-SAID: dict[str, Any] = {"by": {"user": "id"}, "sequence": "lsn", "horizon": 10}
+ARGUMENTS: dict[str, Any] = {"by": {"user": "id"}, "sequence": "lsn", "horizon": 10}
 
 
 def bound(
-    left: pa.Schema = FACTS, right: pa.Schema = TABLE, *, shards: int = 8, **said: Any
+    left: pa.Schema = FACTS, right: pa.Schema = TABLE, *, shards: int = 8, **arguments: Any
 ) -> EnrichSpec:
-    made = joins.enrich(None, **(SAID | said)).options(shards=shards)
-    spec: Any = resolve(made, (left, right), (None, None))
+    join = joins.enrich(None, **(ARGUMENTS | arguments)).options(shards=shards)
+    spec: Any = resolve(join, (left, right), (None, None))
     assert isinstance(spec, EnrichSpec)
     return spec
 
 
-def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
-    kept = [field for field in schema if field.name != name]
-    return pa.schema([*kept, pa.field(name, kind)])
+def with_(name: str, dtype: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
+    columns = [field for field in schema if field.name != name]
+    return pa.schema([*columns, pa.field(name, dtype)])
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "act"),
+    ("error_type", "code", "act"),
     [
         (SpecError, "NO_KEY", lambda: bound(by=[])),
         (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
@@ -95,15 +95,15 @@ def with_(name: str, kind: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_code(
-    kind: type[StreamopsError], code: str, act: Callable[[], object]
+def test_invalid_parameters_are_refused_with_a_code(
+    error_type: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(error_type) as caught:
         act()
     assert caught.value.code == code
 
 
-def test_an_error_says_what_to_do() -> None:
+def test_an_error_contains_the_fix() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(sequence="plan")
     assert str(caught.value) == (
@@ -114,7 +114,7 @@ def test_an_error_says_what_to_do() -> None:
     )
 
 
-def test_the_values_get_names_of_their_own() -> None:
+def test_values_with_taken_names_get_a_suffix() -> None:
     spec = bound(rejected="route")
     assert spec.output.names == [
         "user",
@@ -135,14 +135,14 @@ def test_the_values_get_names_of_their_own() -> None:
     assert "late" not in bound().output.names
 
 
-def test_what_is_said_of_a_change_is_no_value() -> None:
+def test_columns_that_describe_a_change_are_not_values() -> None:
     spec = bound(time="_changed_at", horizon="1 day", into="found")
     assert spec.output.names == ["user", "plan", "m", "ts", "plan_right", "m_right", "found"]
     assert spec.snapshot_columns == ("id", "lsn", "_changed_at", "m", "plan", "ts")
 
 
-def test_the_repr_shows_all_that_was_said() -> None:
-    assert repr(joins.enrich(None, **SAID)) == (
+def test_the_repr_shows_all_arguments() -> None:
+    assert repr(joins.enrich(None, **ARGUMENTS)) == (
         "joins.enrich(by={'user': 'id'}, sequence=('lsn',), horizon=10, time=None, how='left', "
         "max_keys=10000000, when_full='fail', rejected='drop', into='status')"
     )
@@ -157,26 +157,28 @@ def test_horizon_and_limit_may_change_and_the_table_may_not() -> None:
     assert bound(right=with_("_snapshot", pa.bool_())).identity == bound().identity
 
 
-def test_nothing_waits_for_a_watermark() -> None:
+def test_there_is_no_watermark() -> None:
     spec = bound()
     assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)
-    parameters: Any = joins.enrich(None, **SAID).parameters
+    parameters: Any = joins.enrich(None, **ARGUMENTS).parameters
     assert (parameters.times, parameters.delays, parameters.lag) == ((None, None), (None, None), 0)
     assert parameters.reads == (("user",), ("id", "lsn"))
 
 
-def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
     unused: Any = object()
     for snapshot in (None, unused):
         with pytest.raises(SpecError) as caught:
-            joins.enrich(None, **SAID, snapshot=snapshot)(unused)
+            joins.enrich(None, **ARGUMENTS, snapshot=snapshot)(unused)
         assert caught.value.code == "RIGHT_MISSING"
 
 
-def test_a_replay_has_no_frame_to_begin_with() -> None:
+def test_a_replay_cannot_start_with_a_snapshot() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:
-        replay(joins.enrich(None, **SAID, snapshot=unused), [(None, None)], schema=(FACTS, TABLE))
+        replay(
+            joins.enrich(None, **ARGUMENTS, snapshot=unused), [(None, None)], schema=(FACTS, TABLE)
+        )
     assert (caught.value.code, caught.value.got) == (
         "NOT_IN_A_SCRIPT",
         "snapshot=... in joins.enrich",

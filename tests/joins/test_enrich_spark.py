@@ -1,4 +1,4 @@
-"""Latest-value joins on Spark: that they are wired, on both state APIs, with a snapshot, in chains."""
+"""Enrichment on Spark: streams on both state APIs, snapshots, batches, chains."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ CUSTOMERS = pa.schema(
     ]
 )
 BOTH = (ORDERS, CUSTOMERS)
-SAID: dict[str, Any] = {"by": {"customer": "id"}, "sequence": "lsn", "horizon": 100}
+ARGUMENTS: dict[str, Any] = {"by": {"customer": "id"}, "sequence": "lsn", "horizon": 100}
 TAGS = [{"local": at(1).replace(tzinfo=None), "raw": b"\0"}, None]
 
 
 def orders(*names: str | None, second: float = 0) -> list[dict[str, Any]]:
-    return [{"customer": each, "ts": at(second), "n": 1, "tags": {"n": 1}} for each in names]
+    return [{"customer": name, "ts": at(second), "n": 1, "tags": {"n": 1}} for name in names]
 
 
 def customer(
@@ -80,24 +80,24 @@ def same(actual: list[Any], expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
+def test_a_stream_equals_its_replay_also_after_a_restart(
     spark: SparkSession, api: Any, tmp_path: Path
 ) -> None:
-    join = joins.enrich(None, **SAID, rejected="route").options(shards=3, state_api=api)
+    join = joins.enrich(None, **ARGUMENTS, rejected="route").options(shards=3, state_api=api)
     got = [
-        each
+        result
         for part in (SCRIPT, MORE)
-        for each in stream(spark, join, part, schema=BOTH, directory=tmp_path)
+        for result in stream(spark, join, part, schema=BOTH, directory=tmp_path)
     ]
     same(got, replay(join, [*SCRIPT, *MORE], schema=BOTH, restart=True))
-    said = [[(row["customer"], row["limit"]) for row in each.rows] for each in got]
+    found = [[(row["customer"], row["limit"]) for row in result.rows] for result in got]
     one, seven = Decimal("1.00"), Decimal("7.00")
-    assert sorted(said[1]) == [("a", one), ("c", None)]
-    assert sorted(said[5]) == [("a", seven), ("c", None)]
+    assert sorted(found[1]) == [("a", one), ("c", None)]
+    assert sorted(found[5]) == [("a", seven), ("c", None)]
     assert [row["tags_right"] for row in got[5].rows if row["customer"] == "a"] == [TAGS]
-    reasons = sorted(row["reason"] for each in got for row in each.late_rows)
+    reasons = sorted(row["reason"] for result in got for row in result.late_rows)
     assert reasons == ["conflict", "no_sequence", "null_key"]
-    single = SAID | {"sequence": ["lsn"], "by": {"customer": "id"}}
+    single = ARGUMENTS | {"sequence": ["lsn"], "by": {"customer": "id"}}
     other = joins.enrich(None, **single).options(shards=4, state_api=api)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, other, [SCRIPT[0]], schema=BOTH, directory=tmp_path)
@@ -105,27 +105,27 @@ def test_a_stream_gives_what_its_replay_gives_also_after_a_restart(
 
 
 def snapshot_of(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    """As a table has it: without what is said of changes, with a column more."""
+    """As in a table: without columns about changes, with an additional column."""
     table = pa.Table.from_pylist(rows, schema=CUSTOMERS)
     frame = spark.createDataFrame(table, spark_schema(CUSTOMERS))
     return frame.drop("_change_type", "_unavailable").withColumn("more", F.lit(1))
 
 
-def test_a_stream_begins_with_a_snapshot_and_reads_it_only_once(
+def test_a_stream_starts_with_a_snapshot_and_reads_it_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [customer("a", 99, "0.50"), customer("b", 0, "2.00"), customer("d", 0, "3.00")]
     bad = [customer(None, 0, "1.00"), customer("x", 0, "1.00"), customer("x", 0, "2.00")]
 
     def joined(snapshot: DataFrame | None) -> Any:
-        join = joins.enrich(None, **SAID, rejected="route", snapshot=snapshot)
+        join = joins.enrich(None, **ARGUMENTS, rejected="route", snapshot=snapshot)
         return join.options(shards=3)
 
     join = joined(snapshot_of(spark, [*rows, *bad]))
     first = stream(spark, join, [(orders("a", "b", "d", "x"), [customer("a", 5, "1.00")]), (None, None)],
                    schema=BOTH, directory=tmp_path)  # fmt: skip
-    said = {row["customer"]: row["limit"] for row in first[0].rows}
-    limits = [said[name] for name in "abdx"]
+    found = {row["customer"]: row["limit"] for row in first[0].rows}
+    limits = [found[name] for name in "abdx"]
     assert limits == [Decimal("1.00"), Decimal("2.00"), Decimal("3.00"), Decimal("2.00")]
     assert sorted(row["reason"] for row in first[0].late_rows) == [
         "conflict",
@@ -156,7 +156,7 @@ def frame_of(spark: SparkSession, rows: list[dict[str, Any]], schema: pa.Schema)
     return spark.createDataFrame(table, spark_schema(schema))
 
 
-def test_a_batch_says_what_the_table_says_in_the_end_also_with_a_snapshot(
+def test_a_batch_is_joined_with_the_final_table_and_a_snapshot(
     spark: SparkSession,
 ) -> None:
     facts = frame_of(spark, orders("a", "b", "c", None), ORDERS)
@@ -167,21 +167,21 @@ def test_a_batch_says_what_the_table_says_in_the_end_also_with_a_snapshot(
     )
     snapshot = snapshot_of(spark, [customer(id, 50, "2.00") for id in "abc"])
     for given, b in ((None, None), (snapshot, Decimal("2.00"))):
-        result = facts.transform(joins.enrich(log, **SAID, snapshot=given))
+        result = facts.transform(joins.enrich(log, **ARGUMENTS, snapshot=given))
         assert result.columns == ["customer", "ts", "n", "tags", "limit", "tags_right", "status"]
         assert result.schema["limit"].dataType.simpleString() == "decimal(10,2)"
-        said = {row.customer: row.limit for row in result.collect()}
-        assert said == {"a": Decimal("1.00"), "b": b, "c": None, None: None}
+        found = {row.customer: row.limit for row in result.collect()}
+        assert found == {"a": Decimal("1.00"), "b": b, "c": None, None: None}
 
 
-def test_what_is_no_snapshot_of_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     facts = micro_batches(spark, [orders("a")], schema=ORDERS, directory=tmp_path / "facts")
     log = micro_batches(spark, [[]], schema=CUSTOMERS, directory=tmp_path / "log")
     good = snapshot_of(spark, [customer("a", 1, "1.00")])
 
     def refused(snapshot: DataFrame, **options: Any) -> Any:
         with pytest.raises((SpecError, SchemaError)) as caught:
-            facts.transform(joins.enrich(log, **SAID, snapshot=snapshot).options(**options))
+            facts.transform(joins.enrich(log, **ARGUMENTS, snapshot=snapshot).options(**options))
         return caught.value
 
     assert refused(log).code == "SNAPSHOT_IS_A_STREAM"
@@ -192,11 +192,11 @@ def test_what_is_no_snapshot_of_the_table_is_refused(spark: SparkSession, tmp_pa
     other = refused(good.withColumn("limit", F.lit("much")))
     assert (other.code, other.expected) == ("COLUMN_TYPE", "decimal(10,2), as in the changes")
     with pytest.raises(SpecError) as caught:
-        facts.transform(joins.enrich(good, **SAID))
+        facts.transform(joins.enrich(good, **ARGUMENTS))
     assert caught.value.code == "MIXED_FRAMES"
 
 
-def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_query(
+def test_a_chain_with_a_normalized_table_and_windows_in_one_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upserts = [
@@ -223,5 +223,5 @@ def test_a_table_of_another_operator_before_it_and_windows_behind_it_in_one_quer
     )
     query = facts.transform(join).transform(totals)
     tables = [rows for _, rows, _ in run_query(query, tmp_path / "query", 240)]
-    said = {row["customer"]: row["limits"] for table in tables for row in records(table)}
-    assert {"a": said["a"], "b": said["b"]} == {"a": 6, "b": 2}
+    found = {row["customer"]: row["limits"] for table in tables for row in records(table)}
+    assert {"a": found["a"], "b": found["b"]} == {"a": 6, "b": 2}

@@ -1,4 +1,4 @@
-"""What a user may say about interval joins, and what every mistake is answered with."""
+"""Parameters of interval joins, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_bounds_are_durations_that_may_be_negative() -> None:
     assert (made.lower, made.upper) == (-90 * MINUTE, -1)
 
 
-def test_keys_and_times_may_be_called_alike_or_not() -> None:
+def test_names_of_keys_and_times_may_differ() -> None:
     assert settings(by="k").by == (("k", "k"),)
     assert settings(by=["a", "b"]).by == (("a", "a"), ("b", "b"))
     assert settings(by={"a": "x", "b": "y"}).by == (("a", "x"), ("b", "y"))
     assert settings(time="ts").times == ("ts", "ts")
 
 
-def test_one_delay_is_that_of_both_sides_and_either_may_be_left_out() -> None:
+def test_one_delay_applies_to_both_sides_and_either_may_be_omitted() -> None:
     assert settings().delays == (MINUTE, MINUTE)
     assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
     assert settings(delay=("1 second", None)).delays == (1_000_000, None)
@@ -96,7 +96,7 @@ def test_the_repr_shows_all_arguments_as_the_user_wrote_them() -> None:
     assert "delay=('1 second', None)" in repr(alike)
 
 
-def test_the_output_is_both_sides_without_the_rights_key_and_a_status() -> None:
+def test_the_output_has_both_sides_without_the_right_keys_and_a_status() -> None:
     spec = bound()
     names = ["query", "searched_at", "text", "day"]
     joined = ["clicked_at", "text_right", "click_id", "tags", "number"]
@@ -111,13 +111,13 @@ def test_the_output_is_both_sides_without_the_rights_key_and_a_status() -> None:
     assert late.field("right").type == pa.struct(list(CLICKS))
 
 
-def test_of_the_right_only_what_is_needed_is_read() -> None:
+def test_only_the_needed_columns_of_the_right_are_read() -> None:
     assert bound(how="anti").right.schema.names == ["search", "clicked_at"]
     assert bound(how="anti", stragglers="route").right.schema == CLICKS
     assert bound().right.schema == CLICKS
 
 
-def test_what_follows_waits_for_rows_that_waited_here() -> None:
+def test_the_watermark_is_held_back_for_delayed_results() -> None:
     minutes = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 second"}
     assert (bound(**minutes).event_time, bound(**minutes).lag) == ("searched_at", 301_000_000)
     right = bound(**minutes, how="right")
@@ -133,7 +133,7 @@ def test_what_follows_waits_for_rows_that_waited_here() -> None:
     assert fine.lag == 2_000  # whole milliseconds, as Spark's watermark
 
 
-def test_behind_a_watermark_that_a_frame_brings_there_is_none_unless_it_holds() -> None:
+def test_a_watermark_of_a_frame_is_passed_on_only_if_no_result_is_behind_it() -> None:
     brought = bound(carried=(MINUTE, None))
     assert (brought.event_time, brought.lag) == (None, 0)
     assert (brought.left.delay, brought.right.delay) == (None, MINUTE)
@@ -141,12 +141,12 @@ def test_behind_a_watermark_that_a_frame_brings_there_is_none_unless_it_holds() 
     assert (before.event_time, before.lag) == ("searched_at", 0)
 
 
-def test_a_time_that_is_a_key_is_called_as_on_the_left() -> None:
+def test_a_time_that_is_a_key_has_its_left_name() -> None:
     spec = bound(by={"query": "search", "searched_at": "clicked_at"}, how="right")
     assert spec.event_time == "searched_at"
 
 
-def test_how_long_rows_are_kept() -> None:
+def test_how_long_rows_are_stored() -> None:
     arguments = {"lower": "-2 minutes", "upper": "5 minutes", "allowed_lateness": "1 minute"}
     spec = bound(**arguments)
     assert (spec.retention("left"), spec.retention("right")) == (5 * MINUTE, 2 * MINUTE)
@@ -234,7 +234,7 @@ def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name(
         ("NAME_TAKEN", {"into": "Text_Right"}),
     ],
 )
-def test_a_column_that_does_not_fit_is_refused(code: str, arguments: dict[str, Any]) -> None:
+def test_a_column_of_the_wrong_type_is_refused(code: str, arguments: dict[str, Any]) -> None:
     assert refused(SchemaError, **arguments).code == code
 
 
@@ -249,13 +249,13 @@ def test_a_column_that_does_not_fit_is_refused(code: str, arguments: dict[str, A
         ),
     ],
 )
-def test_of_a_time_that_is_no_instant_one_is_made_by_its_type(
+def test_a_time_of_another_type_is_refused_with_its_conversion(
     time: tuple[str, str], fix: str
 ) -> None:
     assert refused(SchemaError, time=time).fix == fix
 
 
-def test_a_column_of_the_frame_called_as_one_that_is_added_is_refused() -> None:
+def test_a_column_with_the_name_of_an_added_one_is_refused() -> None:
     for name, arguments in (
         ("status", {}),
         ("_change_type", {"how": "left", "early": "every batch"}),
@@ -266,7 +266,7 @@ def test_a_column_of_the_frame_called_as_one_that_is_added_is_refused() -> None:
     assert bound(SEARCHES.append(pa.field("status", pa.string())), into="match").into == "match"
 
 
-def test_without_a_right_frame_there_is_nothing_to_join() -> None:
+def test_a_missing_right_frame_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         joins.interval(None, "0 seconds", "1 hour", **ARGUMENTS)(None)  # type: ignore[arg-type]
     assert caught.value.code == "RIGHT_MISSING"

@@ -1,4 +1,4 @@
-"""Interval joins on Spark: that they are wired, on both state APIs, in batches, in chains."""
+"""Interval joins on Spark: streams on both state APIs, both engines, batches, chains."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def same(actual: list[Any], expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))
-def test_a_stream_on_spark_gives_what_its_replay_gives_also_after_a_restart(
+def test_a_stream_equals_its_replay_also_after_a_restart(
     spark: SparkSession, number: int, tmp_path: Path
 ) -> None:
     policy, api = POLICIES[number], APIS[number % 2]
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_other_bounds_is_refused(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
-def test_a_batch_gives_the_same_on_both_engines(spark: SparkSession, how: str) -> None:
+def test_a_batch_has_the_same_result_on_both_engines(spark: SparkSession, how: str) -> None:
     left, right = frames_of(spark)
     kernel, native = (
         left.transform(
@@ -189,7 +189,7 @@ def test_both_engines_agree_on_odd_keys(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi"])
-def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) -> None:
+def test_a_stream_has_the_same_result_on_both_engines(spark: SparkSession, how: str) -> None:
     script = [*SCRIPT, (searches(("y", 400)), clicks(("y", 400, 13)))]
     rows = []
     for engine in ("kernel", "native"):
@@ -203,7 +203,9 @@ def test_a_stream_gives_the_same_on_both_engines(spark: SparkSession, how: str) 
     assert len(kernel) > 1
 
 
-def test_spark_has_no_join_that_corrects_or_chooses(spark: SparkSession) -> None:
+def test_the_native_engine_supports_neither_corrections_nor_first_matches(
+    spark: SparkSession,
+) -> None:
     left, right = frames_of(spark)
     for arguments in (RETRACT, {"stragglers": "route"}, {"matches": "first", "tie_break": "n"}):
         join = joins.interval(right, "0 seconds", "1 hour", **arguments, **COMMON).options(
@@ -245,7 +247,7 @@ def published(spark: SparkSession, frame: DataFrame, directory: Path) -> list[di
     return [row.asDict() for row in spark.read.parquet(str(directory / "out")).collect()]
 
 
-def test_click_through_rate_per_hour_by_a_window_behind_the_join(
+def test_click_through_rate_per_hour_by_a_window_after_the_join(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Searches that expire lie an hour behind the watermark, and are counted all the same; those
@@ -276,7 +278,7 @@ def test_click_through_rate_per_hour_by_a_window_behind_the_join(
     assert len(got) >= 2
 
 
-def test_what_follows_cannot_allow_more_lateness_than_the_join_does(spark: SparkSession) -> None:
+def test_the_next_operator_cannot_allow_more_lateness_than_the_join(spark: SparkSession) -> None:
     """A search that expires an hour behind the watermark would be late for a less patient one."""
     left, right = (micro_batches(spark, [], schema=schema) for schema in BOTH)
     join = joins.interval(right, "0 seconds", "1 hour", how="left", delay="1 minute", **COMMON)
@@ -301,7 +303,7 @@ def test_a_stream_joined_with_itself(spark: SparkSession, tmp_path: Path) -> Non
     assert sorted((row["n"], row["n_right"]) for row in found) == [(1, 2), (2, 3)]
 
 
-def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_holds(
+def test_watermarks_of_frames_are_used_and_passed_on_where_possible(
     spark: SparkSession,
 ) -> None:
     back = joins.interval(None, "-10 seconds", "0 seconds", how="left", **COMMON)
@@ -321,7 +323,7 @@ def test_frames_that_bring_watermarks_have_their_own_and_are_followed_where_it_h
         )
 
 
-def test_revised_results_are_not_joined_as_rows_that_count_once(
+def test_results_that_are_revised_are_refused(
     spark: SparkSession,
 ) -> None:
     rows = spark.createDataFrame([], "k string, ts timestamp, n int")

@@ -1,4 +1,4 @@
-"""Lookups on Spark: when the table is read, and what a row gets of it."""
+"""Lookups on Spark: when the table is read, and which entry a row is joined with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arguments(frame: DataFrame) -> list[Any]:
     return sorted((row.code, row.city, row.status) for row in frame.collect() if row.code)
 
 
-def test_a_row_gets_the_entry_of_its_key(spark: SparkSession) -> None:
+def test_a_row_is_joined_with_the_entry_of_its_key(spark: SparkSession) -> None:
     found = flights(spark).transform(joins.lookup(airports(spark), by="code"))
     assert found.columns == ["code", "n", "city", "extra", "status"]
     rows = {row.n: (row.city, row.extra, row.status) for row in found.collect()}
@@ -79,9 +79,7 @@ def test_when_the_table_is_read(spark: SparkSession, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_a_stream_has_the_table_as_it_was_when_it_started(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stream_uses_the_table_at_its_start(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "airports")
     airports(spark).write.parquet(path)
     script = [[{"code": "EWR", "n": 1}], [{"code": "LGA", "n": 2}]]
@@ -122,7 +120,7 @@ def test_mistakes_are_refused(
     assert caught.value.code == code
 
 
-def test_what_is_no_frame_is_refused(spark: SparkSession) -> None:
+def test_values_other_than_frames_are_refused(spark: SparkSession) -> None:
     for table in (None, 5, "airports"):
         with pytest.raises(SpecError) as caught:
             joins.lookup(table, by="code")  # type: ignore[arg-type]
@@ -148,7 +146,7 @@ def test_what_is_no_frame_is_refused(spark: SparkSession) -> None:
     assert "the snapshot is not a DataFrame" in str(caught.value)
 
 
-def test_rows_of_types_that_are_not_handed_to_python_and_notes_of_another_query(
+def test_types_without_arrow_support_and_metadata_of_another_query(
     spark: SparkSession,
 ) -> None:
     spans = flights(spark).withColumn("span", F.make_ym_interval(F.col("n")))
@@ -167,7 +165,7 @@ def test_rows_of_types_that_are_not_handed_to_python_and_notes_of_another_query(
     }
 
 
-def test_entries_may_be_null_above_what_is_never_null(spark: SparkSession) -> None:
+def test_entries_may_be_null_where_their_fields_are_not(spark: SparkSession) -> None:
     inner = spark.range(1).selectExpr("id", "named_struct('q', 5) AS s")
     inner = inner.selectExpr("id", "s", "array(s) AS l", "map('m', s) AS m", "array() AS none")
     table = spark.range(2).join(inner, "id", "left")
@@ -186,7 +184,7 @@ def test_entries_may_be_null_above_what_is_never_null(spark: SparkSession) -> No
     assert row["v"] == [1.0]
 
 
-def test_what_is_taken_back_later_is_not_put_beside_a_table_that_changes(
+def test_a_change_stream_with_a_refreshed_table_is_refused(
     spark: SparkSession,
 ) -> None:
     changes = flights(spark).withColumn("_change_type", F.lit("insert"))
@@ -198,7 +196,7 @@ def test_what_is_taken_back_later_is_not_put_beside_a_table_that_changes(
     assert "joins.tables" in caught.value.fix
 
 
-def test_a_key_that_is_there_twice_is_refused(spark: SparkSession) -> None:
+def test_duplicate_keys_are_refused(spark: SparkSession) -> None:
     twice = airports(spark, ("JFK", "Idlewild", None), (None, "??", None))
     with pytest.raises(SchemaError) as caught:
         flights(spark).transform(joins.lookup(twice, by="code"))
@@ -206,7 +204,7 @@ def test_a_key_that_is_there_twice_is_refused(spark: SparkSession) -> None:
     assert caught.value.got == "1 rows too many, of [{'code': 'JFK'}] among others"
 
 
-def test_streams_are_refused_where_they_cannot_be_meant(spark: SparkSession) -> None:
+def test_streams_are_refused_as_tables_and_with_refresh(spark: SparkSession) -> None:
     stream = micro_batches(spark, [[{"code": "EWR", "n": 1}]])
     with pytest.raises(SpecError) as caught:
         stream.transform(joins.lookup(airports, by="code", refresh="every batch"))

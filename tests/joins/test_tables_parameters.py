@@ -1,4 +1,4 @@
-"""What `joins.tables` takes, and what it refuses while the plan is built."""
+"""Parameters of `joins.tables`, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_code(
+def test_invalid_parameters_are_refused_with_a_code(
     error: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -110,7 +110,7 @@ def test_an_error_names_the_side() -> None:
     )
 
 
-def test_the_right_columns_get_names_of_their_own() -> None:
+def test_right_columns_with_taken_names_get_a_suffix() -> None:
     spec = bound(how="full", rejected="route")
     assert spec.output.names == [
         *("id", "customer", "lsn", "m", "ID_right", "lsn_right", "_change_type", "late")
@@ -135,7 +135,7 @@ def test_the_right_columns_get_names_of_their_own() -> None:
         ((["id", "lsn"], "ID"), (("id", "lsn"), ("ID",))),
     ],
 )
-def test_a_key_holds_for_both_sides_or_is_a_pair(key: Any, both: Any) -> None:
+def test_a_key_applies_to_both_sides_or_is_a_pair(key: Any, both: Any) -> None:
     settings: Any = joins.tables(None, by={"customer": "key"}, key=key).parameters
     assert settings.key == both
 
@@ -148,7 +148,7 @@ def test_the_repr_shows_all_arguments() -> None:
     )
 
 
-def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
+def test_remember_is_divided_among_shards_and_may_change() -> None:
     assert bound(**VERSIONED, shards=4).remember_per_shard == 3
     assert bound().remember_per_shard == 0
     more = bound(**(VERSIONED | {"remember": 99}))
@@ -157,20 +157,20 @@ def test_how_much_is_remembered_is_spread_over_shards_and_may_change() -> None:
     assert bound(key=("id", "ID")).identity != bound(**VERSIONED).identity
 
 
-def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
+def test_columns_may_be_in_another_order_after_a_restart() -> None:
     other = pa.schema([ORDERS.field(at) for at in (4, 2, 0, 3, 1)])
     assert bound(other).identity == bound().identity
     assert bound(other).tables[0].stored == bound().tables[0].stored
     assert bound(other).output.names[:4] == ["lsn", "id", "m", "customer"]
 
 
-def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:
         joins.tables(None, by="k")(unused)
     assert caught.value.code == "RIGHT_MISSING"
 
 
-def test_nothing_waits_for_a_watermark() -> None:
+def test_there_is_no_watermark() -> None:
     spec = bound()
     assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)

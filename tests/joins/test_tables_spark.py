@@ -1,4 +1,4 @@
-"""Table-table joins on Spark: that they are wired, on both state APIs, in batches, in chains."""
+"""Table-table joins on Spark: streams on both state APIs, batches, chains."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ COMMON: dict[str, Any] = {"how": "full", "key": ("order", "id"), "rejected": "ro
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_emits_what_its_replay_emits_also_after_a_restart(
+def test_a_stream_equals_its_replay_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     joined = joins.tables(None, by={"customer": "id"}, **COMMON).options(state_api=api, shards=3)
@@ -136,7 +136,7 @@ def test_a_batch_is_the_join_of_the_tables_in_the_types_of_its_frames(spark: Spa
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_totals_of_changes_are_wired_also_after_a_restart(
+def test_aggregates_of_changes_equal_their_replay_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     aggregates_ = {"orders": agg.count(), "paid": agg.sum("price"), "last": agg.max("order")}
@@ -161,7 +161,7 @@ def test_totals_of_changes_are_wired_also_after_a_restart(
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_rows_that_totals_reject_are_delivered_unchanged(
+def test_rows_rejected_by_aggregates_are_routed_unchanged(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     aggregates_ = {"paid": agg.sum("price"), "last": agg.max("order")}
@@ -180,7 +180,7 @@ def test_rows_that_totals_reject_are_delivered_unchanged(
     assert sum(item.counts.rejected for item in got) == 1
 
 
-def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
+def test_changes_and_side_output_of_a_batch_are_split(spark: SparkSession) -> None:
     rows = [("a", "x", PLUS), ("a", "y", "upsert"), (None, "z", None)]
     frame = spark.createDataFrame(rows, "k string, note string, _change_type string")
     frame = frame.withColumn("at", F.lit("2020-01-01 00:00:00").cast("timestamp_ntz"))
@@ -195,7 +195,7 @@ def test_a_batch_of_changes_and_what_is_none_apart(spark: SparkSession) -> None:
     assert emitted == {("unknown_operation", "y"), ("unknown_operation", "z")}
 
 
-def test_a_join_of_tables_and_totals_of_it_in_one_query(
+def test_a_join_of_tables_and_its_aggregates_in_one_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Customers that move take the totals of their orders with them."""

@@ -1,4 +1,4 @@
-"""What `joins.timeline` takes, and what it refuses while the plan is built."""
+"""Parameters of `joins.timeline`, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **arguments: Any)
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_code(
+def test_invalid_parameters_are_refused_with_a_code(
     error: type[StreamopsError], code: str, act: Callable[[], object]
 ) -> None:
     with pytest.raises(error) as caught:
@@ -116,7 +116,7 @@ def test_the_output_has_the_columns_of_the_posts_and_then_the_user() -> None:
     assert bound(**VERSIONED).output.names == [*names, "user", "_change_type"]
 
 
-def test_a_user_whose_name_the_posts_have_gets_another_one() -> None:
+def test_a_user_column_with_a_taken_name_gets_a_suffix() -> None:
     spec = bound(POSTS.append(pa.field("User", pa.string())), **VERSIONED)
     assert spec.user == ("user_right",)
     assert spec.output.names[-3:] == ["User", "user_right", "_change_type"]
@@ -131,7 +131,7 @@ def test_a_user_may_be_several_columns_in_any_order_of_the_frame(arguments: dict
     assert turned.identity == spec.identity
 
 
-def test_columns_joined_on_twice_are_one() -> None:
+def test_repeated_join_columns_are_one() -> None:
     left = POSTS.append(pa.field("other", pa.string()))
     spec = bound(left, by={"author": "whom", "other": "whom"})
     assert spec.user == ("user",)
@@ -145,7 +145,7 @@ def test_the_repr_shows_all_arguments() -> None:
     )
 
 
-def test_whatever_changes_what_is_published_belongs_to_the_checkpoint() -> None:
+def test_parameters_that_change_the_output_are_part_of_the_checkpoint() -> None:
     same = bound().identity
     assert bound(rejected="route").identity == same
     for other in ({"cap": 99}, {"ranked_by": "lsn"}, {"key": ["post", "at"]}):
@@ -162,14 +162,14 @@ def test_the_follow_up_has_the_options_of_the_join() -> None:
     assert (second.execution.shards, second.follow_up) == (3, None)
 
 
-def test_without_a_right_frame_it_is_for_the_test_kit() -> None:
+def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
     unused: Any = object()
     with pytest.raises(SpecError) as caught:
         joins.timeline(None, **ARGUMENTS)(unused)
     assert caught.value.code == "RIGHT_MISSING"
 
 
-def test_nothing_waits_for_a_watermark() -> None:
+def test_there_is_no_watermark() -> None:
     settings = joins.timeline(None, **ARGUMENTS).parameters
     assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
     assert settings.reads == (("author", "post", "at"), ("whom", "user"))

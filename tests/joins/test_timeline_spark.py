@@ -1,4 +1,4 @@
-"""Home timelines on Spark: that both steps are wired, on both state APIs, in batches."""
+"""Home timelines on Spark: streams on both state APIs, batches."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ COMMON: dict[str, Any] = ARGUMENTS | {"cap": 2, "rejected": "route"}
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_emits_what_its_replay_emits_also_after_a_restart(
+def test_a_stream_equals_its_replay_also_after_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     home = joins.timeline(None, **COMMON).options(state_api=api, shards=2)

@@ -1,4 +1,4 @@
-"""Histories of facts and versions, drawn to be as unpleasant as they can be."""
+"""Histories of facts and versions with many edge cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core import asof as temporal
+from streamops.joins.core import asof
 from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
@@ -39,9 +39,9 @@ TABLE = pa.schema(
 )
 
 NAN = float("nan")
-WORDS = ["a", "a", "a", "b", None]
+NAMES = ["a", "a", "a", "b", None]
 NUMBERS = [0.0, 0.0, 0.0, -0.0, NAN, None]
-# Few, so that versions meet, contradict one another, or say the same.
+# Few, so that versions are duplicates or in conflict.
 CONTENTS = [1, 1, 2, None]
 SEQUENCES = [1, 1, 2, 3, -5]
 PACES = [0, 1, -1, -2, -3, -4, -5, 0, -8]
@@ -52,7 +52,7 @@ CHANGES = ["insert", "insert", "update_postimage", "update_preimage", "delete"]
 
 @st.composite
 def oracles(draw: st.DrawFn, pace: int) -> AsofOracle:
-    """Settings of temporal joins, as the oracle takes them."""
+    """Parameters of as-of joins, for the oracle."""
     stragglers = draw(st.sampled_from(["answer", "answer", "route", "drop"]))
     late_versions = draw(st.sampled_from(["retract", "retract", "ignore"]))
     later = stragglers == "answer" or late_versions == "retract"
@@ -101,14 +101,14 @@ def oracles(draw: st.DrawFn, pace: int) -> AsofOracle:
 def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> Case:
     """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
     pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
-    settings, moment = draw(oracles(pace)), draw(moments)
+    settings, start = draw(oracles(pace)), draw(moments)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     seed, count = draw(st.integers(0, 2**32)), draw(st.integers(6, 10))
     most = draw(st.sampled_from([6, 10, 2]))
     batches = []
     for number in range(count):  # each from dice of its own: fewer are the same ones
         dice = random.Random(f"{seed} {number}")
-        now = moment + number * 2 * pace
+        now = start + number * 2 * pace
 
         def when(dice: random.Random = dice, now: int = now) -> int | None:
             near = dice.randrange(8 + odd) < 8
@@ -137,7 +137,7 @@ def case_of(
         return over_accepted_rows(settings, arrivals)
 
     return Case(
-        core=temporal,
+        core=asof,
         spec=spec,
         batches=tuple(batches),
         oracle=settings.fresh,
@@ -147,28 +147,32 @@ def case_of(
 
 
 def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> list[Row]:
-    """For each fact that was accepted, the answer by all that came before it was final.
+    """The results of accepted facts, by all versions that arrived before the result was final.
 
-    An answer is final once the watermark has passed the event time, plus the tolerance where it looks
-    ahead; where answers are retracted, plus the allowed lateness. A version that comes before that
-    counts, be it late or not.
+    A result is final once the watermark has passed the event time; forward and nearest, plus the
+    tolerance; if results are retracted, plus the allowed lateness. An earlier version counts, late or
+    not.
     """
     patience = settings.ahead + (settings.allowed_lateness if settings.retracts else 0)
-    told: list[tuple[list[Row], int | None]] = []
+    versions: list[tuple[list[Row], int | None]] = []
     facts: list[tuple[int, Row]] = []
-    for number, ((left, right), judged_by) in enumerate(arrivals):
-        oracle, said = replace(settings.fresh(), watermark=judged_by), Expected()
-        told.append(([r for r in to_rows(right) if oracle.judge_version(r, said)], judged_by))
+    for number, ((left, right), late_watermark) in enumerate(arrivals):
+        oracle, expected = replace(settings.fresh(), watermark=late_watermark), Expected()
+        versions.append(
+            ([r for r in to_rows(right) if oracle.judge_version(r, expected)], late_watermark)
+        )
         for row in to_rows(left):
-            oracle.judge_fact(row, said)
+            oracle.judge_fact(row, expected)
         facts += [(number, fact.row) for fact in oracle.facts]
     results = Expected()
     for arrival, fact in facts:
         oracle = settings.fresh()
         open_ = [
             rows
-            for number, (rows, judged_by) in enumerate(told)
-            if number <= arrival or judged_by is None or fact[settings.time] > judged_by - patience
+            for number, (rows, late_watermark) in enumerate(versions)
+            if number <= arrival
+            or late_watermark is None
+            or fact[settings.time] > late_watermark - patience
         ]
         oracle.take_in([row for rows in open_ for row in rows], Expected())
         oracle.say(Fact(fact), results)
@@ -176,12 +180,12 @@ def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> lis
 
 
 def _fact(dice: random.Random, when: int | None) -> Row:
-    values = dice.choice(WORDS), dice.choice(NUMBERS), dice.randrange(3)
+    values = dice.choice(NAMES), dice.choice(NUMBERS), dice.randrange(3)
     return dict(zip(FACTS.names, (when, *values), strict=True))
 
 
 def _version(dice: random.Random, when: Any, odd: int) -> Row:
-    row = {"since": when(), "till": None, "name": dice.choice(WORDS)}
+    row = {"since": when(), "till": None, "name": dice.choice(NAMES)}
     row |= {"number": dice.choice(NUMBERS), "n": dice.choice(CONTENTS)}
     row |= {"seq": dice.choice(SEQUENCES), "gone": dice.choice([False, False, None, True])}
     row["_change_type"] = dice.choice(CHANGES)
@@ -201,8 +205,8 @@ def table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [row[field.name] for row in rows]
-        kind = pa.int64() if field.type == INSTANT else field.type
-        columns.append(pa.array(values, kind).cast(field.type))
+        dtype = pa.int64() if field.type == INSTANT else field.type
+        columns.append(pa.array(values, dtype).cast(field.type))
     return pa.table(columns, schema=schema)
 
 

@@ -1,4 +1,4 @@
-"""Histories of rows on both sides of an interval join, drawn to be as unpleasant as they can be."""
+"""Histories of both sides of an interval join with many edge cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RIGHT = pa.schema([("at", TIME), ("key", pa.string()), ("number", pa.float64()),
 SCHEMAS = (LEFT, RIGHT)
 
 # Few keys, so that rows meet; and those that need care.
-WORDS = ["a", "a", "b", "", None]
+NAMES = ["a", "a", "b", "", None]
 NUMBERS = [0.0, 0.0, -0.0, NAN, None]
 PACE = 1_000
 
@@ -36,7 +36,7 @@ Drawn = list[tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]
 
 @st.composite
 def oracles(draw: st.DrawFn) -> IntervalOracle:
-    """Settings of interval joins, as the oracle takes them."""
+    """Parameters of interval joins, for the oracle."""
     matches = draw(st.sampled_from(["every", "every", "first", "last"]))
     how = draw(st.sampled_from(HOWS if matches == "every" else ["inner", "left"]))
     stragglers = draw(st.sampled_from(["retract", "retract", "route", "drop"]))
@@ -81,7 +81,7 @@ def histories(draw: st.DrawFn) -> Case:
                 near = dice.randrange(8 + odd) < 8
                 jump = dice.choice(PACES) * PACE + dice.choice(NUDGES)
                 time = here + jump if near else dice.choice(STRANGERS)
-                word, value = dice.choice(WORDS), dice.choice(NUMBERS)
+                word, value = dice.choice(NAMES), dice.choice(NUMBERS)
                 # A prime number of steps: it does not follow arrival. Some are of one rank, or none.
                 rank = dice.choice([numbered * 7 % 131] * 3 + [1, None])
                 rows.append(row_of(side, word, time, value, rank))
@@ -152,7 +152,7 @@ def case_of(
         batches=tuple((left, right.select(spec.right.schema.names)) for left, right in batches),
         oracle=settings.fresh,
         accepted=accepted,
-        # Whether a match was late is said by the stream alone.
+        # Only a stream has late matches.
         ignore=("status",) if settings.corrects else (),
         seed=seed,
     )

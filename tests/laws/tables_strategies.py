@@ -1,4 +1,4 @@
-"""Histories of two tables: rows that come, change, move to another key, and go."""
+"""Histories of two tables: inserts, updates, changes of the join key, deletes."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ SCHEMAS = (LEFT, RIGHT)
 KEYS = ("id", "rid")
 TAKES = ("update_preimage", "delete")
 ON = {"k": "key", "n": "m"}
-WORDS, NUMBERS, VALUES = ["a", "b", None], [0.0, float("nan")], [None, 1.0, -0.0, float("nan")]
+LETTERS, NUMBERS, VALUES = ["a", "b", None], [0.0, float("nan")], [None, 1.0, -0.0, float("nan")]
 NAMES = (
     ["id", "k", "n", "v", "seq"],
     {"rid": "rid", "v": "v_right", "seq": "seq_right"},
 )
-"""The left columns; the right ones, and what they are called in a joined row."""
+"""The left columns; the right ones, and their names in a joined row."""
 
 
 @dataclass(frozen=True)
 class History:
-    """Micro-batches of both sides, and the settings they are for."""
+    """Micro-batches of both sides, and the parameters of the join."""
 
     spec: TablesSpec
     batches: list[Batch]
     ending: Batch
-    """Deletes of all that is there at the end."""
+    """Deletes of all remaining rows."""
     seed: int
 
 
@@ -80,7 +80,7 @@ def histories(
     bogus: bool = False,
     keyed: bool | None = None,
 ) -> History:
-    """Each side has few rows and fewer keys, so that much meets.
+    """Each side has few rows and fewer keys, so that many rows match.
 
     In disorder changes come in other micro-batches, again, and with other values.
     """
@@ -122,7 +122,7 @@ def _taken(row: Row) -> Row:
 
 
 def _late(batches: Sequence[list[Row]], dice: random.Random) -> list[list[Row]]:
-    """The same changes, some in another micro-batch than theirs, some twice, some contradicted."""
+    """The same changes, some in another micro-batch, some twice, some in conflict."""
     moved: list[list[Row]] = [[] for _ in batches]
     for number, rows in enumerate(batches):
         for row in rows:
@@ -135,9 +135,9 @@ def _late(batches: Sequence[list[Row]], dice: random.Random) -> list[list[Row]]:
 
 
 def _torn(row: Row, dice: random.Random) -> Row:
-    """A change of the same row at the same place, with the same value or another.
+    """A change of the same row at the same position, with the same value or another.
 
-    What goes has the values it had: state keeps them, and nothing is told of them.
+    A removed row has its previous values: the state stores them, and the output does not have them.
     """
     if row["_change_type"] in TAKES:
         return dict(row)
@@ -145,7 +145,7 @@ def _torn(row: Row, dice: random.Random) -> Row:
 
 
 class _Side:
-    """A table, and the changes that it tells."""
+    """A table that emits its changes."""
 
     def __init__(self, side: int, dice: random.Random, *, keyed: bool, sequenced: bool) -> None:
         self.columns = SCHEMAS[side].names[:-1]
@@ -155,7 +155,7 @@ class _Side:
     def made(self, identity: int) -> Row:
         self.sequence += 1
         dice = self.dice
-        values = [identity, dice.choice(WORDS), dice.choice(NUMBERS), dice.choice(VALUES)]
+        values = [identity, dice.choice(LETTERS), dice.choice(NUMBERS), dice.choice(VALUES)]
         if not self.keyed:  # rows may be equal, and one of nulls may look like none
             values[0] = None if identity == 1 else identity
         sequence = self.sequence if self.keyed else None

@@ -1,4 +1,4 @@
-"""Temporal joins keep every law of a core with two inputs."""
+"""As-of joins obey every law of a core with two inputs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.laws
 
 
 @given(case=histories())
-def test_temporal_joins_keep_every_law(case: laws.Case) -> None:
+def test_asof_joins_obey_every_law(case: laws.Case) -> None:
     laws.check_laws(case)
 
 
 @given(case=histories(waits_for="facts"))
-def test_joins_whose_facts_lead_the_watermark_keep_every_law_of_late_rows(
+def test_joins_with_a_watermark_of_facts_obey_every_law_except_stream_equals_batch(
     case: laws.Case,
 ) -> None:
-    # A version can be late that came before all facts: its time has no part in the watermark.
+    # A version that arrives before all facts can be late: its time does not advance the watermark.
     laws.check_laws(case, [law for law in laws.CORE if law.__name__ != "stream_equals_batch"])
 
 

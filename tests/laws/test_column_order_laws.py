@@ -67,7 +67,7 @@ def reordered(spec: Any, dice: random.Random) -> Any:
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)
         return replace(resolved, remember_per_shard=spec.remember_per_shard)
     if isinstance(spec, TimelineSpec):
-        return replace(spec, schema=_shuffle(spec.schema, dice))
+        return replace(spec, output=_shuffle(spec.output, dice))
     if isinstance(spec, EnrichSpec):
         schemas = tuple(_shuffle(input_.schema, dice) for input_ in spec.inputs)
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)

@@ -7,14 +7,14 @@ from hypothesis import given
 
 from streamops.testing import laws
 from tests.laws.compare_strategies import histories
-from tests.laws.judging import (
-    every_late_row_that_is_delivered_is_counted_as_late,
-    every_row_is_judged_once,
+from tests.laws.lateness import (
+    every_late_row_in_the_side_output_is_counted,
+    every_row_is_counted_once,
 )
 
 pytestmark = pytest.mark.laws
 
-JUDGED = (every_row_is_judged_once, every_late_row_that_is_delivered_is_counted_as_late)
+JUDGED = (every_row_is_counted_once, every_late_row_in_the_side_output_is_counted)
 
 
 @given(case=histories())

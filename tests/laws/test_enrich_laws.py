@@ -1,4 +1,4 @@
-"""Latest-value joins keep the laws of a core with two inputs that do not forbid to ask for now."""
+"""Enrichment obeys the laws of a core with two inputs, except those that forbid to use the current row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from streamops.joins.core import enrich as latest
+from streamops.joins.core import enrich as enrich
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import Case, to_rows
@@ -19,10 +19,10 @@ from tests.laws.enrich_strategies import histories
 
 pytestmark = pytest.mark.laws
 
-NOW = {"stream_equals_batch", "stream_equals_batch_over_accepted_rows"}
-"""What is said of now depends on how the streams are cut: that is what the operator is for."""
-OF_SHARDS = {"sharding_changes_nothing"}
-"""What is forgotten is forgotten by the newest change of a shard."""
+DEPEND_ON_CUTTING = {"stream_equals_batch", "stream_equals_batch_over_accepted_rows"}
+"""Laws that do not hold: results depend on the micro-batches, by design."""
+DEPEND_ON_SHARDS = {"sharding_changes_nothing"}
+"""Laws that do not hold: the newest change of a shard determines which tombstones are evicted."""
 
 
 def keep(case: Case, without: set[str]) -> None:
@@ -32,25 +32,25 @@ def keep(case: Case, without: set[str]) -> None:
 
 
 @given(case=histories())
-def test_a_latest_value_join_keeps_the_laws_of_a_pair(case: Case) -> None:
-    keep(case, NOW | OF_SHARDS)
+def test_enrichment_obeys_the_laws(case: Case) -> None:
+    keep(case, DEPEND_ON_CUTTING | DEPEND_ON_SHARDS)
 
 
 @given(case=histories(forgets=False))
-def test_while_nothing_is_forgotten_shards_change_nothing(case: Case) -> None:
-    keep(case, NOW)
+def test_without_eviction_sharding_changes_nothing(case: Case) -> None:
+    keep(case, DEPEND_ON_CUTTING)
 
 
 @given(case=histories(forgets=False))
-def test_a_batch_is_answered_by_what_the_table_says_in_the_end(case: Case) -> None:
+def test_a_batch_is_joined_with_the_final_table(case: Case) -> None:
     left, right = case.pack(case.all_rows())
-    found = [row for row in to_rows(latest.run(case.spec, [left, right])) if row["status"]]
+    found = [row for row in to_rows(enrich.run(case.spec, [left, right])) if row["status"]]
     arrivals = [(batch, None) for batch in case.batches]
     same_rows(found, case.accepted(arrivals), "a batch, and the oracle")
 
 
 @given(case=histories())
-def test_the_order_within_a_micro_batch_does_not_matter_where_not_all_keys_have_room(
+def test_the_order_within_a_micro_batch_does_not_matter_if_keys_exceed_the_limit(
     case: Case,
 ) -> None:
     spec = tight(case.spec, case.seed)
@@ -59,35 +59,35 @@ def test_the_order_within_a_micro_batch_does_not_matter_where_not_all_keys_have_
 
 @given(case=histories(odd=0, forgets=False))
 def test_the_copy_depends_neither_on_cuts_nor_on_arrival(case: Case) -> None:
-    """Whatever came before: facts that come last are answered by all of the table."""
+    """Facts that arrive last are joined with the final table, in any order of changes."""
     _, right = case.all_rows()
     facts = concat([left for left, _ in case.batches])
-    expected = latest.run(case.spec, [facts, latest.pack(case.spec, right, "right")])
-    nobody = case.spec.left.schema.empty_table()
-    state = latest.empty(case.spec)
+    expected = enrich.run(case.spec, [facts, enrich.pack(case.spec, right, "right")])
+    no_facts = case.spec.left.schema.empty_table()
+    state = enrich.empty(case.spec)
     for _, changes in reversed(case.batches):
-        packed = latest.pack(case.spec, changes, "right")
-        state = latest.step(case.spec, state, [nobody, packed], None).state
-    last = latest.step(case.spec, state, [facts, latest.pack(case.spec, right, "right")], None)
+        packed = enrich.pack(case.spec, changes, "right")
+        state = enrich.step(case.spec, state, [no_facts, packed], None).state
+    last = enrich.step(case.spec, state, [facts, enrich.pack(case.spec, right, "right")], None)
     same_rows(to_rows(concat([last.output, last.late])), to_rows(expected), "in the end")
 
 
 @given(case=histories(odd=0, forgets=False))
-def test_a_snapshot_that_the_state_begins_with_is_one_that_comes_with_the_first_changes(
+def test_an_initial_snapshot_equals_one_among_the_first_changes(
     case: Case,
 ) -> None:
     spec, none = case.spec, case.empty_batch()
-    before = latest.pack(spec, case.all_rows()[1], "right")
+    before = enrich.pack(spec, case.all_rows()[1], "right")
     for name, value in (("_snapshot", True), ("_change_type", "insert"), ("_unavailable", None)):
         at = before.schema.get_field_index(name)
-        kind = before.schema.field(at)
-        before = before.set_column(at, kind, [pa.array([value] * len(before), kind.type)])
-    begun = latest.begin(spec, latest.empty(spec), before.slice(0, 3))
-    begun = latest.begin(spec, begun, before.slice(3))
+        field = before.schema.field(at)
+        before = before.set_column(at, field, [pa.array([value] * len(before), field.type)])
+    begun = enrich.begin(spec, enrich.empty(spec), before.slice(0, 3))
+    begun = enrich.begin(spec, begun, before.slice(3))
     left, right = case.pack(case.batches[0] if case.batches else none)
-    one = latest.step(spec, begun, [left, right], None)
-    other = latest.step(spec, latest.empty(spec), [left, concat([before, right])], None)
-    same_rows(to_rows(one.output), to_rows(other.output), "begun, and told")
+    one = enrich.step(spec, begun, [left, right], None)
+    other = enrich.step(spec, enrich.empty(spec), [left, concat([before, right])], None)
+    same_rows(to_rows(one.output), to_rows(other.output), "initial snapshot, and first changes")
     assert one.metrics == other.metrics
     for name, rows in one.state.tables.items():
         same_rows(to_rows(rows), to_rows(other.state.tables[name]), name)

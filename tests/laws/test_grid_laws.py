@@ -7,11 +7,11 @@ from hypothesis import given
 
 from streamops.testing import laws
 from tests.laws.grid_strategies import calendars, cumulatives
-from tests.laws.judging import every_pair_of_a_row_and_a_window_is_judged_once
+from tests.laws.lateness import every_pair_of_a_row_and_a_window_is_counted_once
 
 pytestmark = pytest.mark.laws
 
-LAWS = (*laws.CORE, every_pair_of_a_row_and_a_window_is_judged_once)
+LAWS = (*laws.CORE, every_pair_of_a_row_and_a_window_is_counted_once)
 
 
 @given(case=calendars())

@@ -1,4 +1,4 @@
-"""Interval joins keep every law of a core with two inputs."""
+"""Interval joins obey every law of a core with two inputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.laws
 
 
 @given(case=histories())
-def test_interval_joins_keep_every_law(case: laws.Case) -> None:
+def test_interval_joins_obey_every_law(case: laws.Case) -> None:
     laws.check_laws(case)
 
 
 @given(case=histories())
-def test_keys_of_one_hash_are_compared_by_value(case: laws.Case) -> None:
+def test_keys_with_the_same_hash_are_compared_by_value(case: laws.Case) -> None:
     hashed = side_state.xxhash64
     with mock.patch.object(side_state, "xxhash64", lambda keys: hashed(keys) % 2):
         laws.check_laws(case)

@@ -1,4 +1,4 @@
-"""A join of two tables is, after every micro-batch, the join of what both tables are then."""
+"""After every micro-batch, the output folds to the join of the current tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ from tests.laws.tables_strategies import (
     histories,
     table_of,
 )
-from tests.oracles.tables import Bag, Folded, KeyedBag, Row, TablesOracle, Versions, bag_of, joined
+from tests.oracles.tables import (
+    Folded,
+    KeyedMultiset,
+    Multiset,
+    Row,
+    TablesOracle,
+    Versions,
+    joined,
+    multiset_of,
+)
 
 pytestmark = pytest.mark.laws
 
@@ -50,29 +59,29 @@ def play(history: History, batches: Sequence[Batch]) -> list[Step]:
     return steps
 
 
-def oracles(history: History) -> list[Bag | Versions]:
+def oracles(history: History) -> list[Multiset | Versions]:
     keys = [(KEYS[i], *on) for i, on in enumerate([ON.keys(), ON.values()])]
     if not history.spec.tables[0].key:
-        return [Bag(), Bag()]
+        return [Multiset(), Multiset()]
     if history.spec.tables[0].sequence is None:
-        return [KeyedBag(key=key) for key in keys]
+        return [KeyedMultiset(key=key) for key in keys]
     return [Versions(key, "seq") for key in keys]
 
 
-def recomputed(history: History, sides: Sequence[Bag | Versions]) -> list[Row]:
+def recomputed(history: History, sides: Sequence[Multiset | Versions]) -> list[Row]:
     return joined(sides[0].rows, sides[1].rows, ON, history.spec.how, NAMES)
 
 
 def follow(history: History) -> None:
-    """Whatever was published adds up to the join of the tables, after every micro-batch."""
+    """The output folds to the join of the tables, after every micro-batch."""
     sides, folded = oracles(history), Folded()
     for step, batch in zip(play(history, history.batches), history.batches, strict=True):
         rejected = [side.step(changes) for side, changes in zip(sides, batch, strict=True)]
         before = folded.there
         emitted = to_rows(step.output)
         folded.step(emitted)
-        assert folded.there == bag_of(recomputed(history, sides))
-        # Nothing is said that did not happen: each row goes or comes, and not both.
+        assert folded.there == multiset_of(recomputed(history, sides))
+        # The output is net: a row is removed or added, and not both.
         assert len(emitted) == sum(((before - folded.there) + (folded.there - before)).values())
         ignored = [
             row
@@ -97,7 +106,7 @@ def test_the_fold_is_the_join_recomputed_after_every_batch(history: History) -> 
 
 
 @given(history=BOGUS)
-def test_what_takes_away_a_row_that_is_not_there_or_contradicts_one_is_rejected(
+def test_removals_of_missing_rows_and_conflicting_rows_are_rejected(
     history: History,
 ) -> None:
     follow(history)
@@ -109,15 +118,15 @@ def test_with_sequences_the_fold_is_the_join_recomputed_after_every_batch(histor
 
 
 @given(history=DISORDERED)
-def test_with_sequences_disorder_duplicates_and_contradictions_do_not_matter(
+def test_with_sequences_disorder_duplicates_and_conflicts_do_not_matter(
     history: History,
 ) -> None:
     follow(history)
 
 
 @given(history=DISORDERED)
-def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: History) -> None:
-    """Of rows that contradict one another the same ones stand, whenever each of them came."""
+def test_with_sequences_the_fold_does_not_depend_on_order_and_cutting(history: History) -> None:
+    """Of conflicting rows the same ones are effective in any order of arrival."""
     dice, found = random.Random(history.seed), []
     sides = [[row for batch in history.batches for row in batch[i]] for i in (0, 1)]
     for size in (1, 2, 5, 1000):
@@ -133,10 +142,10 @@ def test_with_sequences_the_fold_is_that_of_any_order_and_cutting(history: Histo
 
 
 @given(history=histories(sequenced=False, keyed=True), seed=st.integers(0, 2**16))
-def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
+def test_with_keys_inserts_may_repeat_and_conflict_in_any_order(
     history: History, seed: int
 ) -> None:
-    """Without sequences, while nothing goes: each is there once, and of two the greater."""
+    """Without sequences and deletes: every row is stored once, and of two the greater."""
     dice, found = random.Random(seed), []
     sides = [
         [{**row, "_change_type": "insert"} for batch in history.batches for row in batch[i]]
@@ -158,7 +167,7 @@ def test_inserts_of_rows_with_keys_may_come_again_and_contradict_in_any_order(
 
 
 @pytest.mark.parametrize("sequenced", [False, True])
-def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) -> None:
+def test_after_all_deletes_output_and_state_are_empty(sequenced: bool) -> None:
     @given(history=histories(sequenced=sequenced))
     def law(history: History) -> None:
         steps = play(history, [*history.batches, history.ending])
@@ -172,7 +181,7 @@ def test_after_all_is_deleted_again_output_and_state_are_empty(sequenced: bool) 
 
 
 @given(history=histories(sequenced=False))
-def test_with_keys_the_output_folds_by_them(history: History) -> None:
+def test_with_keys_the_output_folds_by_key(history: History) -> None:
     if history.spec.tables[0].key:
         rows = [row for step in play(history, history.batches) for row in to_rows(step.output)]
         fold(rows, key=["id", "rid", "k", "n"])
@@ -180,7 +189,7 @@ def test_with_keys_the_output_folds_by_them(history: History) -> None:
 
 @given(history=DISORDERED)
 def test_the_inputs_may_interleave_in_any_way(history: History) -> None:
-    """First all of one side, then all of the other; or turn and turn about; or all at once."""
+    """One side after the other, in turns, or all at once."""
     lefts, rights = ([batch[i] for batch in history.batches] for i in (0, 1))
     everything = ([row for rows in lefts for row in rows], [row for rows in rights for row in rows])
     ways: list[list[Batch]] = [
@@ -229,20 +238,20 @@ def case_of(history: History) -> laws.Case:
 
 
 @given(history=IN_ORDER)
-def test_a_join_of_multisets_keeps_every_law_of_a_pair(history: History) -> None:
+def test_a_join_of_multisets_obeys_every_law(history: History) -> None:
     laws.check_laws(case_of(history))
 
 
 @given(history=SEQUENCED)
-def test_a_join_of_versions_keeps_every_law_of_a_pair(history: History) -> None:
+def test_a_join_by_sequence_obeys_every_law(history: History) -> None:
     laws.check_laws(case_of(history))
 
 
 @pytest.mark.parametrize("histories_", [BOGUS, DISORDERED], ids=["bogus", "disordered"])
-def test_what_cannot_be_or_comes_late_breaks_no_law_but_that_of_the_batch(
+def test_invalid_and_late_changes_violate_only_the_law_of_batches(
     histories_: st.SearchStrategy[History],
 ) -> None:
-    """In one batch all may be well that is not in pieces: a delete that comes before its insert."""
+    """A delete before its insert is valid in one micro-batch, and rejected in several."""
     some = [law for law in laws.CORE if "batch" not in law.__name__ or "within" in law.__name__]
     assert len(some) == len(laws.CORE) - 2
 

@@ -1,4 +1,4 @@
-"""Timelines are, after every micro-batch, the newest posts of those whom each user follows then."""
+"""After every micro-batch, timelines have the newest posts of the authors that each user follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamops.testing.laws import to_rows
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.values import comparable
-from tests.oracles.tables import Bag, Versions, bag_of
+from tests.oracles.tables import Multiset, Versions, multiset_of
 from tests.oracles.timeline import Home, Row, TimelineOracle
 
 pytestmark = pytest.mark.laws
@@ -44,11 +44,11 @@ JOINED = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Timed(TimelineSpec):
-    """Laws speak of times; this operator does not look at them."""
+    """The laws need a time column, which the operator ignores."""
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        return (Input(self.user, "ts", self.schema, 0),)
+        return (Input(self.user, "ts", self.output, 0),)
 
 
 def joined_changes(dice: random.Random, size: int, there: list[Row]) -> list[Row]:
@@ -83,7 +83,7 @@ def hashed(row: Row) -> int:
 
 @st.composite
 def cases(draw: st.DrawFn) -> laws.Case:
-    """Few users and fewer places in their timelines, ranks that are equal, null and NaN."""
+    """Few users, short timelines, and ranks that are equal, null and NaN."""
     dice, there = random.Random(draw(st.integers(0, 2**16))), list[Row]()
     sizes = draw(st.lists(st.sampled_from([0, 1, 3, 8]), max_size=6))
     batches = [joined_changes(dice, size, there) for size in sizes]
@@ -120,7 +120,7 @@ def cases(draw: st.DrawFn) -> laws.Case:
 
 @pytest.mark.parametrize("law", laws.CORE)
 @given(case=cases())
-def test_the_newest_of_each_user_keep_the_law_that(
+def test_the_newest_posts_of_users_obey_the_law_that(
     law: Callable[[laws.Case], None], case: laws.Case
 ) -> None:
     law(case)
@@ -150,7 +150,7 @@ Batch = tuple[list[Row], list[Row]]
 
 @dataclass(frozen=True)
 class History:
-    """Micro-batches of posts and follows, and deletes of all that is there at the end."""
+    """Micro-batches of posts and follows, and deletes of all remaining rows."""
 
     cap: int
     sequenced: bool
@@ -176,7 +176,7 @@ class History:
         posts, follows = (
             (Versions(("post", "author"), "lsn"), Versions(("user", "whom"), "lsn"))
             if self.sequenced
-            else (Bag(), Bag())
+            else (Multiset(), Multiset())
         )
         by = {"author": "whom"}
         return Home(posts, follows, by, ["user"], ["post"], "at", self.cap, hashed)
@@ -186,7 +186,7 @@ class History:
 
 
 class Side:
-    """A table whose rows are told, updated and deleted."""
+    """A table whose rows are inserted, updated and deleted."""
 
     def __init__(self, dice: random.Random, make: Callable[[], Row], key: tuple[str, ...]) -> None:
         self.dice, self.make, self.key = dice, make, key
@@ -226,7 +226,7 @@ class Side:
 
 @st.composite
 def histories(draw: st.DrawFn, *, sequenced: bool) -> History:
-    """With a sequence, changes also come late and twice."""
+    """With a sequence, changes also arrive late and twice."""
     dice = random.Random(draw(st.integers(0, 2**16)))
     posts = Side(
         dice,
@@ -267,11 +267,13 @@ def histories(draw: st.DrawFn, *, sequenced: bool) -> History:
     return History(draw(st.integers(1, 4)), sequenced, batches, ending)
 
 
-each_kind = pytest.mark.parametrize("sequenced", [False, True], ids=["bags", "versions"])
+with_and_without_sequence = pytest.mark.parametrize(
+    "sequenced", [False, True], ids=["multisets", "versions"]
+)
 
 
-@each_kind
-def test_what_is_published_folds_to_the_timelines_recomputed_after_every_batch(
+@with_and_without_sequence
+def test_the_output_folds_to_the_timelines_recomputed_after_every_batch(
     sequenced: bool,
 ) -> None:
     @given(history=histories(sequenced=sequenced))
@@ -283,23 +285,23 @@ def test_what_is_published_folds_to_the_timelines_recomputed_after_every_batch(
             home.step(posts, follows)
             published += result.rows
             expected = home.rows()
-            # A user and a post say which row it is: the fold refuses what is told twice.
-            assert bag_of(fold(published, key=["user", "post"])) == bag_of(expected)
+            # A user and a post identify a row: the fold refuses duplicates.
+            assert multiset_of(fold(published, key=["user", "post"])) == multiset_of(expected)
             users = [comparable(row["user"]) for row in expected]
             assert all(users.count(user) <= history.cap for user in users)
-            words = [row["_change_type"] for row in result.rows]
+            change_types = [row["_change_type"] for row in result.rows]
             counts: Any = result.counts
             assert counts.rows == len(posts) + len(follows)
             assert (counts.results, counts.corrections) == (
-                words.count("insert"),
-                words.count("update_postimage"),
+                change_types.count("insert"),
+                change_types.count("update_postimage"),
             )
 
     law()
 
 
-@each_kind
-def test_all_that_is_deleted_again_leaves_empty_timelines_and_an_empty_state(
+@with_and_without_sequence
+def test_after_all_deletes_timelines_and_state_are_empty(
     sequenced: bool,
 ) -> None:
     @given(history=histories(sequenced=sequenced))
@@ -312,7 +314,7 @@ def test_all_that_is_deleted_again_leaves_empty_timelines_and_an_empty_state(
     law()
 
 
-@each_kind
+@with_and_without_sequence
 def test_the_inputs_may_interleave_and_be_cut_in_any_way(sequenced: bool) -> None:
     @given(history=histories(sequenced=sequenced))
     def law(history: History) -> None:
@@ -326,7 +328,9 @@ def test_the_inputs_may_interleave_and_be_cut_in_any_way(sequenced: bool) -> Non
             [everything],
         ]
         found = [
-            bag_of(fold([row for r in history.play(way) for row in r.rows], key=["user", "post"]))
+            multiset_of(
+                fold([row for r in history.play(way) for row in r.rows], key=["user", "post"])
+            )
             for way in ways
         ]
         assert all(item == found[0] for item in found)
@@ -339,12 +343,12 @@ def test_restarts_and_shards_change_nothing(history: History, shards: int) -> No
     one = history.play(history.batches, shards=1)
     other = history.play(history.batches, shards=shards, restart=True)
     for ours, theirs in zip(one, other, strict=True):
-        assert bag_of(ours.rows) == bag_of(theirs.rows)
+        assert multiset_of(ours.rows) == multiset_of(theirs.rows)
         assert (ours.counts, ours.state_rows) == (theirs.counts, theirs.state_rows)
 
 
 @given(case=cases())
 def test_the_order_of_columns_is_not_part_of_the_state(case: laws.Case) -> None:
-    turned = replace(case.spec, schema=pa.schema(list(JOINED)[::-1]))
+    turned = replace(case.spec, output=pa.schema(list(JOINED)[::-1]))
     assert turned.identity == case.spec.identity
     assert turned.rows == case.spec.rows

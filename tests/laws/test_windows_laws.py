@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 
 from streamops.testing import laws
-from tests.laws.judging import (
-    every_late_row_that_is_delivered_is_counted_as_late,
-    every_pair_of_a_row_and_a_window_is_judged_once,
+from tests.laws.lateness import (
+    every_late_row_in_the_side_output_is_counted,
+    every_pair_of_a_row_and_a_window_is_counted_once,
 )
 from tests.laws.strategies import histories
 
 pytestmark = pytest.mark.laws
 
 JUDGED = (
-    every_pair_of_a_row_and_a_window_is_judged_once,
-    every_late_row_that_is_delivered_is_counted_as_late,
+    every_pair_of_a_row_and_a_window_is_counted_once,
+    every_late_row_in_the_side_output_is_counted,
 )
 
 

@@ -30,7 +30,7 @@ class EnrichOracle:
     by: tuple[tuple[str, str], ...]
     sequence: tuple[str, ...]
     values: tuple[tuple[str, str], ...]
-    came: tuple[str, ...]
+    columns: tuple[str, ...]
     horizon: int
     time: str | None = None
     how: str = "left"
@@ -150,7 +150,7 @@ class EnrichOracle:
         said.counts["rejected"] += 1
         if self.rejected == "route":
             told: Row = dict.fromkeys(("lateness", "watermark", "left"))
-            right = {name: row[name] for name in self.came}
+            right = {name: row[name] for name in self.columns}
             said.late.append({"late": {**told, "side": "right", "reason": reason, "right": right}})
 
     def _place(self, row: Row) -> Place:

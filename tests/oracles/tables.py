@@ -15,14 +15,14 @@ TAKES = ("update_preimage", "delete")
 
 
 @dataclass
-class Bag:
+class Multiset:
     """A table as a bag of rows; what takes away a row that is not there is rejected."""
 
     rows: list[Row] = field(default_factory=list)
 
-    def fresh(self) -> Bag:
+    def fresh(self) -> Multiset:
         """Nothing has been seen."""
-        return Bag()
+        return Multiset()
 
     def late(self, changes: Sequence[Row]) -> int:
         """Changes that are not newer than what is known: nobody can say."""
@@ -45,16 +45,16 @@ class Bag:
 
 
 @dataclass
-class KeyedBag(Bag):
+class KeyedMultiset(Multiset):
     """The same, of rows with keys: each is there once at most, and the greatest where they differ."""
 
     key: Sequence[str] = ()
     again: int = 0
     """Changes of the last micro-batch that came again."""
 
-    def fresh(self) -> KeyedBag:
+    def fresh(self) -> KeyedMultiset:
         """Nothing has been seen."""
-        return KeyedBag(key=self.key)
+        return KeyedMultiset(key=self.key)
 
     def late(self, changes: Sequence[Row]) -> int:
         """What comes again."""
@@ -64,7 +64,7 @@ class KeyedBag(Bag):
 
     def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
         """Apply the changes of a micro-batch, and then see what is there too often."""
-        before = bag_of(self.rows)
+        before = multiset_of(self.rows)
         rejected = super().step(changes)
         self.again, rows = 0, self.rows
         self.rows = []
@@ -75,7 +75,7 @@ class KeyedBag(Bag):
             copies = [row for row in mine if comparable(row) == comparable(best)]
             self.again += len(copies) - 1
             others = [row for row in mine if comparable(row) != comparable(best)]
-            came = Counter(bag_of(others))
+            came = Counter(multiset_of(others))
             came.subtract({each: before[each] for each in came})
             for row in others:
                 if came[comparable(row)] > 0:
@@ -206,7 +206,7 @@ class Folded:
         return +self.rows
 
 
-def bag_of(rows: Sequence[Row]) -> Counter[Any]:
+def multiset_of(rows: Sequence[Row]) -> Counter[Any]:
     return Counter(comparable(row) for row in rows)
 
 
@@ -214,8 +214,8 @@ def bag_of(rows: Sequence[Row]) -> Counter[Any]:
 class TablesOracle:
     """What a join of two tables says in a micro-batch: the difference to the join before it."""
 
-    left: Bag | Versions
-    right: Bag | Versions
+    left: Multiset | Versions
+    right: Multiset | Versions
     on: Mapping[str, str]
     how: str
     names: tuple[Sequence[str], Mapping[str, str]]
@@ -280,12 +280,12 @@ class TablesOracle:
         tables = (self.left, self.right)
         if self.remembers:
             return sum(len(table.newest) for table in tables if isinstance(table, Versions))
-        return sum(len(bag_of(table.rows)) for table in tables)
+        return sum(len(multiset_of(table.rows)) for table in tables)
 
 
 def without_common(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """The rows that are not among the others, each as often as it is not."""
-    left = bag_of(others)
+    left = multiset_of(others)
     found = []
     for row in rows:
         if left[comparable(row)]:

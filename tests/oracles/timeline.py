@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.testing.values import comparable
-from tests.oracles.tables import Bag, Versions, bag_of, takes, without
+from tests.oracles.tables import Multiset, Versions, multiset_of, takes, without
 from tests.oracles.windows import Expected
 
 Row = dict[str, Any]
@@ -39,8 +39,8 @@ def shown(
 class Home:
     """What timelines are, after changes of both tables."""
 
-    posts: Bag | Versions
-    follows: Bag | Versions
+    posts: Multiset | Versions
+    follows: Multiset | Versions
     by: Mapping[str, str]
     user: Sequence[str]
     key: Sequence[str]
@@ -118,4 +118,4 @@ class TimelineOracle:
 
     def bound(self) -> int:
         """An entry for each different row, shown or not."""
-        return len(bag_of(self.there))
+        return len(multiset_of(self.there))

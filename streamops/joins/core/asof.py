@@ -39,6 +39,7 @@ from streamops.joins.core.side_output import (
     classify_arrivals,
     classify_times,
     is_complete,
+    join_values,
 )
 from streamops.joins.core.versions import KeyedRows, MergedVersions, Versions
 from streamops.kernel.columns import (
@@ -53,23 +54,11 @@ from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 
-__all__ = [
-    "STATE",
-    "check",
-    "empty",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
+__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
 STATE = StateFormat("joins.asof", 3)
 
 _NO_KEY = -1
-
-_STATUS = pa.array(["missing", "matched"])
 
 
 def layout(spec: AsofSpec) -> Mapping[str, pa.Schema]:
@@ -270,15 +259,9 @@ def _build_output(
     spec: AsofSpec, facts: pa.Table, rows: Ids, versions: pa.Table, found: Ids, change: str
 ) -> pa.Table:
     """Facts joined with versions; nulls where there is none."""
-    index, matched = pa.array(found, mask=found < 0), found >= 0
-    columns = list(take(facts.select(spec.facts.names), rows).columns)
-    columns += [combine_chunks(versions.column(name)).take(index) for name, _ in spec.names.right]
-    columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
-    if spec.retracts:
-        columns.append(pa.repeat(change, len(rows)))
-    if spec.routes:
-        columns.append(pa.nulls(len(rows), spec.output.field("late").type))
-    return pa.table(columns, schema=spec.output)
+    values = [versions.column(name) for name, _ in spec.names.right]
+    chosen = take(facts.select(spec.facts.names), rows)
+    return join_values(spec.output, chosen, values, found, change if spec.retracts else None)
 
 
 def _is_waiting(spec: AsofSpec, facts: KeyedRows, watermark: int) -> Mask:

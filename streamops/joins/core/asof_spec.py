@@ -18,23 +18,15 @@ from streamops.joins.core.join_spec import (
     require_columns,
     require_into,
     require_key_types,
+    require_order,
     revisions_as_sequence,
     show_delays,
 )
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
-from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import refuse_type, require_instant, require_name, show_duration
 from streamops.kernel.time import format_duration
 
-__all__ = [
-    "AsofSpec",
-    "Direction",
-    "How",
-    "LateVersions",
-    "Stragglers",
-    "TooLate",
-    "WaitsFor",
-]
+__all__ = ["AsofSpec", "Direction", "How", "LateVersions", "Stragglers", "TooLate", "WaitsFor"]
 
 How = Literal["left", "inner"]
 Direction = Literal["backward", "forward", "nearest"]
@@ -102,13 +94,7 @@ class AsofSpec(JoinSpec):
         return (*self.left_by, self.time), (*self.right_by, self.version, self.sequence)
 
     def require_tolerance(self) -> None:
-        """Refuse a forward search without a bound, on a stream.
-
-        Raises
-        ------
-        SpecError
-            ``TOLERANCE_MISSING``.
-        """
+        """Refuse a forward search without a bound, on a stream."""
         if self.direction != "backward" and self.tolerance is None:
             raise SpecError(
                 "TOLERANCE_MISSING",
@@ -276,10 +262,7 @@ class AsofSpec(JoinSpec):
         for name in (self.version, *([self.until] if self.until is not None else [])):
             require_instant(right, name, where=versions)
         require_key_types(left, right, self.by, where=self.where)
-        if not is_comparable(right.field(self.sequence).type):
-            fix = "name a number that grows with every change: a log position, a commit version"
-            use, expected = "a sequence", "a type with an order"
-            refuse_type(right, self.sequence, use, expected, fix, where=versions)
+        require_order(right, self.sequence, "a sequence", where=versions)
         flags = {
             self.deleted: ("a deletion flag", "use a condition: F.col('op') == 'd'"),
             TOMBSTONE: ("a tombstone flag", "rename it, if it does not mark tombstones"),

@@ -36,7 +36,7 @@ from streamops.changelog.table import (
 )
 from streamops.joins.core.join_spec import (
     JoinSpec,
-    WithoutEventTime,
+    PairWithoutEventTime,
     added_columns,
     require_choices,
     require_columns,
@@ -45,7 +45,7 @@ from streamops.joins.core.join_spec import (
     revisions_as_sequence,
     show_keys,
 )
-from streamops.joins.core.side_output import build_late
+from streamops.joins.core.side_output import build_late, join_values
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.errors import SpecError
@@ -73,11 +73,9 @@ Rejected = Literal["drop", "route"]
 
 STATE = StateFormat("joins.latest", 4)
 
-_STATUS = pa.array(["missing", "matched"])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnrichSpec(JoinSpec, WithoutEventTime):
+class EnrichSpec(JoinSpec, PairWithoutEventTime):
     """The parameters of :func:`streamops.joins.enrich`.
 
     The horizon is in microseconds, or in units of the sequence without ``time``. ``limit``, the keys
@@ -208,8 +206,7 @@ def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
     columns = snapshot.select(list(spec.snapshot_columns)).columns
     rows = pa.table(columns, schema=layout(spec)["snapshot"])
     return State(
-        state.watermark,
-        {**state.tables, "snapshot": concat([state.tables["snapshot"], rows])},
+        state.watermark, {**state.tables, "snapshot": concat([state.tables["snapshot"], rows])}
     )
 
 
@@ -301,14 +298,9 @@ def _join_facts(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:
     if spec.how == "inner":
         chosen = np.flatnonzero(found >= 0)
         facts, found = take(facts, chosen), found[chosen]
-    index, matched = pa.array(found, mask=found < 0), found >= 0
-    columns, values = list(facts.columns), spec.table.values
-    for name, _ in spec.names.right:
-        columns.append(combine_chunks(rows.column(f"value.{values.index(name)}")).take(index))
-    columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
-    if spec.rejected == "route":
-        columns.append(pa.nulls(len(facts), spec.output.field("late").type))
-    return pa.table(columns, schema=spec.output)
+    values = spec.table.values
+    columns = [rows.column(f"value.{values.index(name)}") for name, _ in spec.names.right]
+    return join_values(spec.output, facts, columns, found)
 
 
 def _find_rows(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> Ids:

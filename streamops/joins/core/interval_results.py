@@ -176,12 +176,7 @@ def emit_answers(
 
 
 def find_answers(
-    spec: IntervalSpec,
-    left: SideRows,
-    rows: Ids,
-    right: SideRows,
-    index: SortedIndex,
-    order: Ids,
+    spec: IntervalSpec, left: SideRows, rows: Ids, right: SideRows, index: SortedIndex, order: Ids
 ) -> Ids:
     """The first or last partner of each of these left rows; -1 if there is none.
 

@@ -16,13 +16,13 @@ from streamops.joins.core.join_spec import (
     require_columns,
     require_into,
     require_key_types,
+    require_order,
     show_delays,
     show_pair,
 )
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
-from streamops.kernel.ordering import is_comparable
-from streamops.kernel.parameters import refuse_type, require_instant, require_name, show_duration
+from streamops.kernel.parameters import require_instant, require_name, show_duration
 
 __all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate"]
 
@@ -99,10 +99,8 @@ class IntervalSpec(JoinSpec):
         require_instant(left, self.time[0], where=where[0])
         require_instant(right, self.time[1], where=where[1])
         require_key_types(left, right, self.by, where=self.where)
-        if ties and not is_comparable(right.field(ties[0]).type):
-            fix = "name a column that grows: a log position, an id"
-            use, expected = "a tie-break", "a type with an order"
-            refuse_type(right, ties[0], use, expected, fix, where=where[1])
+        for name in ties:
+            require_order(right, name, "a tie-break", where=where[1])
         joined = right if self.joins else pa.schema([])
         if not (self.joins or self.routes):
             right = pa.schema([f for f in right if f.name in {*self.right_by, self.time[1]}])

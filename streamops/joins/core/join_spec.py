@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.joins.core.side_output import late_type
 from streamops.kernel.core import Input
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
     parse_delay,
     parse_distinct_names,
     parse_names,
+    refuse_type,
     require_choice,
     require_keys,
     require_name,
@@ -24,11 +25,12 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration
 
 __all__ = [
+    "INSTANT",
     "Columns",
     "Delays",
     "JoinSpec",
     "JoinedNames",
-    "WithoutEventTime",
+    "PairWithoutEventTime",
     "added_columns",
     "join_names",
     "parse_delays",
@@ -41,6 +43,7 @@ __all__ = [
     "require_columns",
     "require_into",
     "require_key_types",
+    "require_order",
     "revisions_as_sequence",
     "show_delays",
     "show_keys",
@@ -52,6 +55,8 @@ SUFFIX = "_right"
 
 ADDED = (CHANGE_TYPE, "late")
 """Columns that a join may add besides ``into``."""
+
+INSTANT = pa.timestamp("us", tz="UTC")
 
 Columns = tuple[str, ...]
 Delays = tuple[int | None, int | None]
@@ -147,20 +152,14 @@ class JoinSpec:
         added: Sequence[pa.Field],
         fix: str = "rename the column before the join, or set another name for the added one with into=...",
     ) -> Self:
-        """The spec over these inputs, with these columns of the left, the right, and the join itself.
-
-        Raises
-        ------
-        SchemaError
-            ``NAME_TAKEN``.
-        """
+        """The spec over these inputs, with these columns of the left, the right, and the join itself."""
         names = join_names(left, right, self.by, self.where)
         refuse_reserved(names.schema.names, [column.name for column in added], fix, self.where)
         joined = (column.with_nullable(True) for column in names.schema)
         return replace(self, inputs=inputs, names=names, output=pa.schema([*joined, *added]))
 
 
-class WithoutEventTime:
+class PairWithoutEventTime:
     """Parameters of a join without event time: there is no watermark, and all rows are on time."""
 
     __slots__ = ()
@@ -183,16 +182,25 @@ def added_columns(
     return added + ([] if late is None else [pa.field("late", late_type(*late))])
 
 
+def late_type(left: pa.Schema, right: pa.Schema) -> pa.StructType:
+    """Type of the column `late`: input, reason, lateness, watermark, and the row."""
+    return pa.struct(
+        [
+            ("side", pa.string()),
+            ("reason", pa.string()),
+            ("lateness", pa.duration("us")),
+            ("watermark", INSTANT),
+            ("left", pa.struct(list(left))),
+            ("right", pa.struct(list(right))),
+        ]
+    )
+
+
 def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> JoinedNames:
     """The columns of a left row joined with a right row of the same key.
 
     Names are compared as in Spark, ignoring case. A right column gets the suffix ``_right`` if its
     name is taken.
-
-    Raises
-    ------
-    SchemaError
-        ``NAME_TAKEN``: the name with the suffix is taken as well.
 
     Examples
     --------
@@ -229,13 +237,7 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> Joine
 
 
 def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str, where: str) -> None:
-    """Refuse joined columns with the name of a column that the operator adds.
-
-    Raises
-    ------
-    SchemaError
-        ``NAME_TAKEN``.
-    """
+    """Refuse joined columns with the name of a column that the operator adds."""
     reserved = {name.lower() for name in added}
     taken = [name for name in names if name.lower() in reserved]
     if taken:
@@ -296,13 +298,7 @@ def parse_delays(
 
 
 def parse_key_pair(key: Any, *, where: str) -> tuple[Columns, Columns]:
-    """Key columns of both tables: one name or several, for both or for each.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_PAIR``, ``NOT_A_NAME``.
-    """
+    """Key columns of both tables: one name or several, for both or for each."""
     parts = (key, key) if isinstance(key, str | list) else key
     if not (isinstance(parts, tuple) and len(parts) == 2 and all(parts)):
         example = '("order_id", "customer_id"), or with lists: (["a", "b"], "id")'
@@ -312,13 +308,7 @@ def parse_key_pair(key: Any, *, where: str) -> tuple[Columns, Columns]:
 
 
 def parse_name_pair(value: Any, *, parameter: str, where: str) -> tuple[str, str]:
-    """A column of both tables: one name for both, or one for each.
-
-    Raises
-    ------
-    SpecError
-        ``NOT_A_PAIR``, ``NOT_A_NAME``.
-    """
+    """A column of both tables: one name for both, or one for each."""
     pair = (value, value) if isinstance(value, str) else value
     if not (isinstance(pair, tuple) and len(pair) == 2):
         raise _not_a_pair(parameter, value, '"lsn", or ("lsn", "version")', where)
@@ -373,6 +363,13 @@ def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str
     ours, theirs = zip(*by, strict=True)
     require_keys(left, ours, where=f"{where}, left frame")
     require_keys(right, theirs, where=f"{where}, right frame")
+
+
+def require_order(schema: pa.Schema, name: str, use: str, *, where: str) -> None:
+    """Refuse a column whose values have no order."""
+    if not is_comparable(schema.field(name).type):
+        fix = "name a column that grows: a log position, a commit version, an id"
+        refuse_type(schema, name, use, "a type with an order", fix, where=where)
 
 
 def revisions_as_sequence(sequence: object, fix: str, *, where: str) -> SpecError:

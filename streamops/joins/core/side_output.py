@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.joins.core.asof_spec import AsofSpec
+from streamops.joins.core.interval_spec import IntervalSpec
+from streamops.joins.core.join_spec import INSTANT
 from streamops.kernel.columns import combine_chunks, concat, take, timestamp_micros
 from streamops.kernel.core import Metrics, SideName
 from streamops.kernel.groups import Ids, Mask
@@ -17,29 +19,16 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
 __all__ = [
     "Arrivals",
-    "LatenessSpec",
     "build_late",
     "classify_arrivals",
     "classify_times",
     "is_complete",
-    "late_type",
+    "join_values",
 ]
 
-INSTANT = pa.timestamp("us", tz="UTC")
+TimedSpec = AsofSpec | IntervalSpec
 
-
-def late_type(left: pa.Schema, right: pa.Schema) -> pa.StructType:
-    """Type of the column `late`: input, reason, lateness, watermark, and the row."""
-    return pa.struct(
-        [
-            ("side", pa.string()),
-            ("reason", pa.string()),
-            ("lateness", pa.duration("us")),
-            ("watermark", INSTANT),
-            ("left", pa.struct(list(left))),
-            ("right", pa.struct(list(right))),
-        ]
-    )
+_STATUS = pa.array(["missing", "matched"])
 
 
 def build_late(
@@ -77,20 +66,21 @@ def build_late(
     return pa.table(columns, schema=output)
 
 
-class LatenessSpec(Protocol):
-    """The fields of a spec that decide which rows are late."""
-
-    @property
-    def output(self) -> pa.Schema:
-        """Columns of the output."""
-
-    @property
-    def routes(self) -> bool:
-        """Whether late and rejected rows are emitted."""
-
-    @property
-    def allowed_lateness(self) -> int:
-        """How far behind the watermark a late row may be, in microseconds."""
+def join_values(
+    output: pa.Schema,
+    facts: pa.Table,
+    values: Sequence[pa.ChunkedArray],
+    found: Ids,
+    change: str | None = None,
+) -> pa.Table:
+    """Facts with the values at the positions found, or nulls at -1; the status, the change type."""
+    index, matched = pa.array(found, mask=found < 0), found >= 0
+    columns = [*facts.columns, *(combine_chunks(column).take(index) for column in values)]
+    columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
+    if change is not None:
+        columns.append(pa.repeat(change, len(found)))
+    columns += [pa.nulls(len(found), column.type) for column in list(output)[len(columns) :]]
+    return pa.table(columns, schema=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +111,7 @@ class Arrivals:
             too_late=self.too_late[rows],
         )
 
-    def build_late(self, spec: LatenessSpec, which: Mask, late_watermark: int | None) -> pa.Table:
+    def build_late(self, spec: TimedSpec, which: Mask, late_watermark: int | None) -> pa.Table:
         """Some of the rows as side output, as stragglers or as too late."""
         if not (spec.routes and which.any()) or late_watermark is None:
             return spec.output.empty_table()
@@ -130,16 +120,14 @@ class Arrivals:
         late = take(self.rows, rows)
         return build_late(spec.output, self.side, late, reason, self.times[rows], late_watermark)
 
-    def split_late(
-        self, spec: LatenessSpec, accepted: Mask, late_watermark: int | None
-    ) -> Arrivals:
+    def split_late(self, spec: TimedSpec, accepted: Mask, late_watermark: int | None) -> Arrivals:
         """The accepted rows; the others are added to the side output."""
         late = concat([self.late, self.build_late(spec, ~accepted, late_watermark)])
         return replace(self.where(accepted), late=late)
 
 
 def classify_arrivals(
-    spec: LatenessSpec,
+    spec: TimedSpec,
     side: SideName,
     rows: pa.Table,
     time: str,
@@ -168,7 +156,7 @@ def classify_arrivals(
 
 
 def classify_times(
-    spec: LatenessSpec, times: Instants, late_watermark: int | None
+    spec: TimedSpec, times: Instants, late_watermark: int | None
 ) -> tuple[Mask, Mask, Metrics]:
     """Which times are on time, which are too late, and their numbers; the others are stragglers."""
     on_time, too_late = np.ones(len(times), np.bool_), np.zeros(len(times), np.bool_)

@@ -44,17 +44,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 
-__all__ = [
-    "STATE",
-    "check",
-    "empty",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
+__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
 STATE = StateFormat("joins.tables", 1)
 

@@ -13,7 +13,7 @@ from streamops.changelog.table import refuse_change_type
 from streamops.joins.core.join_spec import (
     Columns,
     JoinSpec,
-    WithoutEventTime,
+    PairWithoutEventTime,
     added_columns,
     require_choices,
     require_columns,
@@ -72,7 +72,7 @@ class TableSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablesSpec(JoinSpec, WithoutEventTime):
+class TablesSpec(JoinSpec, PairWithoutEventTime):
     """The parameters of :func:`streamops.joins.tables`, in pairs: left, right.
 
     ``tables`` and ``remember_per_shard``, the deleted rows that one shard stores per side, are resolved.

@@ -16,8 +16,13 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
-from streamops.changelog.table import refuse_change_type
-from streamops.joins.core.join_spec import Columns, WithoutEventTime, require_columns, show_keys
+from streamops.changelog.table import WithoutEventTime, refuse_change_type
+from streamops.joins.core.join_spec import (
+    Columns,
+    PairWithoutEventTime,
+    require_columns,
+    show_keys,
+)
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import (
@@ -65,7 +70,7 @@ MAX_CAP = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineParameters(WithoutEventTime):
+class TimelineParameters(PairWithoutEventTime):
     """The parameters of :func:`streamops.joins.timeline`. They resolve to the join of both inputs."""
 
     where: ClassVar[str] = "joins.timeline"
@@ -153,15 +158,11 @@ class TimelineParameters(WithoutEventTime):
 
 
 @dataclass(frozen=True, slots=True)
-class NewestParameters:
+class NewestParameters(WithoutEventTime):
     """The parameters of the follow-up: the newest posts of each user, from the changes of the join."""
 
     timeline: TimelineParameters
 
-    times: ClassVar[tuple[None]] = (None,)
-    delays: ClassVar[tuple[None]] = (None,)
-    lag: ClassVar[int] = 0
-    accepts_revisions: ClassVar[tuple[bool]] = (True,)
     needs_preimages: ClassVar[bool] = True
     reads: ClassVar[tuple[Columns]] = ((),)
 
@@ -179,21 +180,19 @@ class NewestParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineSpec:
+class TimelineSpec(WithoutEventTime):
     """The newest posts of each user, resolved."""
 
     parameters: TimelineParameters
     user: Columns  # the user's columns, under their names in the joined row
-    schema: pa.Schema  # posts, users, the change type, and `late` if rows are routed
+    output: pa.Schema  # as the input: posts, users, the change type, and `late` if rows are routed
 
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
     event_time: ClassVar[str] = CHANGE_TYPE  # not a time: its metadata is for the next operator
 
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The changes of the join."""
-        return (Input(self.user, None, self.schema),)
+        return (Input(self.user, None, self.output),)
 
     @property
     def author(self) -> Columns:
@@ -206,42 +205,32 @@ class TimelineSpec:
         return self.parameters.rejected == "route"
 
     @property
-    def output(self) -> pa.Schema:
-        """The columns of the input."""
-        return self.schema
-
-    @property
     def names(self) -> list[str]:
         """Columns of a row, sorted by name: their order in the frame may change."""
-        return sorted(set(self.schema.names) - {CHANGE_TYPE, *(["late"] if self.routes else [])})
-
-    @property
-    def values(self) -> list[str]:
-        """Columns of a row without those of the user."""
-        return [name for name in self.names if name not in self.user]
+        return sorted(set(self.output.names) - {CHANGE_TYPE, *(["late"] if self.routes else [])})
 
     @property
     def rows(self) -> pa.Schema:
         """The state: all rows of all timelines, those beyond the cap too, with their weights."""
-        columns = [(f"c.{i}", self.schema.field(n).type) for i, n in enumerate(self.names)]
+        columns = [(f"c.{i}", self.output.field(n).type) for i, n in enumerate(self.names)]
         return pa.schema([*columns, ("weight", pa.int64())])
 
     @property
     def packed(self) -> pa.Schema:
         """The columns of the state. A rejected change has the weight 0."""
-        late = [self.schema.field("late")] if self.routes else []
+        late = [self.output.field("late")] if self.routes else []
         return pa.schema([*self.rows, *late])
 
     @property
     def origins(self) -> Mapping[str, tuple[int, str]]:
         """Output columns that have values of an input column: which input and column."""
-        return {name: (0, name) for name in self.schema.names if name != CHANGE_TYPE}
+        return {name: (0, name) for name in self.output.names if name != CHANGE_TYPE}
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """All that the state depends on, and the cap, on which the emitted rows depend."""
         return {
-            "columns": [[name, str(self.schema.field(name).type)] for name in self.names],
+            "columns": [[name, str(self.output.field(name).type)] for name in self.names],
             "user": list(self.user),
             "author": list(self.author),
             "key": list(self.parameters.key),
@@ -262,7 +251,7 @@ def empty(spec: TimelineSpec) -> State:
 
 def pack(spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows with weights instead of change types."""
-    rows = conform(rows, spec.schema)
+    rows = conform(rows, spec.output)
     columns = [rows.column(name) for name in spec.names]
     columns.append(pa.array(change_weights(rows.column(CHANGE_TYPE))))
     if spec.routes:

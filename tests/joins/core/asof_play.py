@@ -1,4 +1,4 @@
-"""Temporal joins played step by step, with the watermark given by hand. Instants are seconds."""
+"""As-of joins played step by step, with explicit watermarks. Instants are seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = [("k", pa.string()), ("since", INSTANT), ("seq", pa.int64()), ("v", p
 EXTRA = {"until": INSTANT, "gone": pa.bool_(), "_change_type": pa.string()}
 EXTRA |= {"_tombstone": pa.bool_(), "a": pa.string()}
 
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": "k",
     "time": "ts",
     "version": "since",
@@ -47,25 +47,25 @@ class Batch:
     isStreaming = False
 
 
-def bound(*extra: str, **said: Any) -> AsofSpec:
+def bound(*extra: str, **arguments: Any) -> AsofSpec:
     """The spec over facts, and versions with these extra columns."""
     table = pa.schema([*VERSIONS, *((name, EXTRA[name]) for name in extra)])
-    return bound_to(FACTS, table, **said)
+    return bound_to(FACTS, table, **arguments)
 
 
-def bound_to(facts: pa.Schema, table: pa.Schema, **said: Any) -> AsofSpec:
+def bound_to(facts: pa.Schema, table: pa.Schema, **arguments: Any) -> AsofSpec:
     """The spec over these columns."""
     right: Any = Batch()
-    spec = resolve(joins.asof(right, **(SAID | said)), (facts, table), (None, None))
+    spec = resolve(joins.asof(right, **(ARGUMENTS | arguments)), (facts, table), (None, None))
     assert isinstance(spec, AsofSpec)
     return spec
 
 
 def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Rows as a table; instants in seconds, columns that are left out are null."""
+    """Rows as a table; instants in seconds, missing columns are null."""
     columns = []
-    for place, field in enumerate(schema):
-        values = [row[place] if place < len(row) else None for row in rows]
+    for at, field in enumerate(schema):
+        values = [row[at] if at < len(row) else None for row in rows]
         if field.type == INSTANT:
             micros = [None if v is None else round(v * SECOND) for v in values]
             columns.append(pa.array(micros, pa.int64()).cast(INSTANT))
@@ -77,16 +77,16 @@ def rows_as(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
 def packed(
     spec: AsofSpec, facts: Sequence[Sequence[Any]], versions: Sequence[Sequence[Any]]
 ) -> tuple[pa.Table, pa.Table]:
-    """Both sides of a micro-batch as a step takes them."""
+    """Both sides of a micro-batch, packed."""
     left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
     return core.pack(spec, left, "left"), core.pack(spec, right, "right")
 
 
 class Played:
-    """A temporal join in the middle of its stream."""
+    """An as-of join with its state."""
 
-    def __init__(self, *extra: str, **said: Any) -> None:
-        self.spec = bound(*extra, **said)
+    def __init__(self, *extra: str, **arguments: Any) -> None:
+        self.spec = bound(*extra, **arguments)
         self.state = core.empty(self.spec)
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
@@ -100,23 +100,23 @@ class Played:
     ) -> list[tuple[Any, ...]]:
         """Results of a step as (change if any, key, time, value); sorted."""
         inputs = packed(self.spec, facts, versions)
-        mark = None if watermark is None else round(watermark * SECOND)
-        step = core.step(self.spec, self.state, inputs, mark)
+        micros = None if watermark is None else round(watermark * SECOND)
+        step = core.step(self.spec, self.state, inputs, micros)
         core.check(self.spec, step.state)
         self.state, self.counts = step.state, step.metrics
         self.late = late_of(step.late)
-        return said_in(step.output)
+        return results_of(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
-        return said_in(core.finish(self.spec, self.state))
+        return results_of(core.finish(self.spec, self.state))
 
     @property
-    def kept(self) -> tuple[int, int]:
+    def stored(self) -> tuple[int, int]:
         """How many versions and facts there are in state."""
         return len(self.state.tables["versions"]), len(self.state.tables["facts"])
 
 
-def said_in(emitted: pa.Table) -> list[tuple[Any, ...]]:
+def results_of(emitted: pa.Table) -> list[tuple[Any, ...]]:
     rows = []
     for row in emitted.to_pylist():
         assert row["status"] == ("missing" if row["since"] is None else "matched")
@@ -129,9 +129,9 @@ def late_of(late: pa.Table) -> list[tuple[Any, ...]]:
     """Late rows as (side, reason, lateness in seconds, value of the row)."""
     rows = []
     for row in late.to_pylist():
-        said = row["late"]
+        late = row["late"]
         assert all(value is None for name, value in row.items() if name != "late")
-        lateness = None if said["lateness"] is None else said["lateness"].total_seconds()
-        value = said["left"]["n"] if said["side"] == "left" else said["right"]["v"]
-        rows.append((said["side"], said["reason"], lateness, value))
+        lateness = None if late["lateness"] is None else late["lateness"].total_seconds()
+        value = late["left"]["n"] if late["side"] == "left" else late["right"]["v"]
+        rows.append((late["side"], late["reason"], lateness, value))
     return sorted(rows, key=str)

@@ -1,4 +1,4 @@
-"""Latest-value joins, step by step: what is forgotten, carried over, too much, or there before."""
+"""Enrichment, step by step: eviction, missing values, limits, snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = pa.schema(
         ("_unavailable", pa.list_(pa.string())),
     ]
 )
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "by": "k",
     "sequence": "lsn",
     "horizon": 10,
@@ -41,14 +41,22 @@ SAID: dict[str, Any] = {
 }
 
 
-def bound(table: pa.Schema = TABLE, **said: Any) -> EnrichSpec:
-    parameters = joins.enrich(None, **(SAID | said)).parameters
+def bound(table: pa.Schema = TABLE, **arguments: Any) -> EnrichSpec:
+    parameters = joins.enrich(None, **(ARGUMENTS | arguments)).parameters
     spec: EnrichSpec = parameters.resolve((FACTS, table), carried=(None, None), shards=1)
     return spec
 
 
-def upsert(key: str | None, lsn: int, v: Any = "v", w: Any = 1, **said: Any) -> dict[str, Any]:
-    return {"k": key, "lsn": lsn, "v": v, "w": w, "ts": at(lsn), "_change_type": "insert", **said}
+def upsert(key: str | None, lsn: int, v: Any = "v", w: Any = 1, **arguments: Any) -> dict[str, Any]:
+    return {
+        "k": key,
+        "lsn": lsn,
+        "v": v,
+        "w": w,
+        "ts": at(lsn),
+        "_change_type": "insert",
+        **arguments,
+    }
 
 
 def delete(key: str, lsn: int) -> dict[str, Any]:
@@ -56,10 +64,10 @@ def delete(key: str, lsn: int) -> dict[str, Any]:
 
 
 class Played:
-    """A latest-value join in the middle of its stream."""
+    """An enrichment with its state."""
 
-    def __init__(self, table: pa.Schema = TABLE, **said: Any) -> None:
-        self.spec = bound(table, **said)
+    def __init__(self, table: pa.Schema = TABLE, **arguments: Any) -> None:
+        self.spec = bound(table, **arguments)
         self.state = core.empty(self.spec)
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
@@ -69,7 +77,7 @@ class Played:
         return core.pack(self.spec, table, "right")
 
     def __call__(self, facts: str = "", *changes: dict[str, Any]) -> list[Any]:
-        """What is said of each fact, a letter: v, or None where there is no row."""
+        """The value v of each fact, given as a letter; None where there is no row."""
         left = pa.table([pa.array(list(facts), pa.string())], schema=FACTS)
         left = core.pack(self.spec, left, "left")
         step = core.step(self.spec, self.state, [left, self.packed(changes)], None)
@@ -77,27 +85,27 @@ class Played:
         assert core.next_deadline(self.spec, step.state) is None
         assert not len(core.finish(self.spec, step.state))
         self.state, self.counts = step.state, step.metrics
-        told = [row["late"] for row in step.late.to_pylist()]
-        self.late = [(each["side"], each["reason"], each["right"]["lsn"]) for each in told]
-        said = step.output.to_pylist()
-        assert all((row["status"] == "matched") or row["v"] is None for row in said)
-        return [row["v"] if row["status"] == "matched" else None for row in said]
+        rejected = [row["late"] for row in step.late.to_pylist()]
+        self.late = [(late["side"], late["reason"], late["right"]["lsn"]) for late in rejected]
+        output = step.output.to_pylist()
+        assert all((row["status"] == "matched") or row["v"] is None for row in output)
+        return [row["v"] if row["status"] == "matched" else None for row in output]
 
     @property
-    def kept(self) -> tuple[int, int]:
+    def stored(self) -> tuple[int, int]:
         """Keys that something is known of, and whether something was forgotten."""
         return len(self.state.tables["rows"]), len(self.state.tables["evicted"])
 
 
-def test_a_delete_is_forgotten_when_the_newest_change_is_further_ahead_than_the_horizon() -> None:
+def test_a_tombstone_is_evicted_once_it_is_older_than_the_horizon() -> None:
     play = Played(horizon=10)
     play("", delete("a", 5), upsert("z", 15))
-    assert play.kept == (2, 0)
+    assert play.stored == (2, 0)
     play("", upsert("z", 16))
-    assert play.kept == (1, 1)
+    assert play.stored == (1, 1)
 
 
-def test_what_may_be_older_than_a_delete_that_is_forgotten_is_rejected() -> None:
+def test_a_change_that_may_be_older_than_an_evicted_tombstone_is_rejected() -> None:
     play = Played(horizon=10)
     play("", delete("a", 5), upsert("z", 16))
     assert play("abc", upsert("a", 4), upsert("b", 5), upsert("c", 6)) == [None, None, "v"]
@@ -105,27 +113,27 @@ def test_what_may_be_older_than_a_delete_that_is_forgotten_is_rejected() -> None
     assert (play.counts.rejected, play.counts.on_time) == (2, 4)
 
 
-def test_of_several_deletes_the_highest_place_forgotten_is_kept() -> None:
+def test_the_highest_sequence_of_evicted_tombstones_is_stored() -> None:
     play = Played(horizon=0)
     play("", delete("a", 5), delete("b", 7))
-    assert play.kept == (1, 1)  # b's is the newest change itself
+    assert play.stored == (1, 1)  # b's is the newest change itself
     play("", upsert("z", 8))
-    assert play.kept == (1, 1)
+    assert play.stored == (1, 1)
     assert play("ab", upsert("a", 7), upsert("b", 8)) == [None, "v"]
 
 
-def test_the_horizon_can_be_one_of_time() -> None:
+def test_the_horizon_can_be_a_duration() -> None:
     play = Played(horizon="10 seconds", time="ts")
     play("", delete("a", 0), upsert("b", 10))
-    assert play.kept == (2, 0)
+    assert play.stored == (2, 0)
     late = upsert("b", 11) | {"ts": at(10, micros=1)}
     play("", late)
-    assert play.kept == (1, 1)
+    assert play.stored == (1, 1)
     play("", upsert("c", 12) | {"ts": None})
     assert play.late == [("right", "null_time", 12)]
 
 
-def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
+def test_a_value_that_was_not_sent_is_carried_forward() -> None:
     play = Played()
     play("", upsert("a", 1, "one"))
     assert play("a", upsert("a", 5, None, 2, _unavailable=["v"])) == ["one"]
@@ -136,7 +144,7 @@ def test_a_value_that_was_not_sent_is_the_one_from_before() -> None:
     assert play.state.tables["rows"].column("is_deleted").to_pylist() == [False]
 
 
-def test_more_keys_than_there_is_room_for_fail_or_are_rejected() -> None:
+def test_more_keys_than_max_keys_fail_or_are_rejected() -> None:
     with pytest.raises(CapacityError) as caught:
         Played(max_keys=2)("", upsert("a", 1), upsert("b", 1), upsert("c", 1))
     assert (caught.value.code, caught.value.where) == ("KEYS_FULL", "joins.enrich")
@@ -153,15 +161,15 @@ def test_rejected_rows_are_only_counted_where_they_are_not_routed() -> None:
     assert "late" not in play.spec.output.names
 
 
-def test_what_was_rejected_before_keeps_its_reason() -> None:
-    told = pa.field("rejected", pa.struct([("reason", pa.string()), ("value", pa.binary())]))
-    play = Played(TABLE.append(told))
+def test_a_row_that_was_rejected_before_keeps_its_reason() -> None:
+    rejected = pa.field("rejected", pa.struct([("reason", pa.string()), ("value", pa.binary())]))
+    play = Played(TABLE.append(rejected))
     bad = upsert(None, 1) | {"rejected": {"reason": "unparsable_json", "value": b"{"}}
     play("", bad, upsert(None, 2))
     assert play.late == [("right", "unparsable_json", 1), ("right", "null_key", 2)]
 
 
-def test_facts_alone_leave_the_state_as_it_is() -> None:
+def test_facts_do_not_change_the_state() -> None:
     play = Played()
     play("", upsert("a", 1))
     before = play.state
@@ -170,7 +178,7 @@ def test_facts_alone_leave_the_state_as_it_is() -> None:
     assert play.counts == Metrics(rows=2, on_time=2, results=2)
 
 
-def test_a_snapshot_is_taken_in_by_the_first_step_before_all_else() -> None:
+def test_the_first_step_applies_the_snapshot_before_all_changes() -> None:
     play = Played()
     rows = [upsert("a", 90, "old"), upsert("b", 90, "old"), upsert(None, 90), upsert("c", 1, "x")]
     begun = core.begin(play.spec, play.state, play.packed(rows[:2]))
@@ -185,7 +193,7 @@ def test_a_snapshot_is_taken_in_by_the_first_step_before_all_else() -> None:
     assert play("ab") == ["log", None]
 
 
-def test_a_snapshot_without_changes_or_facts_waits_for_the_first_of_them() -> None:
+def test_a_snapshot_waits_for_the_first_changes_or_facts() -> None:
     play = Played(SNAPPED)
     packed = play.packed([upsert("a", 3, "old", _snapshot=True)])
     play.state = core.begin(play.spec, play.state, packed)
@@ -211,7 +219,7 @@ def test_several_columns_can_be_the_sequence() -> None:
     assert "part" not in play.spec.output.names
 
 
-def test_a_batch_says_what_the_table_says_in_the_end() -> None:
+def test_a_batch_is_joined_with_the_final_table() -> None:
     play = Played()
     facts = pa.table([pa.array(["a", "b"])], schema=FACTS)
     changes = [upsert("a", 2, "two"), upsert("a", 1, "one"), upsert(None, 3)]
@@ -220,7 +228,7 @@ def test_a_batch_says_what_the_table_says_in_the_end() -> None:
     assert rows[-1]["late"]["reason"] == "null_key"
 
 
-def test_columns_may_stand_in_another_order_when_a_query_starts_again() -> None:
+def test_columns_may_be_in_another_order_after_a_restart() -> None:
     other = pa.schema([TABLE.field(name) for name in sorted(TABLE.names, reverse=True)])
     spec = bound(other)
     assert spec.identity == bound().identity

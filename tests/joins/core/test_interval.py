@@ -1,4 +1,4 @@
-"""Interval joins, border by border."""
+"""Interval joins, step by step: bounds, expiry, late rows, state."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def test_both_ends_of_the_bounds_are_inside_and_a_microsecond_beyond_is_not() ->
     assert found == ["+ a 10 ~ 13 matched", "+ a 10 ~ 8 matched"]
 
 
-def test_bounds_of_width_zero_ask_for_one_instant() -> None:
+def test_equal_bounds_match_one_instant() -> None:
     play = Play(-4, -4)
     assert play.step([("a", 10)], [("a", t) for t in (5, 6, 7)]) == ["+ a 10 ~ 6 matched"]
 
 
-def test_rows_meet_whichever_side_comes_first() -> None:
+def test_rows_match_in_any_order_of_arrival() -> None:
     play = Play(0, 5)
     assert play.step([("a", 1)]) == []
     assert play.step([], [("a", 3), ("a", 9)]) == ["+ a 1 ~ 3 matched"]
     assert play.step([("a", 8)]) == ["+ a 8 ~ 9 matched"]
 
 
-def test_equal_rows_are_rows_of_their_own() -> None:
+def test_equal_rows_are_joined_separately() -> None:
     play = Play(0, 5, how="left")
     assert play.step([("a", 1), ("a", 1)], [("a", 2), ("a", 2)]) == ["+ a 1 ~ 2 matched"] * 4
     assert play.step([("b", 9), ("b", 9)], [], 14) == ["+ b 9 ~ None expired"] * 2
 
 
-def test_rows_before_1970_meet() -> None:
+def test_rows_before_1970_match() -> None:
     assert Play(0, 5).step([("a", -3)], [("a", 2)]) == ["+ a -3 ~ 2 matched"]
 
 
-def test_other_keys_do_not_meet_and_null_keys_meet_nothing() -> None:
+def test_other_keys_do_not_match_and_null_keys_match_nothing() -> None:
     play = Play(0, 5, how="full")
     found = play.step([("a", 1), (None, 1)], [("b", 1), (None, 1)], 6)
     assert found == [
@@ -51,7 +51,7 @@ def test_other_keys_do_not_meet_and_null_keys_meet_nothing() -> None:
     ]
 
 
-def test_null_keys_are_not_kept_where_they_are_not_published() -> None:
+def test_rows_with_null_keys_are_stored_only_if_they_are_emitted() -> None:
     play = Play(0, 5, how="left")
     play.step([(None, 1)], [(None, 1)])
     assert play.stored == ([1], [])
@@ -82,21 +82,21 @@ def test_with_negative_bounds_a_row_is_final_before_its_own_time() -> None:
     assert play.step([("c", 10)], [], 6) == ["+ c 10 ~ None expired"]  # at once
 
 
-def test_a_right_row_waits_for_the_left_rows_that_it_may_follow() -> None:
+def test_a_right_row_waits_for_its_last_possible_left_row() -> None:
     play = Play(-3, 5, how="right")
     assert play.step([], [("a", 10)], 12) == []
     assert play.step([("a", 13)], [("b", 20)], 12) == ["+ a 13 ~ 10 matched"]
     assert play.step([], [], 23) == ["+ b None ~ 20 expired"]
 
 
-def test_that_a_row_had_a_partner_is_remembered_when_the_partner_is_forgotten() -> None:
+def test_a_row_stays_matched_when_its_partner_is_evicted() -> None:
     play = Play(0, 50, how="left")
     assert play.step([("a", 10)], [("a", 11)], 20) == ["+ a 10 ~ 11 matched"]
     assert play.stored == ([10], [])
     assert play.step([], [], 60) == []
 
 
-def test_a_side_that_never_speaks_keeps_everything() -> None:
+def test_while_a_side_is_silent_the_other_is_not_evicted() -> None:
     play = Play(0, 5, how="full")
     for time in (1, 100, 10_000):
         assert play.step([("a", time)], [], None) == []
@@ -108,7 +108,7 @@ def test_a_side_that_never_speaks_keeps_everything() -> None:
     ]
 
 
-def test_a_watermark_that_jumps_past_everything_leaves_nothing() -> None:
+def test_a_watermark_beyond_all_rows_evicts_all() -> None:
     play = Play(0, 5, how="full")
     play.step([("a", 1)], [("b", 2)])
     assert play.step([], [], 10**15) == ["+ a 1 ~ None expired", "+ b None ~ 2 expired"]
@@ -131,7 +131,7 @@ def test_anti_emits_rows_without_a_partner() -> None:
 # Rows that come too late.
 
 
-def test_a_late_row_meets_nothing_also_in_its_own_step() -> None:
+def test_a_late_row_matches_nothing_not_even_in_its_own_step() -> None:
     play = Play(0, 5)
     play.step(watermark=10)
     step = play.stepped([("a", 10)], [("a", 11)], 10)
@@ -139,7 +139,7 @@ def test_a_late_row_meets_nothing_also_in_its_own_step() -> None:
     assert (step.metrics.on_time, step.metrics.too_late) == (1, 1)
 
 
-def test_a_straggler_takes_the_expired_row_back() -> None:
+def test_a_straggler_retracts_the_expired_row() -> None:
     play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
     assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
     step = play.stepped([], [("a", 10_003)], 11_000)
@@ -147,20 +147,20 @@ def test_a_straggler_takes_the_expired_row_back() -> None:
     assert (step.metrics.stragglers, step.metrics.corrections, step.metrics.results) == (1, 1, 0)
 
 
-def test_what_is_taken_back_comes_before_what_replaces_it() -> None:
+def test_deletes_are_emitted_before_inserts() -> None:
     play = Play(0, 5, how="full", stragglers="retract", allowed_lateness=4_000)
     play.step([("a", 10_000)], [], 11_000)
     changes = to_rows(play.stepped([], [("a", 10_003)], 11_000).output)
     assert [row["_change_type"] for row in changes] == ["delete", "insert"]
 
 
-def test_a_straggler_that_meets_a_row_that_still_waits_is_a_match_like_any_other() -> None:
+def test_a_straggler_with_a_waiting_partner_is_an_ordinary_match() -> None:
     play = Play(0, 5_000, how="left", stragglers="retract", allowed_lateness=4_000)
     play.step([("a", 10_000)], [], 11_000)
     assert play.step([], [("a", 10_500)], 11_000) == ["+ a 10000 ~ 10500 matched"]
 
 
-def test_a_straggler_of_the_left_that_nothing_can_follow_expires_at_once() -> None:
+def test_a_left_straggler_without_possible_partners_expires_at_once() -> None:
     play = Play(0, 5, how="left", stragglers="retract", allowed_lateness=4_000)
     play.step(watermark=11_000)
     assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 ~ None expired"]
@@ -186,14 +186,14 @@ def test_exactly_the_allowed_lateness_behind_is_too_late() -> None:
     ]
 
 
-def test_an_anti_join_takes_back_that_nothing_followed() -> None:
+def test_an_anti_join_retracts_a_row_that_gets_a_partner() -> None:
     play = Play(0, 5, how="anti", stragglers="retract", allowed_lateness=4_000)
     assert play.step([("a", 10_000)], [], 11_000) == ["+ a 10000 expired"]
     assert play.step([], [("a", 10_000)]) == ["- a 10000 expired"]
 
 
 @pytest.mark.parametrize(("time", "reason"), [(None, "null_time"), (2**62, "time_out_of_range")])
-def test_rows_that_cannot_be_placed_are_delivered_or_counted(time: int | None, reason: str) -> None:
+def test_rows_without_a_usable_time_are_routed_or_counted(time: int | None, reason: str) -> None:
     step = Play(0, 5, how="full", stragglers="route").stepped([], [("a", time)], 9)
     (late,) = [row["late"] for row in to_rows(step.late)]
     assert (late["side"], late["reason"], late["watermark"]) == ("right", reason, None)
@@ -206,7 +206,7 @@ def test_rows_that_cannot_be_placed_are_delivered_or_counted(time: int | None, r
 # Early results.
 
 
-def test_early_a_row_without_a_partner_is_published_at_once_and_taken_back() -> None:
+def test_early_a_row_without_a_partner_is_emitted_at_once_and_retracted() -> None:
     play = Play(0, 5, how="left", early="every batch")
     assert play.step([("a", 1), ("b", 1)]) == ["+ a 1 ~ None early", "+ b 1 ~ None early"]
     assert play.step([], [("a", 2)]) == ["+ a 1 ~ 2 matched", "- a 1 ~ None early"]
@@ -214,7 +214,7 @@ def test_early_a_row_without_a_partner_is_published_at_once_and_taken_back() -> 
     assert play.step([], [], 6) == ["+ b 1 ~ None expired", "- b 1 ~ None early"]
 
 
-def test_early_a_row_that_finds_its_partner_at_once_was_never_alone() -> None:
+def test_early_a_row_with_an_immediate_partner_is_not_emitted_alone() -> None:
     play = Play(0, 5, how="full", early="every batch")
     assert play.step([("a", 1)], [("a", 2)]) == ["+ a 1 ~ 2 matched"]
 
@@ -245,14 +245,14 @@ def test_a_stream_joined_with_itself() -> None:
 # What a wrong line would get wrong.
 
 
-def test_a_row_on_time_meets_one_that_waited_for_it_though_nothing_else_can() -> None:
+def test_a_row_on_time_matches_the_last_row_that_waited_for_it() -> None:
     """The left row's last partner is behind the watermark when it comes, and so is its partner."""
     play = Play(-9, -4, how="left", stragglers="retract", allowed_lateness=4_000)
     play.step([], [("a", 10_006)], 10_006)
     assert play.step([("a", 10_010)], [], 10_006) == ["+ a 10010 ~ 10006 matched"]
 
 
-def test_a_straggler_of_the_left_that_meets_a_final_row_is_a_late_match() -> None:
+def test_a_left_straggler_with_a_final_partner_is_a_late_match() -> None:
     play = Play(0, 5_000, how="right", stragglers="retract", allowed_lateness=4_000)
     assert play.step([], [("a", 10_000)], 10_000) == ["+ a None ~ 10000 expired"]
     assert play.step([("a", 9_000)], [], 10_000) == [
@@ -261,7 +261,7 @@ def test_a_straggler_of_the_left_that_meets_a_final_row_is_a_late_match() -> Non
     ]
 
 
-def test_every_match_of_two_keys_of_one_hash_has_one_key() -> None:
+def test_keys_with_the_same_hash_do_not_match() -> None:
     with mock.patch.object(side_state, "xxhash64", lambda keys: np.zeros(len(keys[0]), np.int64)):
         found = Play(0, 9).step([("a", 1), ("b", 1)], [("b", 2), ("a", 5), ("c", 1)])
     assert found == ["+ a 1 ~ 5 matched", "+ b 1 ~ 2 matched"]
@@ -277,7 +277,7 @@ def test_null_keys_are_never_compared() -> None:
 
 
 @pytest.mark.parametrize("how", ["semi", "anti"])
-def test_whether_there_is_a_partner_is_asked_without_the_pairs(how: str) -> None:
+def test_whether_a_row_has_a_partner_is_decided_without_building_pairs(how: str) -> None:
     """A thousand rows of one key on each side would be a million pairs."""
     with mock.patch.object(interval_results, "expand", wraps=interval_results.expand) as looked:
         play = Play(0, 9, how=how)

@@ -13,27 +13,27 @@ from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play
 
 
-def test_the_first_is_published_once_nothing_can_come_before_it() -> None:
+def test_the_first_is_emitted_once_no_earlier_partner_can_arrive() -> None:
     play = Play(0, 9, how="left", matches="first", tie_break="n")
     assert play.step([("a", 1)], [("a", 5), ("a", 4)], 3) == []
     assert play.step([], [("a", 6)], 4) == ["+ a 1 ~ 4 matched"]
     assert play.step([], [("a", 7)], 99) == []
 
 
-def test_the_last_is_published_once_nothing_can_come_after_it() -> None:
+def test_the_last_is_emitted_once_no_later_partner_can_arrive() -> None:
     play = Play(0, 9, how="left", matches="last", tie_break="n")
     assert play.step([("a", 1)], [("a", 4)], 9) == []
     assert play.step([], [("a", 10), ("a", 11)], 10) == ["+ a 1 ~ 10 matched"]
 
 
-def test_the_tie_break_chooses_between_partners_of_one_time() -> None:
+def test_the_tie_break_orders_partners_with_the_same_time() -> None:
     for matches, n in (("first", 3), ("last", 8)):
         play = Play(0, 9, matches=matches, tie_break="n")
         step = play.stepped([("a", 1)], [("a", 4, 8), ("a", 4, 3), ("a", 4, 5)], 10)
         assert [row["n_right"] for row in to_rows(step.output)] == [n]
 
 
-def test_after_equal_tie_breaks_the_values_choose_in_any_order_of_arrival() -> None:
+def test_equal_tie_breaks_are_ordered_by_values_in_any_order_of_arrival() -> None:
     clicks = [("a", 4, 7, None), ("a", 4, 7, 0.5), ("a", 4, 7, -1.0)]
     for matches, number in (("first", None), ("last", 0.5)):
         for arrived, cut in product(permutations(clicks), range(4)):
@@ -59,7 +59,7 @@ def test_one_click_can_be_the_first_of_two_searches() -> None:
     assert found == ["+ a 1 ~ 4 matched", "+ a 2 ~ 4 matched"]
 
 
-def test_a_partner_is_kept_as_long_as_it_can_be_an_answer() -> None:
+def test_a_partner_is_stored_as_long_as_it_can_be_an_answer() -> None:
     play = Play(0, 9, how="left", matches="last", tie_break="n")
     play.step([("a", 3)], [("a", 4)], 11)
     assert play.stored == ([3], [4])
@@ -82,7 +82,7 @@ def test_a_straggler_that_was_the_first_replaces_the_answer() -> None:
     ]
 
 
-def test_early_the_answer_so_far_is_published_and_replaced() -> None:
+def test_early_the_preliminary_answer_is_emitted_and_replaced() -> None:
     play = Play(0, 9, matches="last", tie_break="n", early="every batch")
     assert play.step([("a", 1)], [("a", 4)]) == ["+ a 1 ~ 4 early"]
     assert play.step([], [("a", 6)]) == ["+ a 1 ~ 6 early", "- a 1 ~ 4 early"]
@@ -98,7 +98,7 @@ def test_an_unchanged_answer_is_not_emitted_again() -> None:
     assert play.step([("b", 9_000)], [], 4_500) == []
 
 
-def test_an_answer_before_the_row_is_kept_no_longer_than_the_row() -> None:
+def test_an_answer_before_the_row_is_stored_no_longer_than_the_row() -> None:
     play = Play(-9, -4, matches="last", tie_break="n")
     play.step([], [("a", 6)], 14)
     assert play.stored == ([], [6])
@@ -106,7 +106,7 @@ def test_an_answer_before_the_row_is_kept_no_longer_than_the_row() -> None:
     assert play.stored == ([], [])
 
 
-def test_a_row_whose_answer_was_published_is_forgotten_where_nothing_corrects_it() -> None:
+def test_a_row_with_a_published_answer_is_evicted_unless_corrections_are_possible() -> None:
     play = Play(0, 9, matches="first", tie_break="n")
     assert play.step([("a", 1)], [("a", 4)], 4) == ["+ a 1 ~ 4 matched"]
     assert play.stored == ([], [4])

@@ -57,7 +57,7 @@ def reasons(step: Step) -> list[tuple[Any, ...]]:
     return [(row["side"], row["reason"], *row[row["side"]].values()) for row in late]
 
 
-def test_both_sides_new_at_once_meet_once() -> None:
+def test_new_rows_on_both_sides_match_once() -> None:
     (step,) = play(spec_of(), ([(1, "a", PLUS)], [(9, "a", PLUS)]))
     assert emitted(step) == [(1, "a", 9, PLUS)]
     assert step.metrics == Metrics(rows=2, on_time=2, results=1)
@@ -91,7 +91,7 @@ def test_a_row_without_partner_is_joined_with_nulls(how: str, expected: list[Cha
     assert emitted(step) == expected
 
 
-def test_the_first_partner_takes_the_lone_row_back_and_the_last_one_brings_it_again() -> None:
+def test_the_first_partner_retracts_the_row_without_partner_and_the_last_restores_it() -> None:
     steps = play(
         spec_of(how="left"),
         ([(1, "a", PLUS)], []),
@@ -107,7 +107,7 @@ def test_the_first_partner_takes_the_lone_row_back_and_the_last_one_brings_it_ag
     ]
 
 
-def test_a_partner_that_comes_and_goes_within_a_batch_is_not_noticed() -> None:
+def test_a_partner_added_and_removed_in_one_micro_batch_has_no_effect() -> None:
     steps = play(
         spec_of(how="left"),
         ([(1, "a", PLUS)], []),
@@ -124,7 +124,7 @@ def test_a_partner_of_nulls_equals_no_partner_and_emits_nothing() -> None:
     assert [emitted(step) for step in steps] == [[(1, "a", NULL, PLUS)], [], []]
 
 
-def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> None:
+def test_rows_with_null_keys_match_nothing_and_are_stored_only_on_outer_sides() -> None:
     rows = ([(1, NULL, PLUS)], [(9, NULL, PLUS)])
     lone, both = (1, NULL, NULL, PLUS), (NULL, NULL, 9, PLUS)
     for how, expected in {"inner": [], "left": [lone], "full": [lone, both]}.items():
@@ -134,7 +134,7 @@ def test_nulls_are_joined_with_nothing_and_kept_only_where_they_come_out() -> No
         assert step.metrics.rejected == 0
 
 
-def test_what_is_joined_on_may_change_in_an_update() -> None:
+def test_the_join_key_may_change_in_an_update() -> None:
     steps = play(
         spec_of(how="left", key=("id", "rid")),
         ([(1, "a", PLUS)], [(8, "a", PLUS), (9, "b", PLUS)]),
@@ -147,7 +147,7 @@ def test_what_is_joined_on_may_change_in_an_update() -> None:
     ]
 
 
-def test_with_keys_a_joined_row_that_stays_is_updated_without_them_it_is_replaced() -> None:
+def test_with_keys_a_joined_row_is_updated_and_without_keys_replaced() -> None:
     left = LEFT.insert(2, pa.field("v", pa.int64()))
     batches: Any = [
         ([(1, "a", 5, PLUS)], [(9, "a", PLUS)]),
@@ -161,7 +161,7 @@ def test_with_keys_a_joined_row_that_stays_is_updated_without_them_it_is_replace
     assert without.metrics == Metrics(rows=2, on_time=2, results=1)
 
 
-def test_equal_rows_are_one_entry_and_come_out_as_often_as_they_are_there() -> None:
+def test_equal_rows_are_stored_once_and_emitted_as_often_as_they_occur() -> None:
     steps = play(
         spec_of(),
         ([(1, "a", PLUS)] * 2, [(9, "a", PLUS)] * 3),
@@ -172,7 +172,7 @@ def test_equal_rows_are_one_entry_and_come_out_as_often_as_they_are_there() -> N
     assert emitted(steps[1]) == [(1, "a", 9, MINUS)] * 3
 
 
-def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> None:
+def test_the_removal_of_a_missing_row_is_rejected_and_routed() -> None:
     steps = play(
         spec_of(),
         ([(1, "a", PLUS)], []),
@@ -188,19 +188,19 @@ def test_what_takes_away_a_row_that_is_not_there_is_rejected_and_delivered() -> 
     assert steps[1].state.rows == 0
 
 
-def test_in_one_batch_a_delete_may_stand_before_its_insert() -> None:
+def test_in_one_micro_batch_a_delete_may_precede_its_insert() -> None:
     (step,) = play(spec_of(how="left"), ([(1, "a", MINUS), (1, "a", PLUS)], []))
     assert (emitted(step), step.metrics.rejected) == ([], 0)
 
 
-def test_rejected_changes_are_only_counted_unless_they_are_asked_for() -> None:
+def test_rejected_changes_are_only_counted_unless_routed() -> None:
     (step,) = play(spec_of(rejected="drop"), ([(1, "a", MINUS)], []))
     assert step.metrics.rejected == 1
     assert len(step.late) == 0
     assert "late" not in step.late.schema.names
 
 
-def test_a_batch_is_one_step_and_delivers_what_is_rejected() -> None:
+def test_a_batch_is_one_step_and_routes_rejected_changes() -> None:
     spec = spec_of()
     packs = [side.schema.empty_table() for side in spec.tables]
     assert tables.run(spec, packs).to_pylist() == []
@@ -233,7 +233,7 @@ def test_maps_and_structs_are_compared_by_their_values() -> None:
     assert steps[1].metrics.rejected == 0
 
 
-def test_the_product_rule_counts_what_changed_on_both_sides_once() -> None:
+def test_the_product_rule_counts_pairs_that_changed_on_both_sides_once() -> None:
     """(L + dL)(R + dR) - LR = dL R + (L + dL) dR, with weights 2 to 3 and 5 to 7."""
     one, true = np.zeros(1, np.int64), np.ones(1, np.bool_)
     left = Weighted(one, true, np.array([2]), np.array([3]), False)
@@ -249,7 +249,7 @@ def keyed(**arguments: Any) -> TablesSpec:
     return spec_of(KEYED, RIGHT, key=("id", "rid"), how="left", **arguments)
 
 
-def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
+def test_with_keys_a_repeated_insert_counts_once() -> None:
     one = (1, "a", 5, PLUS)
     steps = play(keyed(), ([one, one], []), ([one], []), ([(1, "a", 5, MINUS)], []))
     assert [emitted(step) for step in steps] == [
@@ -262,7 +262,7 @@ def test_an_insert_that_comes_again_counts_once_where_rows_have_keys() -> None:
     assert steps[2].state.rows == 0
 
 
-def test_a_row_that_goes_and_comes_back_as_it_was_did_not_come_again() -> None:
+def test_a_deleted_row_that_is_inserted_again_is_not_a_duplicate() -> None:
     one, removed = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
     steps = play(keyed(), ([one], []), ([removed, one], []))
     assert emitted(steps[1]) == []
@@ -282,13 +282,13 @@ def test_of_two_rows_of_a_key_the_greater_is_effective_in_any_order_of_arrival()
     assert step.metrics == Metrics(rows=3, on_time=1, too_late=1, rejected=1, results=1)
 
 
-def test_a_row_that_moves_is_in_two_joins_until_it_is_removed_from_the_first() -> None:
+def test_a_row_with_a_new_join_key_is_in_two_joins_until_its_old_row_is_removed() -> None:
     steps = play(keyed(), ([(1, "a", 5, PLUS), (1, "b", 5, PLUS)], []), ([(1, "a", 5, PRE)], []))
     assert [len(step.output) for step in steps] == [2, 1]
     assert [step.metrics.rejected for step in steps] == [0, 0]
 
 
-def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None:
+def test_an_update_in_one_micro_batch_is_not_a_conflict_in_any_order() -> None:
     update = [(1, "a", 5, PRE), (1, "a", 6, POST), (1, "a", 6, PRE), (1, "a", 4, POST)]
     for order in (update, update[::-1]):
         steps = play(keyed(), ([(1, "a", 5, PLUS)], []), (order, []))
@@ -296,7 +296,7 @@ def test_an_update_in_one_micro_batch_is_no_contradiction_in_any_order() -> None
         assert steps[1].metrics == Metrics(rows=4, on_time=4, corrections=1)
 
 
-def test_an_insert_that_comes_again_is_known_only_while_its_row_is_there() -> None:
+def test_a_repeated_insert_is_a_duplicate_only_while_its_row_exists() -> None:
     """With a `sequence` all three are left out; without one they are what they say."""
     five, removed = (1, "a", 5, PLUS), (1, "a", 5, MINUS)
     steps = play(keyed(), ([five], []), ([five, removed], []))
@@ -308,7 +308,7 @@ def test_an_insert_that_comes_again_is_known_only_while_its_row_is_there() -> No
     assert emitted(steps[2]) == [(1, "a", 3, NULL, PRE), (1, "a", 5, NULL, POST)]
 
 
-def test_values_are_compared_only_where_a_key_is_there_twice(
+def test_values_are_compared_only_for_repeated_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = []
@@ -327,13 +327,15 @@ def test_values_are_compared_only_where_a_key_is_there_twice(
     assert emitted(steps[2]) == [(4, "a", 5, NULL, PRE), (4, "a", 7, NULL, POST)]
 
 
-def test_rows_without_keys_count_as_often_as_they_come() -> None:
+def test_without_keys_every_insert_counts() -> None:
     steps = play(spec_of(how="left"), ([(1, "a", PLUS), (1, "a", PLUS)], []))
     assert emitted(steps[0]) == [(1, "a", NULL, PLUS)] * 2
 
 
 @pytest.mark.parametrize("key", [None, ("id", "rid")], ids=["bag", "key"])
-def test_a_row_is_taken_away_whatever_the_order_in_its_maps(key: tuple[str, str] | None) -> None:
+def test_a_row_is_removed_whatever_the_order_of_entries_in_its_maps(
+    key: tuple[str, str] | None,
+) -> None:
     left = LEFT.insert(2, pa.field("m", pa.map_(pa.string(), pa.int64())))
     one, other = [("p", 1), ("q", 2)], [("q", 2), ("p", 1)]
     inserts = [(1, "a", one, PLUS)], [(9, "a", PLUS)]

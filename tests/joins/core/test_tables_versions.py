@@ -1,4 +1,4 @@
-"""A join of two tables whose changes have sequences: what is older, or comes again, changes nothing."""
+"""A join of two tables with sequences: older changes and duplicates have no effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def versions(**arguments: Any) -> Any:
     return spec_of(LEFT, RIGHT, **(given | arguments))
 
 
-def test_what_comes_again_is_absorbed_and_counted() -> None:
+def test_duplicates_are_absorbed_and_counted() -> None:
     steps = play(
         versions(),
         ([(1, "a", 5, PLUS), (1, "a", 5, PLUS)], NONE),
@@ -45,7 +45,7 @@ def test_what_comes_again_is_absorbed_and_counted() -> None:
     assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
-def test_a_place_in_a_log_may_have_several_parts() -> None:
+def test_a_sequence_may_be_a_struct() -> None:
     position = pa.struct([("version", pa.int64()), ("position", pa.int64())])
     left, right = (schema.set(2, pa.field("s", position)) for schema in (LEFT, RIGHT))
     given: Any = {"key": ("id", "rid"), "sequence": "s", "remember": 10, "how": "left"}
@@ -61,7 +61,7 @@ def test_a_place_in_a_log_may_have_several_parts() -> None:
     assert steps[1].metrics == Metrics(rows=2, too_late=2)
 
 
-def test_what_is_older_than_what_is_known_changes_nothing() -> None:
+def test_an_older_change_has_no_effect() -> None:
     steps = play(
         versions(), ([(1, "a", 5, POST)], NONE), ([(1, "a", 4, PLUS), (1, "a", 5, PRE)], NONE)
     )
@@ -70,7 +70,7 @@ def test_what_is_older_than_what_is_known_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("remember", "back"), [(10, 0), (0, 1)])
-def test_a_late_insert_does_not_bring_back_a_row_whose_delete_is_remembered(
+def test_a_late_insert_does_not_restore_a_row_whose_delete_is_stored(
     remember: int, back: int
 ) -> None:
     steps = play(
@@ -83,12 +83,12 @@ def test_a_late_insert_does_not_bring_back_a_row_whose_delete_is_remembered(
     assert len(steps[2].output) == back
 
 
-def test_a_delete_may_come_before_its_insert() -> None:
+def test_a_delete_may_arrive_before_its_insert() -> None:
     steps = play(versions(), ([(1, "a", 6, MINUS)], NONE), ([(1, "a", 5, PLUS)], NONE))
     assert [(len(step.output), step.metrics.rejected) for step in steps] == [(0, 0), (0, 0)]
 
 
-def test_a_row_that_moves_back_and_forth_is_where_its_last_change_puts_it() -> None:
+def test_a_row_has_the_join_key_of_its_last_change() -> None:
     """Each value of what is joined on is independent, as it is in a shard of its own."""
     moves = [
         *[(1, "a", 5, PLUS), (1, "a", 6, PRE), (1, "b", 6, POST)],
@@ -100,12 +100,12 @@ def test_a_row_that_moves_back_and_forth_is_where_its_last_change_puts_it() -> N
         assert weights == {"a": 1, "b": 0}
 
 
-def test_of_one_sequence_the_row_that_comes_holds_and_not_the_one_that_goes() -> None:
+def test_within_one_sequence_the_added_row_is_effective() -> None:
     (step,) = play(versions(), ([(1, "a", 6, POST), (1, "a", 6, PRE)], NONE))
     assert emitted(step) == [(1, "a", 6, NULL, NULL, POST.replace("update_postimage", PLUS))]
 
 
-def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> None:
+def test_a_lesser_row_of_the_same_sequence_is_rejected_in_any_order() -> None:
     left = LEFT.insert(3, pa.field("v", pa.int64()))
     spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
     less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)
@@ -117,7 +117,7 @@ def test_a_lesser_row_of_the_same_sequence_is_rejected_whenever_it_comes() -> No
     assert [row[:4] for row in emitted(step)] == [(1, "a", 5, 11)]
 
 
-def test_a_greater_row_of_the_same_sequence_takes_back_what_was_published() -> None:
+def test_a_greater_row_of_the_same_sequence_revises_the_result() -> None:
     left = LEFT.insert(3, pa.field("v", pa.int64()))
     spec = spec_of(left, RIGHT, key=("id", "rid"), sequence="s", remember=0, how="left")
     less, more = (1, "a", 5, 10, PLUS), (1, "a", 5, 11, PLUS)

@@ -1,4 +1,4 @@
-"""The newest posts of each user: what comes into a full timeline, and what is shown instead of what goes."""
+"""The newest posts of each user: additions to a full timeline, and replacements of removed posts."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
     for rows in batches:
         whole = [(*row[:3], "x", *row[3:]) if len(row) < 5 else row for row in rows]
         table = pa.table(
-            [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.schema)],
-            schema=spec.schema,
+            [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.output)],
+            schema=spec.output,
         )
         steps.append(timeline.step(spec, state, [timeline.pack(spec, table)], None))
         state = steps[-1].state
@@ -64,7 +64,7 @@ def emitted(step: Step) -> list[tuple[Any, ...]]:
     return [(r["user"], r["post"], r["_change_type"]) for r in step.output.to_pylist()]
 
 
-def test_the_newest_are_shown_and_all_are_kept() -> None:
+def test_the_newest_are_emitted_and_all_are_stored() -> None:
     (step,) = play(spec_of(), [("a", 1, 1, PLUS), ("a", 3, 3, PLUS), ("a", 2, 2, PLUS)])
     assert emitted(step) == [("a", 3, PLUS), ("a", 2, PLUS)]
     assert step.state.rows == 3
@@ -84,13 +84,13 @@ def test_users_without_changes_have_no_output() -> None:
     assert steps[1].state.rows == 3
 
 
-def test_changes_that_cancel_out_are_nothing() -> None:
+def test_changes_that_cancel_out_emit_nothing() -> None:
     steps = play(spec_of(), [("a", 1, 1, PLUS)], [("a", 2, 2, PLUS), ("a", 2, 2, MINUS)], [])
     assert [emitted(step) for step in steps[1:]] == [[], []]
     assert steps[1].state.rows == 1
 
 
-def test_what_is_there_twice_is_shown_once_and_stays_while_one_is_there() -> None:
+def test_a_repeated_row_is_emitted_once_and_stays_while_one_remains() -> None:
     row = ("a", 1, 1)
     steps = play(spec_of(), [(*row, PLUS), (*row, PLUS)], [(*row, MINUS)], [(*row, MINUS)])
     assert [emitted(step) for step in steps] == [[("a", 1, PLUS)], [], [("a", 1, MINUS)]]
@@ -113,7 +113,7 @@ def test_ranks_compare_as_in_spark_and_equal_ones_by_key(
     assert sorted(post for _, post, _ in emitted(step)) == formatted
 
 
-def test_a_post_with_two_authors_for_a_while_is_shown_once() -> None:
+def test_a_post_with_two_authors_is_in_a_timeline_once() -> None:
     one, two = ("a", 1, 1, "x"), ("a", 1, 1, "y")
     for first, second in ((one, two), (two, one)):
         steps = play(spec_of(), [(*first, PLUS)], [(*second, PLUS)], [(*first, MINUS)])
@@ -129,14 +129,14 @@ def test_a_post_with_two_authors_for_a_while_is_shown_once() -> None:
     assert formatted[0] == formatted[1]
 
 
-def test_one_place_per_post_even_if_another_row_of_it_is_older() -> None:
+def test_a_post_is_in_a_timeline_once_even_if_it_has_an_older_row() -> None:
     rows = [("a", 1, 5, "x", PLUS), ("a", 1, 4, "y", PLUS), ("a", 2, 3, "x", PLUS)]
     (step,) = play(spec_of(), rows)
     assert emitted(step) == [("a", 1, PLUS), ("a", 2, PLUS)]
 
 
-def test_what_is_no_key_of_the_user_and_no_change_is_a_value_of_the_row() -> None:
-    assert spec_of().values == spec_of(routed=True).values == ["at", "author", "post"]
+def test_rows_have_all_columns_except_the_change_type_and_late_rows() -> None:
+    assert spec_of().names == spec_of(routed=True).names == ["at", "author", "post", "user"]
 
 
 def test_rejected_changes_pass_through_unchanged() -> None:
@@ -149,16 +149,16 @@ def test_rejected_changes_pass_through_unchanged() -> None:
     assert step.state.rows == 1
 
 
-def test_a_batch_is_one_step_and_nothing_is_left_to_say() -> None:
+def test_a_batch_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(1)
-    table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.schema)
+    table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.output)
     assert timeline.run(spec, [timeline.pack(spec, table)]).column("post").to_pylist() == [2]
     state = timeline.empty(spec)
     assert len(timeline.finish(spec, state)) == 0
     assert timeline.next_deadline(spec, state) is None
 
 
-def test_a_state_that_cannot_be_is_noticed() -> None:
+def test_an_invalid_state_is_detected() -> None:
     spec = spec_of()
     (step,) = play(spec, [("a", 1, 1, PLUS)])
     rows = step.state.tables["rows"]

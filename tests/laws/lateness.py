@@ -1,4 +1,4 @@
-"""Laws of operators that judge every row by its lateness."""
+"""Laws of operators that count every row by its lateness."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from streamops.testing import laws
 from tests.oracles.windows import GridOracle
 
 
-def every_row_is_judged_once(case: laws.Case) -> None:
-    """On time, a straggler or too late."""
+def every_row_is_counted_once(case: laws.Case) -> None:
+    """As on time, a straggler or too late."""
     for step, batch in zip(case.steps, case.batches, strict=True):
         counts = step.metrics
-        judged = counts.on_time + counts.stragglers + counts.too_late
-        assert judged == len(case.times(batch)), asdict(counts)
+        counted = counts.on_time + counts.stragglers + counts.too_late
+        assert counted == len(case.times(batch)), asdict(counts)
 
 
-def every_pair_of_a_row_and_a_window_is_judged_once(case: laws.Case) -> None:
-    """As often as there are windows that the row lies in."""
+def every_pair_of_a_row_and_a_window_is_counted_once(case: laws.Case) -> None:
+    """A row is counted once per window that contains it."""
     oracle = case.oracle()
     assert isinstance(oracle, GridOracle)
     for step, batch in zip(case.steps, case.batches, strict=True):
@@ -26,8 +26,8 @@ def every_pair_of_a_row_and_a_window_is_judged_once(case: laws.Case) -> None:
         assert pairs == counts.on_time + counts.stragglers + counts.too_late, asdict(counts)
 
 
-def every_late_row_that_is_delivered_is_counted_as_late(case: laws.Case) -> None:
-    """And the rejected ones with it; no other row is."""
+def every_late_row_in_the_side_output_is_counted(case: laws.Case) -> None:
+    """So is every rejected row, and no other."""
     for step in case.steps:
         counts = step.metrics
         if case.spec.routes:
