@@ -107,7 +107,7 @@ def test_a_stream_with_a_restart_equals_the_oracle(
         frame = micro_batches(spark, part, schema=SCHEMA, directory=tmp_path)
         comment = F.col("n").alias("n", metadata={"comment": "its number"})
         frame = frame.select("device", "ts", "sent", "received", comment.cast("int").alias("n"))
-        result = frame.transform(track(state_api=api, name="clocks"))
+        result = frame.transform(track().options(state_api=api, name="clocks"))
         rows, counts = run(result, tmp_path)
         got += rows
         metrics += counts
@@ -127,7 +127,7 @@ def test_a_stream_with_a_restart_equals_the_oracle(
     assert (counts["estimated"], counts["stepped"], counts["no_event_time"]) == (7, 1, 1)
     more = micro_batches(spark, [[SCRIPT[0][0]]], schema=SCHEMA, directory=tmp_path)
     other = more.withColumn("n", F.col("n").cast("int")).transform(
-        track(state_api=api, name="clocks", horizon="2 hours")
+        track(horizon="2 hours").options(state_api=api, name="clocks")
     )
     with pytest.raises(StreamingQueryException) as caught:
         run(other, tmp_path)
