@@ -55,7 +55,7 @@ def test_a_stream_equals_its_replay(spark: SparkSession) -> None:
 
 
 def test_a_query_in_the_same_directory_continues(spark: SparkSession, tmp_path: Path) -> None:
-    transform = counting(state_api="applyInPandasWithState")
+    transform = counting().options(state_api="applyInPandasWithState")
     replayed = Replay(transform, SCHEMA)
     for part in (SCRIPT[:2], SCRIPT[2:4], [], SCRIPT[4:]):
         assert_same(stream(spark, transform, part, directory=tmp_path), replayed.run(part))
@@ -70,7 +70,7 @@ def test_a_watermark_of_the_frame(spark: SparkSession) -> None:
 
 def test_the_native_engine_has_the_same_output_and_no_metrics(spark: SparkSession) -> None:
     plain = {"stragglers": "drop", "allowed_lateness": "0 seconds", "too_late": "drop"}
-    found = stream(spark, counting(engine="native", **plain), SCRIPT)
+    found = stream(spark, counting(**plain).options(engine="native"), SCRIPT)
     wanted = replay(counting(**plain), SCRIPT)
     for one, other in zip(found, wanted, strict=True):
         assert_rows(one.table, other.table)
