@@ -1,20 +1,20 @@
-"""The errors that streamops raises: caught by class, told apart by ``code``.
+"""The errors of streamops. Catch them by class, and distinguish them by ``code``.
 
 =====================  ===================================================================
-``StreamopsError``     every one of them: five facts, and a ``code`` that does not change
+``StreamopsError``     base class: five facts, and a stable ``code``
 ``SpecError``          a parameter is out of range, or contradicts another
-``SchemaError``        a column cannot be used the way the operator was told to
+``SchemaError``        a column cannot be used in the requested way
 ``ColumnNotFound``     a column does not exist
-``WatermarkError``     a frame has no watermark, or one that the operator cannot work with
-``RequirementError``   something outside is missing: Java, RocksDB, a package, a version
-``StateFormatError``   a checkpoint that this operator, with these parameters, must not read
-``SketchFormatError``  bytes that are not the sketch they are taken for
+``WatermarkError``     a frame has no watermark, or one that the operator cannot use
+``RequirementError``   a requirement is missing: Java, RocksDB, a package, a version
+``StateFormatError``   a checkpoint that belongs to another operator or other parameters
+``SketchFormatError``  bytes that are not a sketch of the expected type
 ``ChangeStreamError``  a change stream that contradicts itself
-``CapacityError``      a stated limit is reached, and its stated consequence is to fail
+``CapacityError``      a configured limit is reached
 =====================  ===================================================================
 
-Those down to ``RequirementError`` are raised while the plan is built. What is raised while a query runs
-is raised in a worker of Spark's, which wraps it: the code is in the text of its exception.
+Errors down to ``RequirementError`` are raised while the plan is built. Spark wraps an error that a
+worker raises while a query runs; its code is in the text of Spark's exception.
 """
 
 from streamops.kernel.errors import (

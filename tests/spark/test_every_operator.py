@@ -58,7 +58,7 @@ class Case:
 
     @property
     def has_replay(self) -> bool:
-        return all(isinstance(operator, Operator) for operator in self.chain)
+        return all(getattr(operator, "core", None) is not None for operator in self.chain)
 
 
 def columns(text: str) -> pa.Schema:
