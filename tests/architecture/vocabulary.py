@@ -96,7 +96,7 @@ SKIPPED = {
     "tests/architecture/test_vocabulary.py": "plants them",
     "CHANGELOG.md": "maps old names to new ones",
     "benchmarks/results": "measured output",
-    "tests/oracles": "independent of the library, also in their words",
+    
 }
 
 # The folders and files that are free of retired words, and stay so.
