@@ -1,1 +1,1 @@
-"""All that knows how Spark is started and driven. It knows no operator by name."""
+"""All that knows how Spark is started and driven. It does not know any operator by name."""

@@ -1,8 +1,8 @@
 """The driver: an operator over streaming or batch frames.
 
 Streaming: pack the rows of each input, shuffle them by shard, run a step of every shard behind a
-state API, unpack its output. Batch: pack, shuffle by shard, run. The driver knows no operator by
-name; it calls whatever satisfies the contract of a core.
+state API, unpack its output. Batch: pack, shuffle by shard, run. The driver does not know
+any operator by name; it calls whatever satisfies the contract of a core.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ def test_every_exception_exists_and_has_a_reason() -> None:
         ("a.py", "raise ValueError('it goes by time')", 1),
         ("a.py", "def test_a_row_is_told(): ...", 1),
         ("a.md", "# A\n\nwhat comes of it", 3),
+        ("a.md", "times are put right", 1),
+        ("a.md", "rows are handed over", 1),
+        ("a.py", "class Meeting: ...", 1),
     ],
 )
 def test_a_retired_word_is_found(tmp_path: Path, name: str, text: str, line: int) -> None:
@@ -48,6 +51,9 @@ def test_a_retired_word_is_found(tmp_path: Path, name: str, text: str, line: int
         ("a.py", "def test_each_row_is_kept_in_place(): ..."),
         ("a.py", "# each row is kept in its place, one at a time"),
         ("a.md", "the kind of words that came and have gone"),
+        ("a.md", "come from a place, and go to each of them; they know not; the result stands"),
+        ("a.md", "the moment a proof, a meeting or a reach is asked for, hand in what you kept"),
+        ("a.md", "put it into the right place, and count by key; several say so, a few of them"),
     ],
 )
 def test_ordinary_english_is_accepted(tmp_path: Path, name: str, text: str) -> None:

@@ -31,7 +31,7 @@ NAN = float("nan")
 UTC = dt.UTC
 NESTED = pa.struct([("a", pa.list_(pa.float64())), ("b", pa.string())])
 
-# Values of every kind of type that Spark hands over, each with an equal pair and a null.
+# Values of every type that Spark passes, each with an equal pair and a null.
 SAMPLES: dict[pa.DataType, list[Any]] = {
     pa.bool_(): [True, False, None, True],
     pa.int8(): [1, -1, None, 1],

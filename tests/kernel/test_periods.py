@@ -11,7 +11,7 @@ import pytest
 from streamops.kernel.calendar import DAY, CalendarPeriod, FixedPeriod, from_local, to_local
 from streamops.kernel.grids import CalendarGrid
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_instant
-from tests.oracles.compare import places_before as previous_windows
+from tests.oracles.compare import previous_windows
 
 HOUR = DAY // 24
 BERLIN = "Europe/Berlin"

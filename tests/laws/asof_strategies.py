@@ -175,7 +175,7 @@ def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> lis
             or fact[settings.time] > late_watermark - patience
         ]
         oracle.take_in([row for rows in open_ for row in rows], Expected())
-        oracle.say(Fact(fact), results)
+        oracle.emit(Fact(fact), results)
     return results.emitted
 
 

@@ -1,9 +1,9 @@
-"""Aggregates of groups over a change stream, from a bag of all rows, in the plainest Python.
+"""Aggregates of groups over a change stream, from a multiset of all rows, in simple Python.
 
-How often a row is there is how often it was published less how often it was taken back; where a
-delete comes before its insert that is below 0 for a while. Totals count such rows, as debts, but
-no count is told below 0. Everything else looks at rows that are there, of the columns that it reads
-together: in these, a debt is paid by any row.
+The weight of a row is the number of inserts minus the number of deletes. It is below 0 while a delete
+has arrived before its insert. Totals include negative weights, but no emitted count is below 0. All
+other aggregates use the rows with a positive weight, after adding the weights of rows that are equal
+in the columns that they read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SIGN = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
 
 @dataclass
 class AggregateOracle:
-    """What is said of each group that has rows, whenever it is something else.
+    """The result of each group with rows, whenever it changes.
 
-    ``read`` has the columns of the answers that are no totals.
+    ``read`` has the columns of the answers that are not totals.
     """
 
     by: tuple[str, ...]
@@ -37,14 +37,14 @@ class AggregateOracle:
     read: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     rows: dict[Any, tuple[Row, int]] = field(default_factory=dict)
-    said: dict[Any, Row] = field(default_factory=dict)
+    published: dict[Any, Row] = field(default_factory=dict)
 
     def fresh(self) -> AggregateOracle:
-        """The same settings; nothing has been seen."""
-        return replace(self, rows={}, said={})
+        """An oracle with the same parameters and no rows."""
+        return replace(self, rows={}, published={})
 
     def step(self, changes: Sequence[Row], watermark: int | None = None) -> Expected:
-        """What a micro-batch must give."""
+        """The expected results of a micro-batch."""
         for change in changes:
             row = {k: v for k, v in change.items() if k not in ("_change_type", "ts")}
             sign = SIGN.get(change["_change_type"], 0)
@@ -57,41 +57,43 @@ class AggregateOracle:
         bad = sum(change["_change_type"] not in SIGN for change in changes)
         expected.counts |= {"rows": len(changes), "rejected": bad}
         for key, rows in groups.items():
-            self._tell(key, rows, expected)
+            self._emit(key, rows, expected)
         return expected
 
     def _of(self, row: Row) -> Any:
         return comparable([row[name] for name in self.by])
 
-    def _tell(self, key: Any, rows: Weighted, expected: Expected) -> None:
-        before, now = self.said.pop(key, None), None
+    def _emit(self, key: Any, rows: Weighted, expected: Expected) -> None:
+        before, now = self.published.pop(key, None), None
         if sum(times for _, times in rows) > 0:
             now = {name: rows[0][0][name] for name in self.by}
-            kept = together(rows, {column for columns in self.read.values() for column in columns})
+            combined = together(
+                rows, {column for columns in self.read.values() for column in columns}
+            )
             for name, answer in self.answers.items():
-                now[name] = answer(kept if name in self.read else rows)
-            self.said[key] = now
-        told: list[tuple[Row | None, str]] = []
+                now[name] = answer(combined if name in self.read else rows)
+            self.published[key] = now
+        changes: list[tuple[Row | None, str]] = []
         if before is None or now is None:
-            told = [(before, "delete"), (now, "insert")]
+            changes = [(before, "delete"), (now, "insert")]
             expected.counts["results"] += now is not None
         elif comparable(before) != comparable(now):
-            told = [(before, "update_preimage"), (now, "update_postimage")]
+            changes = [(before, "update_preimage"), (now, "update_postimage")]
             expected.counts["corrections"] += 1
-        expected.emitted += [{**row, "_change_type": change} for row, change in told if row]
+        expected.emitted += [{**row, "_change_type": change} for row, change in changes if row]
 
     def finish(self) -> list[Row]:
-        """Nothing: all is said."""
+        """Nothing is pending."""
         return []
 
     def bound(self) -> int:
-        """An entry for each group, and for each different row."""
+        """One row of state per group, and per distinct row."""
         rows = [row for row, times in self.rows.values() if times]
         return len({self._of(row) for row in rows}) + len(rows)
 
 
 def together(rows: Weighted, columns: Collection[str]) -> Weighted:
-    """Those that are equal in these columns as one."""
+    """Rows that are equal in these columns, combined."""
     found: dict[Any, tuple[Row, int]] = {}
     for row, times in rows:
         key = comparable({name: row[name] for name in columns})
@@ -183,7 +185,7 @@ def distinct(column: str) -> Answer:
 def variance(column: str, *, root: bool = False) -> Answer:
     """In two passes over the values from the least to the greatest, each distance rounded.
 
-    So it is the same to the last bit for the same values, whatever came when.
+    So it is the same to the last bit for the same values, in any order of arrival.
     """
 
     def answer(rows: Weighted) -> Any:
@@ -212,6 +214,6 @@ def quantiles(column: str, *probabilities: float) -> Answer:
 
     def answer(rows: Weighted) -> Any:
         values = sorted(there(rows, column), key=ranked)
-        return [at(values, each) for each in probabilities] if values else None
+        return [at(values, probability) for probability in probabilities] if values else None
 
     return answer

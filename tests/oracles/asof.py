@@ -1,7 +1,7 @@
-"""Temporal joins, row by row, in the plainest Python there is: what a core must say.
+"""As-of joins, row by row, in simple Python: the expected results of a core.
 
-Every version that was accepted is remembered for ever, and the answer to a fact is searched for
-among all of them. What is `kept` serves one purpose: a version contradicts only what is still known.
+Every accepted version is stored forever in `ever`, and the answer to a fact is found among all of them.
+`stored` has the versions that a core still stores, as only these can conflict with a new version.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 from streamops.testing.values import comparable
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 
-Place = tuple[Any, int, Any]
+Position = tuple[Any, int, Any]
 """Key, version time and sequence."""
 
 
 @dataclass
 class Fact:
-    """A fact that was accepted, and the version it was answered with; False before it was."""
+    """An accepted fact, and the version of its answer; False before it was answered."""
 
     row: Row
-    said: Row | bool | None = False
+    answered: Row | bool | None = False
 
 
 @dataclass
 class AsofOracle:
-    """Temporal joins with every policy."""
+    """As-of joins with every policy."""
 
     by: tuple[tuple[str, str], ...]
     time: str
@@ -49,12 +49,12 @@ class AsofOracle:
 
     watermark: int | None = None
     facts: list[Fact] = field(default_factory=list)
-    ever: dict[Place, Row] = field(default_factory=dict)
-    kept: dict[Place, Row] = field(default_factory=dict)
+    ever: dict[Position, Row] = field(default_factory=dict)
+    stored: dict[Position, Row] = field(default_factory=dict)
 
     def fresh(self) -> AsofOracle:
-        """The same settings; nothing has been seen."""
-        return replace(self, watermark=None, facts=[], ever={}, kept={})
+        """An oracle with the same parameters and no rows."""
+        return replace(self, watermark=None, facts=[], ever={}, stored={})
 
     @property
     def retracts(self) -> bool:
@@ -71,10 +71,10 @@ class AsofOracle:
 
     @property
     def ahead(self) -> int:
-        """How far above a fact its answer may lie."""
+        """The maximum time from a fact to a later answer."""
         return 0 if self.direction == "backward" else self.tolerance or 0
 
-    def gone(self, row: Row) -> bool:
+    def is_deleted(self, row: Row) -> bool:
         by_flag = self.deleted is not None and row[self.deleted] is True
         return by_flag or (self.changes and row["_change_type"] == "delete")
 
@@ -90,7 +90,7 @@ class AsofOracle:
         if self.direction != "backward":
             found.append(self._after(of_key, t))
         near = [row for row in found if row is not None]
-        # The first of those that are equally far: the one before the fact.
+        # Of two equally distant versions, the first one, which is before the fact.
         return min(near, key=lambda row: abs(t - row[self.version]), default=None)
 
     def _before(self, of_key: Sequence[Row], t: int) -> Row | None:
@@ -116,49 +116,50 @@ class AsofOracle:
 
     def _holds(self, row: Row, instant: int) -> bool:
         end = None if self.until is None else row[self.until]
-        return not self.gone(row) and (end is None or instant < end)
+        return not self.is_deleted(row) and (end is None or instant < end)
 
     def _near(self, row: Row, t: int) -> bool:
         return self.tolerance is None or abs(t - row[self.version]) <= self.tolerance
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, facts answered by this one."""
-        said = Expected()
+        """One micro-batch: late rows by the previous watermark, answers by this one."""
+        expected = Expected()
         for row in left:
-            self.judge_fact(row, said)
-        came = [row for row in right if self.judge_version(row, said)]
-        clashing = self.take_in(came, said)
-        for row in came:
-            if not any(row is each for each in clashing):
-                self._missed(row, said)
-        judged_by = self.watermark
+            self.judge_fact(row, expected)
+        new_versions = [row for row in right if self.judge_version(row, expected)]
+        conflicts = self.take_in(new_versions, expected)
+        for row in new_versions:
+            if not any(row is other for other in conflicts):
+                self._missed(row, expected)
+        previous_watermark = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         if self.retracts:
             for fact in self.facts:
                 final = (
-                    judged_by is None
-                    or fact.row[self.time] + self.ahead <= judged_by - self.allowed_lateness
+                    previous_watermark is None
+                    or fact.row[self.time] + self.ahead
+                    <= previous_watermark - self.allowed_lateness
                 )
-                if fact.said is not False and not final:
-                    self._revise(fact, said)
+                if fact.answered is not False and not final:
+                    self._revise(fact, expected)
         for fact in self.facts:
-            if fact.said is False and self._passed(fact.row[self.time] + self.ahead):
-                self.say(fact, said)
+            if fact.answered is False and self._passed(fact.row[self.time] + self.ahead):
+                self.emit(fact, expected)
         self._forget()
-        return said
+        return expected
 
     def finish(self) -> list[Row]:
-        """Every fact that still waits, answered."""
-        said = Expected()
+        """The answers of all pending facts."""
+        expected = Expected()
         over = replace(self, facts=[replace(f) for f in self.facts], watermark=1 << 62)
         for fact in over.facts:
-            if fact.said is False:
-                over.say(fact, said)
-        return said.emitted
+            if fact.answered is False:
+                over.emit(fact, expected)
+        return expected.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be."""
+        """Maximum rows of state."""
         facts = sum(1 for fact in self.facts if self._waits(fact))
         newer = [p for p, row in self.ever.items() if not self._passed(p[1] + self.retention)]
         base = {key for key, v, _ in self.ever if self._passed(v + self.retention)}
@@ -178,73 +179,77 @@ class AsofOracle:
     def _key(self, row: Row, side: int) -> tuple[Any, ...]:
         return tuple(row[pair[side]] for pair in self.by)
 
-    def _verdict(self, instant: int) -> str:
+    def _timing(self, instant: int) -> str:
         if not self._passed(instant):
             return "on_time"
         return "too_late" if self._passed(instant + self.allowed_lateness) else "stragglers"
 
-    def judge_fact(self, row: Row, said: Expected) -> None:
-        said.counts["rows"] += 1
+    def judge_fact(self, row: Row, expected: Expected) -> None:
+        expected.counts["rows"] += 1
         reason = _unplaceable(row[self.time])
         if reason:
-            self._reject("left", row, reason, said)
+            self._reject("left", row, reason, expected)
             return
-        verdict = self._verdict(row[self.time])
-        said.counts[verdict] += 1
-        if verdict == "on_time" or (verdict == "stragglers" and self.stragglers == "answer"):
+        timing = self._timing(row[self.time])
+        expected.counts[timing] += 1
+        if timing == "on_time" or (timing == "stragglers" and self.stragglers == "answer"):
             self.facts.append(Fact(row))
-        elif self.routes and (verdict == "too_late" or self.stragglers == "route"):
-            said.late.append(self._late("left", row, verdict, row[self.time]))
+        elif self.routes and (timing == "too_late" or self.stragglers == "route"):
+            expected.late.append(self._late("left", row, timing, row[self.time]))
 
-    def judge_version(self, row: Row, said: Expected) -> bool:
-        said.counts["rows"] += 1
+    def judge_version(self, row: Row, expected: Expected) -> bool:
+        expected.counts["rows"] += 1
         if row.get("_tombstone"):
-            said.counts["on_time"] += 1
+            expected.counts["on_time"] += 1
             return False
         reason = _unplaceable(row[self.version])
         if not reason and row[self.sequence] is None:
             reason = "null_sequence"
         if not reason and self.until is not None and row[self.until] is not None:
             reason = "until_before_version" if row[self.until] < row[self.version] else None
-        words = ("insert", "update_preimage", "update_postimage", "delete")
-        if not reason and self.changes and row["_change_type"] not in words:
+        change_types = ("insert", "update_preimage", "update_postimage", "delete")
+        if not reason and self.changes and row["_change_type"] not in change_types:
             reason = "unknown_change_type"
         if reason:
-            self._reject("right", row, reason, said)
+            self._reject("right", row, reason, expected)
             return False
-        said.counts[self._verdict(row[self.version])] += 1
+        expected.counts[self._timing(row[self.version])] += 1
         back = self.changes and row["_change_type"] == "update_preimage"
         return not back and None not in self._key(row, 1)
 
-    def _missed(self, row: Row, said: Expected) -> None:
+    def _missed(self, row: Row, expected: Expected) -> None:
         """Deliver a version that answers may have missed."""
-        verdict = self._verdict(row[self.version])
-        missed = not self.retracts and self.stragglers == "route" and verdict == "stragglers"
-        if self.routes and (verdict == "too_late" or missed):
-            said.late.append(self._late("right", row, verdict, row[self.version]))
+        timing = self._timing(row[self.version])
+        missed = not self.retracts and self.stragglers == "route" and timing == "stragglers"
+        if self.routes and (timing == "too_late" or missed):
+            expected.late.append(self._late("right", row, timing, row[self.version]))
 
-    def take_in(self, rows: Sequence[Row], said: Expected) -> list[Row]:
-        """Rows of one place are one: the greatest, by its values in the order of their names.
+    def take_in(self, rows: Sequence[Row], expected: Expected) -> list[Row]:
+        """Of rows with one position, store the greatest, by its values in the order of their names.
 
-        The others, where they say something else, are rejected, and told.
+        The others are rejected if they differ, and returned.
         """
-        clashing = []
-        places: dict[Place, list[Row]] = {}
-        for place, row in self.kept.items():
-            places.setdefault(place, []).append(row)
+        conflicts = []
+        positions: dict[Position, list[Row]] = {}
+        for position, row in self.stored.items():
+            positions.setdefault(position, []).append(row)
         for row in rows:
             key, sequence = self._key(row, 1), comparable(row[self.sequence])
-            places.setdefault((comparable(key), row[self.version], sequence), []).append(row)
-        for place, those in places.items():
-            best = max(those, key=lambda r: (not self.gone(r), self._content(r), self._rest(r)))
+            positions.setdefault((comparable(key), row[self.version], sequence), []).append(row)
+        for position, those in positions.items():
+            best = max(
+                those, key=lambda r: (not self.is_deleted(r), self._content(r), self._rest(r))
+            )
             for row in those:
-                if self._meaning(row) == self._meaning(best) or (self.changes and self.gone(row)):
+                if self._meaning(row) == self._meaning(best) or (
+                    self.changes and self.is_deleted(row)
+                ):
                     continue
-                said.counts[self._verdict(row[self.version])] -= 1
-                self._reject("right", row, "clashing_version", said)
-                clashing.append(row)
-            self.ever[place] = self.kept[place] = best
-        return clashing
+                expected.counts[self._timing(row[self.version])] -= 1
+                self._reject("right", row, "clashing_version", expected)
+                conflicts.append(row)
+            self.ever[position] = self.stored[position] = best
+        return conflicts
 
     def _content(self, row: Row) -> Any:
         aside = self._aside()
@@ -259,41 +264,41 @@ class AsofOracle:
         return {*keys, self.version, self.sequence, self.deleted, "_change_type", "_tombstone"}
 
     def _meaning(self, row: Row) -> Any:
-        return None if self.gone(row) else self._content(row)
+        return None if self.is_deleted(row) else self._content(row)
 
-    def say(self, fact: Fact, said: Expected) -> None:
-        fact.said = self.answer(fact.row)
-        if fact.said is not None or self.how == "left":
-            said.emitted.append(self._row(fact.row, fact.said, "insert"))
-            said.counts["results"] += 1
+    def emit(self, fact: Fact, expected: Expected) -> None:
+        fact.answered = self.answer(fact.row)
+        if fact.answered is not None or self.how == "left":
+            expected.emitted.append(self._row(fact.row, fact.answered, "insert"))
+            expected.counts["results"] += 1
 
-    def _revise(self, fact: Fact, said: Expected) -> None:
-        old, new = fact.said, self.answer(fact.row)
+    def _revise(self, fact: Fact, expected: Expected) -> None:
+        old, new = fact.answered, self.answer(fact.row)
         assert not isinstance(old, bool)
-        fact.said = new
-        if self._shown(old) == self._shown(new):
+        fact.answered = new
+        if self._values(old) == self._values(new):
             return
-        had, has = (self.how == "left" or each is not None for each in (old, new))
+        had, has = (self.how == "left" or version is not None for version in (old, new))
         if had:
             back = "update_preimage" if has else "delete"
-            said.emitted.append(self._row(fact.row, old, back))
+            expected.emitted.append(self._row(fact.row, old, back))
         if has:
             change = "update_postimage" if had else "insert"
-            said.emitted.append(self._row(fact.row, new, change))
-            said.counts["corrections"] += 1
+            expected.emitted.append(self._row(fact.row, new, change))
+            expected.counts["corrections"] += 1
 
-    def _shown(self, version: Row | None) -> Any:
+    def _values(self, version: Row | None) -> Any:
         return version and [comparable(version[own]) for own, _ in self.joined]
 
     def _forget(self) -> None:
-        """What cannot be an answer any more; the newest of a key below the horizon can."""
-        for key in {place[0] for place in self.kept}:
-            old = [p for p in self.kept if p[0] == key and self._passed(p[1] + self.retention)]
-            for place in old:
-                oldest = None if self.tolerance is None else place[1] + self.tolerance
+        """Evict versions that cannot be an answer; the newest of a key below the horizon can."""
+        for key in {position[0] for position in self.stored}:
+            old = [p for p in self.stored if p[0] == key and self._passed(p[1] + self.retention)]
+            for position in old:
+                oldest = None if self.tolerance is None else position[1] + self.tolerance
                 expired = oldest is not None and self._passed(oldest + self.retention)
-                if place != max(old) or expired or self.direction == "forward":
-                    del self.kept[place]
+                if position != max(old) or expired or self.direction == "forward":
+                    del self.stored[position]
 
     def _row(self, fact: Row, version: Row | None, change: str) -> Row:
         row = dict(fact)
@@ -305,18 +310,18 @@ class AsofOracle:
             row["late"] = None
         return row
 
-    def _reject(self, side: str, row: Row, reason: str, said: Expected) -> None:
-        said.counts["rejected"] += 1
+    def _reject(self, side: str, row: Row, reason: str, expected: Expected) -> None:
+        expected.counts["rejected"] += 1
         if self.routes:
-            said.late.append(self._late(side, row, reason, None))
+            expected.late.append(self._late(side, row, reason, None))
 
     def _late(self, side: str, row: Row, reason: str, instant: int | None) -> Row:
-        told: Row = dict.fromkeys(("lateness", "watermark", "left", "right"))
-        told |= {"side": side, "reason": {"stragglers": "straggler"}.get(reason, reason)}
-        told[side] = dict(row)
+        late: Row = dict.fromkeys(("lateness", "watermark", "left", "right"))
+        late |= {"side": side, "reason": {"stragglers": "straggler"}.get(reason, reason)}
+        late[side] = dict(row)
         if instant is not None and self.watermark is not None:
-            told |= {"lateness": self.watermark - instant, "watermark": self.watermark}
-        return {"late": told}
+            late |= {"lateness": self.watermark - instant, "watermark": self.watermark}
+        return {"late": late}
 
 
 def _unplaceable(instant: int | None) -> str | None:

@@ -1,7 +1,7 @@
-"""Calendar and cumulative windows by the plainest arithmetic: dates, clocks and loops.
+"""Calendar and cumulative windows by simple arithmetic: dates, clocks and loops.
 
-The begin of a day is looked for by asking what a clock on the wall shows. Nothing here knows a
-transition, an offset before or after one, or a table of them.
+The start of a day is found by comparing local times. This code does not know about transitions, or the
+offsets before and after one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ EARLY, FAR = -55_000_000_000 * SECOND, 250_000_000_000 * SECOND
 
 
 def clock(zone: str, instant: int) -> dt.datetime:
-    """What a clock on the wall shows."""
-    moment = EPOCH + dt.timedelta(microseconds=instant)
-    return moment.astimezone(zoneinfo.ZoneInfo(zone)).replace(tzinfo=None)
+    """The local time."""
+    time = EPOCH + dt.timedelta(microseconds=instant)
+    return time.astimezone(zoneinfo.ZoneInfo(zone)).replace(tzinfo=None)
 
 
 @functools.cache
@@ -35,17 +35,17 @@ def begin(zone: str, day: dt.date) -> int:
     """The first instant at which the clock shows this date's midnight, or something later."""
     midnight = dt.datetime(day.year, day.month, day.day)  # noqa: DTZ001  (what a clock shows)
     utc = (midnight.replace(tzinfo=dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
-    # Every midnight that is shown is shown by one of the offsets of these days.
+    # Every existing midnight has one of the offsets of these days.
     hours = (clock(zone, utc + hour * 3_600 * SECOND) for hour in range(-36, 37))
     offsets = {
-        shown - midnight - dt.timedelta(hours=hour)
-        for hour, shown in zip(range(-36, 37), hours, strict=True)
+        reading - midnight - dt.timedelta(hours=hour)
+        for hour, reading in zip(range(-36, 37), hours, strict=True)
     }
     candidates = sorted(utc - offset // dt.timedelta(microseconds=1) for offset in offsets)
     for candidate in candidates:
         if clock(zone, candidate) == midnight:
             return candidate
-    # It is shown at no time: by the second, from below.
+    # It does not exist: search second by second.
     instant = candidates[0] - 1 * SECOND
     while clock(zone, instant) < midnight:
         instant += SECOND
@@ -134,7 +134,7 @@ class CumulativeOracle(GridOracle):
         return self.windows_of(end)[0]
 
     def bound(self) -> int:
-        """One entry more per key and period: it stands for those that do not differ any more."""
+        """One more row per key and period: the merged panes."""
         periods = {
             (key, self.period(start))
             for key, (start, _) in self.contents

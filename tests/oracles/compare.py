@@ -1,7 +1,7 @@
-"""Windows beside those of the previous period, row by row, in the plainest Python there is.
+"""Comparisons of windows with the previous period, row by row, in simple Python.
 
-Nothing is kept but the rows that were accepted, and what was last said about each window. Every
-previous window is searched for among all of them whenever it is asked for.
+Only the accepted rows and the last result of each window are stored. Every previous window is found
+among all of them whenever it is needed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ MICROSECOND = dt.timedelta(microseconds=1)
 
 @functools.cache
 def clock(zone: str, instant: int) -> dt.datetime:
-    """What a clock on a wall shows."""
+    """The local time."""
     return (EPOCH + instant * MICROSECOND).astimezone(zoneinfo.ZoneInfo(zone)).replace(tzinfo=None)
 
 
 @functools.cache
 def showing(zone: str, reading: dt.datetime) -> list[int]:
-    """Every instant at which a clock shows it, found by asking the clock."""
+    """Every instant with this local time."""
     there = (reading.replace(tzinfo=dt.UTC) - EPOCH) // MICROSECOND
     quarters = (there + minutes * 60_000_000 for minutes in range(-26 * 60, 26 * 60 + 1, 15))
     return [instant for instant in quarters if clock(zone, instant) == reading]
@@ -45,7 +45,7 @@ def showing(zone: str, reading: dt.datetime) -> list[int]:
 
 @functools.cache
 def first_after_gap(zone: str, reading: dt.datetime) -> int:
-    """The first quarter of an hour at which a clock shows something later."""
+    """The first quarter of an hour with a later local time."""
     there = (reading.replace(tzinfo=dt.UTC) - EPOCH) // MICROSECOND // 900_000_000
     return next(
         quarter * 900_000_000
@@ -66,19 +66,19 @@ def moved(reading: dt.datetime, unit: str) -> dt.datetime | None:
         return None
 
 
-def places_before(period: int | str, zone: str, start: int, end: int) -> list[Interval]:
-    """Where the previous window may be, in the order in which they count."""
+def previous_windows(period: int | str, zone: str, start: int, end: int) -> list[Interval]:
+    """The candidates for the previous window, the preferred one first."""
     if isinstance(period, int):
         return [(start - period, end - period)]
     from_inside = clock(zone, start - 1) + MICROSECOND, clock(zone, end - 1) + MICROSECOND
     begin, over = moved(clock(zone, start), period), moved(from_inside[1], period)
     found = []
     if begin is not None:
-        shown = showing(zone, begin)
+        instants = showing(zone, begin)
         first = first_showing(zone, begin)
         if over is not None:
             found.append((first, first_showing(zone, over)))
-        if shown:
+        if instants:
             found.append((first, first + end - start))
     since = moved(from_inside[0], period)
     if from_inside[0] < clock(zone, start) and since is not None and over is not None:
@@ -87,13 +87,13 @@ def places_before(period: int | str, zone: str, start: int, end: int) -> list[In
 
 
 def first_showing(zone: str, reading: dt.datetime) -> int:
-    """The first instant at which a clock shows it; where it is skipped, the first after the gap."""
+    """The first instant with this local time; if it is skipped, the first after the gap."""
     return (showing(zone, reading) or [first_after_gap(zone, reading)])[0]
 
 
 @dataclass
 class CompareOracle:
-    """Comparisons with every policy for stragglers and every kind of input."""
+    """Comparisons with every policy for stragglers and every type of input."""
 
     period: int | str
     by: tuple[str, ...]
@@ -118,49 +118,49 @@ class CompareOracle:
         return "route" in (self.stragglers, self.too_late)
 
     def fresh(self) -> CompareOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, watermark=None, arrived=[], published={}, revisions={})
 
     def windows(self) -> dict[Window, Row]:
-        """The windows there are, by the newest of their rows: a delete is newer than what it removes."""
+        """All windows, each with its newest row: a delete is newer than the row that it removes."""
         newest: dict[Window, tuple[Any, Row]] = {}
         for row in self.arrived:
             window = (key_of(row, self.by), (row["window_start"], row["window_end"]))
             rank = (row.get("revision", 0), row.get("_change_type") == "delete")
             if window not in newest or rank > newest[window][0]:
                 newest[window] = (rank, row)
-        return {w: row for w, ((_, is_gone), row) in newest.items() if not is_gone}
+        return {w: row for w, ((_, is_deleted), row) in newest.items() if not is_deleted}
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, results by this one."""
-        said = Expected()
+        """One micro-batch: late rows by the previous watermark, results by this one."""
+        expected = Expected()
         for row in rows:
-            said.counts["rows"] += 1
+            expected.counts["rows"] += 1
             instant = row["window_end"]
             if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
-                said.counts["rejected"] += 1
+                expected.counts["rejected"] += 1
                 if self.routes:
                     reason = "null_time" if instant is None else "time_out_of_range"
-                    said.late.append(self._late(row, reason, judged=False))
+                    expected.late.append(self._late(row, reason, is_late=False))
                 continue
-            verdict = self._judge(instant)
-            said.counts[verdict] += 1
-            if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+            timing = self._classify(instant)
+            expected.counts[timing] += 1
+            if timing == "on_time" or (timing == "stragglers" and self.corrects):
                 if row.get("_change_type") != "update_preimage":
                     self.arrived.append(row)
             elif self.routes:
-                reason = "straggler" if verdict == "stragglers" else "too_late"
-                said.late.append(self._late(row, reason, judged=True))
-        judged_by = self.watermark
+                reason = "straggler" if timing == "stragglers" else "too_late"
+                expected.late.append(self._late(row, reason, is_late=True))
+        previous_watermark = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         there = self.windows()
         for window in [w for w in self.published if w not in there]:
-            said.emitted.append(self._row(window, self.published.pop(window), "delete"))
+            expected.emitted.append(self._row(window, self.published.pop(window), "delete"))
         for window in there:
             if self._passed(window[1][1]):
-                self._say(window, there, said, judged_by)
-        return said
+                self._emit(window, there, expected, previous_watermark)
+        return expected
 
     def finish(self) -> list[Row]:
         """Every comparison that is not on time yet."""
@@ -172,8 +172,8 @@ class CompareOracle:
         ]
 
     def bound(self) -> int:
-        """Entries of state there may be: windows that ended less than a period, and an hour
-        where the clock is changed, before the watermark.
+        """Maximum rows of state: windows that ended less than a period, and an hour for daylight
+        saving time, before the watermark.
         """
         keeps = self.allowed_lateness if self.corrects else 0
         back = self.period
@@ -185,18 +185,22 @@ class CompareOracle:
     def _passed(self, instant: int) -> bool:
         return self.watermark is not None and instant <= self.watermark
 
-    def _judge(self, instant: int) -> str:
+    def _classify(self, instant: int) -> str:
         if not self._passed(instant):
             return "on_time"
         return "too_late" if self._passed(instant + self.allowed_lateness) else "stragglers"
 
-    def _say(
-        self, window: Window, there: dict[Window, Row], said: Expected, judged_by: int | None
+    def _emit(
+        self,
+        window: Window,
+        there: dict[Window, Row],
+        expected: Expected,
+        previous_watermark: int | None,
     ) -> None:
         """Publish the comparison, if it differs from what was published."""
         before, values = self.published.get(window), self._compared(window, there)
         if before is None:
-            behind = judged_by is not None and window[1][1] <= judged_by
+            behind = previous_watermark is not None and window[1][1] <= previous_watermark
             was = self.revisions.get(window)
             revision = was + 1 if was is not None else 1 if behind else 0
             change, count = "insert", "results" if was is None else "corrections"
@@ -204,43 +208,45 @@ class CompareOracle:
             return
         else:
             if self.stragglers == "retract":
-                said.emitted.append(self._row(window, before, "update_preimage"))
+                expected.emitted.append(self._row(window, before, "update_preimage"))
             revision, change, count = before.revision + 1, "update_postimage", "corrections"
         self.published[window] = Published(revision, values)
         self.revisions[window] = revision
-        said.emitted.append(self._row(window, self.published[window], change))
-        said.counts[count] += 1
+        expected.emitted.append(self._row(window, self.published[window], change))
+        expected.counts[count] += 1
 
     def _compared(self, window: Window, there: dict[Window, Row]) -> Row:
         key, (start, end) = window
-        places = places_before(self.period, self.zone, start, end)
-        previous = next((there[key, each] for each in places if (key, each) in there), {})
+        candidates = previous_windows(self.period, self.zone, start, end)
+        previous = next(
+            (there[key, candidate] for candidate in candidates if (key, candidate) in there), {}
+        )
         row = there[window]
-        said: Row = {name: row[name] for name in self.by}
-        said |= {"window_start": start, "window_end": end}
+        output: Row = {name: row[name] for name in self.by}
+        output |= {"window_start": start, "window_end": end}
         for name in self.values:
             value, before = row[name], previous.get(name)
             known = value is not None and before is not None
             change = value - before if known else None
-            said |= {name: value, f"previous_{name}": before, f"change_{name}": change}
-            said[f"rate_{name}"] = float(change) / float(before) if known and before else None
-        return said
+            output |= {name: value, f"previous_{name}": before, f"change_{name}": change}
+            output[f"rate_{name}"] = float(change) / float(before) if known and before else None
+        return output
 
-    def _row(self, window: Window, said: Published, change: str) -> Row:
-        row = dict(said.values)
+    def _row(self, window: Window, last: Published, change: str) -> Row:
+        row = dict(last.values)
         if self.corrects:
-            row["revision"] = said.revision
+            row["revision"] = last.revision
         if self.stragglers == "retract":
             row["_change_type"] = change
         return row
 
-    def _late(self, row: Row, reason: str, *, judged: bool) -> Row:
-        said = {name: row[name] for name in self.by}
+    def _late(self, row: Row, reason: str, *, is_late: bool) -> Row:
+        output = {name: row[name] for name in self.by}
         lateness = watermark = None
-        if judged and self.watermark is not None:
-            said |= {name: row[name] for name in ("window_start", "window_end")}
+        if is_late and self.watermark is not None:
+            output |= {name: row[name] for name in ("window_start", "window_end")}
             lateness, watermark = self.watermark - row["window_end"], self.watermark
-        said["late"] = {
+        output["late"] = {
             "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
         }  # fmt: skip
-        return said
+        return output

@@ -1,4 +1,4 @@
-"""Debezium's records, one at a time, in the plainest Python there is."""
+"""Debezium's records, one at a time, in simple Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 @dataclass
 class DebeziumOracle:
-    """The changes of a record: (word, row, sequence, snapshot, unavailable); or why there are none.
+    """The changes of a record: (change type, row, sequence, snapshot, unavailable); or why there are none.
 
     Rows are of columns ``id`` (the key, a number), ``name`` (text), ``tags`` (a list of numbers).
     """
@@ -22,7 +22,7 @@ class DebeziumOracle:
     absent: str = "null"
 
     def read(self, value: str | None, key: str | None) -> list[Change] | str | None:
-        """Changes, a reason, or None for what is left out."""
+        """Changes, a reason, or None for an ignored record."""
         if value is None:
             return None
         try:
@@ -43,7 +43,7 @@ class DebeziumOracle:
         if op == "m":
             return None
         if op == "t":
-            sequence = place(record.get("source") or {}, record.get("transaction") or {}, op)
+            sequence = position(record.get("source") or {}, record.get("transaction") or {}, op)
             nothing = {"id": None, "name": None, "tags": None}
             return [("truncate", nothing, sequence, False, [])] if sequence else "no_sequence"
         if op not in {"c", "u", "d", "r"}:
@@ -56,22 +56,24 @@ class DebeziumOracle:
                 return "row_does_not_fit"
         if op != "d" and self.absent == "reject" and set(after) < {"id", "name", "tags"}:
             return "row_does_not_fit"
-        said = (op, before, after)
-        changes = self._deleted(before, key) if op == "d" else self._saved(*said)
+        changes = self._deleted(before, key) if op == "d" else self._saved(op, before, after)
         if any(change[1]["id"] is None for change in changes):
             return "null_key"
-        if self.preimages == "publish" and op in {"u", "d"} and not self._is_told(record):
+        if self.preimages == "publish" and op in {"u", "d"} and not self._has_preimage(record):
             return "no_row_before"
-        sequence = place(record.get("source") or {}, record.get("transaction") or {}, op)
+        sequence = position(record.get("source") or {}, record.get("transaction") or {}, op)
         if sequence is None:
             return "no_sequence"
-        return [(word, row, sequence, op == "r", lacks) for word, row, lacks in changes]
+        return [
+            (change_type, row, sequence, op == "r", missing)
+            for change_type, row, missing in changes
+        ]
 
-    def _is_told(self, record: Mapping[str, Any]) -> bool:
-        """Whether the row before is there, whole; Postgres may have left out all but its key."""
+    def _has_preimage(self, record: Mapping[str, Any]) -> bool:
+        """Whether the row before is complete; Postgres may send only its key."""
         before = record.get("before") or {}
-        was, lacked = self._cleaned(before)
-        if was["id"] is None or lacked:
+        was, missing_before = self._cleaned(before)
+        if was["id"] is None or missing_before:
             return False
         if record["op"] == "u" and any(
             was[name] is None for name in self._cleaned(record["after"])[1]
@@ -93,30 +95,33 @@ class DebeziumOracle:
         return [("delete", row, [])]
 
     def _saved(self, op: str, before: Any, after: Any) -> list[Change]:
-        row, lacks = self._cleaned(after)
+        row, missing = self._cleaned(after)
         if op != "u":
-            return [("insert", row, lacks)]
+            return [("insert", row, missing)]
         if before is not None:
-            was, lacked = self._cleaned(before)
-            had = [name for name in lacks if name not in lacked and was[name] is not None]
+            was, missing_before = self._cleaned(before)
+            had = [name for name in missing if name not in missing_before and was[name] is not None]
             row |= {name: was[name] for name in had}
-            lacks = [name for name in lacks if name not in had]
+            missing = [name for name in missing if name not in had]
             if was["id"] is not None and row["id"] is not None and was["id"] != row["id"]:
-                return [("delete", was, []), ("insert", row, lacks)]
+                return [("delete", was, []), ("insert", row, missing)]
             if self.preimages == "publish" and was["id"] is not None:
-                return [("update_preimage", was, lacked), ("update_postimage", row, lacks)]
-        return [("update_postimage", row, lacks)]
+                return [
+                    ("update_preimage", was, missing_before),
+                    ("update_postimage", row, missing),
+                ]
+        return [("update_postimage", row, missing)]
 
     def _cleaned(self, image: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        row, lacks = {}, []
+        row, missing = {}, []
         for name in ("id", "name", "tags"):
             value = image.get(name)
             is_lacking = value in (PLACEHOLDER, [PLACEHOLDER], list(PLACEHOLDER.encode()))
             if is_lacking or (self.absent == "unavailable" and name not in image):
-                lacks.append(name)
+                missing.append(name)
                 value = None
             row[name] = value
-        return row, lacks
+        return row, missing
 
 
 def fits(row: Any) -> bool:
@@ -132,10 +137,10 @@ def fits(row: Any) -> bool:
     )
 
 
-def place(
+def position(
     source: Mapping[str, Any], transaction: Mapping[str, Any], op: str
 ) -> tuple[int, int, int] | None:
-    """Where the change stands in its log."""
+    """The position of the change in its log."""
     order = int(transaction.get("total_order") or 0)
     match source:
         case {"connector": "postgresql", "lsn": int(lsn)}:

@@ -1,12 +1,13 @@
-"""Facts beside what a table says when they come, in the plainest Python there is.
+"""Facts with the current row of a table, in simple Python.
 
-Of each key all changes are known, and the row is computed from all of them; but for keys that were
-deleted longer ago than the horizon, of which nothing is. A change that came later than the horizon
-may be of one of these.
+All changes of each key are stored, and the row is computed from all of them, except for keys that were
+deleted longer ago than the horizon, which are evicted. A change beyond the horizon may belong to one
+of these.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,17 +15,17 @@ from typing import Any
 from streamops.testing.values import comparable, same
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 
-Place = tuple[Any, ...]
-Changes = dict[Place, list[Row]]
-WORDS = ("insert", "update_preimage", "update_postimage", "delete")
+Position = tuple[Any, ...]
+Changes = dict[Position, list[Row]]
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 @dataclass
 class EnrichOracle:
-    """A latest-value join in one shard.
+    """An enrichment in one shard.
 
-    ``by`` are the keys of facts and of the table, ``values`` the table's columns and what they are
-    called in the result.
+    ``by`` has the keys of facts and of the table, ``values`` the columns of the table and their names
+    in the result, ``columns`` the columns of the table as received.
     """
 
     by: tuple[tuple[str, str], ...]
@@ -38,18 +39,18 @@ class EnrichOracle:
 
     known: dict[Any, Changes] = field(default_factory=dict)
     newest: int | None = None
-    highest: Place | None = None
+    highest: Position | None = None
     oldest: int = -(10**18)
 
     def fresh(self) -> EnrichOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, known={}, newest=None, highest=None, oldest=-(10**18))
 
     def row_of(self, key: Any) -> Row | None:
-        """What the table says of a key: the definition."""
+        """The current row of a key: the definition."""
         row: Row | None = None
         known = self.known.get(key, {})
-        for change in (each for place in sorted(known) for each in known[place]):
+        for change in itertools.chain.from_iterable(known[position] for position in sorted(known)):
             if change["_change_type"] == "delete":
                 row = None
             else:
@@ -59,101 +60,107 @@ class EnrichOracle:
         return row
 
     def answer(self, fact: Row) -> Row | None:
-        """What is said of a fact now; None: nothing."""
+        """The output row of a fact now; None: no row."""
         key = [fact[name] for name, _ in self.by]
         row = None if any(part is None for part in key) else self.row_of(comparable(key))
         if row is None and self.how == "inner":
             return None
-        said = {name: (row or {}).get(own) for own, name in self.values}
-        return {**fact, **said, "status": "missing" if row is None else "matched"}
+        values = {name: (row or {}).get(own) for own, name in self.values}
+        return {**fact, **values, "status": "missing" if row is None else "matched"}
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
-        """What a micro-batch must give: its changes come before its facts."""
-        said = Expected()
-        said.counts["rows"] = len(left) + len(right)
-        came: dict[Any, dict[Place, list[Row]]] = {}
+        """The expected results of a micro-batch, whose changes precede its facts."""
+        expected = Expected()
+        expected.counts["rows"] = len(left) + len(right)
+        arrived: dict[Any, dict[Position, list[Row]]] = {}
         for row in right:
             reason = self._wrong(row)
             if reason == "ignored":
                 continue
             if reason:
-                self._reject(row, reason, said)
+                self._reject(row, reason, expected)
                 continue
             key = comparable([row[name] for _, name in self.by])
-            came.setdefault(key, {}).setdefault(self._place(row), []).append(row)
+            arrived.setdefault(key, {}).setdefault(self._position(row), []).append(row)
         bar = self.newest
-        for row in (row for places in came.values() for rows in places.values() for row in rows):
+        for row in (
+            row for positions in arrived.values() for rows in positions.values() for row in rows
+        ):
             age = self._age(row)
             self.newest = age if self.newest is None else max(age, self.newest)
-        tops = {key: max(self.known[key]) for key in came if key in self.known}
-        for key, places in came.items():
-            for place, rows in places.items():
-                self._take(key, place, rows, tops.get(key), bar, said)
+        tops = {key: max(self.known[key]) for key in arrived if key in self.known}
+        for key, positions in arrived.items():
+            for position, rows in positions.items():
+                self._take(key, position, rows, tops.get(key), bar, expected)
         self._forget()
         for fact in left:
             answer = self.answer(fact)
-            said.emitted += [] if answer is None else [answer]
-        counts = said.counts
-        counts["results"] = len(said.emitted)
+            expected.emitted += [] if answer is None else [answer]
+        counts = expected.counts
+        counts["results"] = len(expected.emitted)
         counts["on_time"] = counts["rows"] - counts["rejected"] - counts["too_late"]
-        return said
+        return expected
 
     def finish(self) -> list[Row]:
-        """No fact waits."""
+        """Nothing is pending."""
         return []
 
     def bound(self) -> int:
-        """A row for each key that something is known of, and the highest place forgotten."""
+        """One row of state per known key, and the highest evicted position."""
         return len(self.known) + (self.highest is not None)
 
     def _take(
         self,
         key: Any,
-        place: Place,
+        position: Position,
         rows: list[Row],
-        top: Place | None,
+        top: Position | None,
         bar: int | None,
-        said: Expected,
+        expected: Expected,
     ) -> None:
-        """Changes of one place; the highest of their key, and the newest age, from before."""
-        was = self.known[key][place] if place == top else []
+        """Apply changes of one position. ``top``, ``bar``: the highest position of the key and the
+        newest age before the micro-batch.
+        """
+        was = self.known[key][position] if position == top else []
         best = max([*was, *rows], key=self._rank)
         good = [row for row in rows if self._alike(row, best)]
         for row in rows:
             if not self._alike(row, best):
-                self._reject(row, "conflict", said)
-        if top is None and self.highest is not None and place[1:] <= self.highest:
+                self._reject(row, "conflict", expected)
+        if top is None and self.highest is not None and position[1:] <= self.highest:
             assert bar is not None
             age = max(self._age(row) for row in rows)
-            if not place[0] or age < bar - self.horizon or age <= self.oldest:
+            if not position[0] or age < bar - self.horizon or age <= self.oldest:
                 for row in good:
-                    self._reject(row, "forgotten", said)
+                    self._reject(row, "forgotten", expected)
                 return
         stood = any(self._alike(row, best) for row in was)
-        said.counts["too_late"] += len(good) - (not stood)
-        said.counts["too_late"] += top is not None and place < top
+        expected.counts["too_late"] += len(good) - (not stood)
+        expected.counts["too_late"] += top is not None and position < top
         changes = self.known.setdefault(key, {})
-        changes[place] = sorted([*changes.get(place, []), *rows], key=self._rank)
+        changes[position] = sorted([*changes.get(position, []), *rows], key=self._rank)
 
     def _forget(self) -> None:
         for key, changes in list(self.known.items()):
             top = max(changes)
             last = changes[top][-1]
-            gone = last["_change_type"] == "delete"
-            if gone and self._age(last) < (self.newest or 0) - self.horizon:
+            is_deleted = last["_change_type"] == "delete"
+            if is_deleted and self._age(last) < (self.newest or 0) - self.horizon:
                 self.oldest = max(self.oldest, self._age(last))
-                place = top[1:]
-                self.highest = place if self.highest is None else max(place, self.highest)
+                position = top[1:]
+                self.highest = position if self.highest is None else max(position, self.highest)
                 del self.known[key]
 
-    def _reject(self, row: Row, reason: str, said: Expected) -> None:
-        said.counts["rejected"] += 1
+    def _reject(self, row: Row, reason: str, expected: Expected) -> None:
+        expected.counts["rejected"] += 1
         if self.rejected == "route":
-            told: Row = dict.fromkeys(("lateness", "watermark", "left"))
+            late: Row = dict.fromkeys(("lateness", "watermark", "left"))
             right = {name: row[name] for name in self.columns}
-            said.late.append({"late": {**told, "side": "right", "reason": reason, "right": right}})
+            expected.late.append(
+                {"late": {**late, "side": "right", "reason": reason, "right": right}}
+            )
 
-    def _place(self, row: Row) -> Place:
+    def _position(self, row: Row) -> Position:
         parts: list[Any] = []
         for name in self.sequence:
             value = row[name]
@@ -164,7 +171,7 @@ class EnrichOracle:
         return int(row[self.sequence[0] if self.time is None else self.time])
 
     def _rank(self, row: Row) -> Any:
-        """Of changes at one place the one that is greatest by this counts."""
+        """Of changes in conflict, the greatest by this rank is effective."""
         if row["_change_type"] == "delete":
             return (False,)
         lacks, names = row.get("_unavailable") or [], sorted(name for name, _ in self.values)
@@ -184,7 +191,7 @@ class EnrichOracle:
             return str(row["rejected"]["reason"])
         if row["_change_type"] == "update_preimage" or row.get("_tombstone"):
             return "ignored"
-        if row["_change_type"] not in WORDS:
+        if row["_change_type"] not in CHANGE_TYPES:
             return "unknown_operation"
         if any(row[name] is None for _, name in self.by):
             return "null_key"

@@ -1,4 +1,4 @@
-"""Heavy hitters and count-min, in the plainest Python there is."""
+"""Heavy hitters and count-min, in simple Python."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class CountMin:
         self.rows = [[0] * width for _ in range(depth)]
 
     def cells(self, item: int) -> list[int]:
-        places = []
+        found = []
         for row in range(len(self.rows)):
             half = murmur3(item, 9001 + row // 2)[row % 2]
-            places.append((half >> 32) * self.width >> 32)
-        return places
+            found.append((half >> 32) * self.width >> 32)
+        return found
 
     def add(self, item: int, weight: int) -> None:
         for row, cell in zip(self.rows, self.cells(item), strict=True):

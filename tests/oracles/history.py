@@ -1,6 +1,6 @@
-"""The history of the rows of each key, in the plainest Python there is.
+"""The history of the rows of each key, in simple Python.
 
-No change is ever forgotten: the intervals are computed from all changes that were taken in.
+No change is evicted: the intervals are computed from all accepted changes.
 """
 
 from __future__ import annotations
@@ -10,67 +10,67 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.testing.values import same
-from tests.oracles.latest import LatestOracle, Place, Told
+from tests.oracles.latest import LatestOracle, Position, StepResult
 from tests.oracles.windows import Row
 
 
 @dataclass
 class HistoryOracle(LatestOracle):
-    """Changes of rows, and the intervals they make."""
+    """Changes of rows, and the resulting intervals."""
 
     track: tuple[str, ...] = ()
     truncates: bool = False
 
-    taken: dict[Any, dict[Place, Row]] = field(default_factory=dict)  # type: ignore[assignment]
-    published: dict[Any, dict[Place, Row]] = field(default_factory=dict)
-    told_of: dict[Any, int] = field(default_factory=dict)
+    taken: dict[Any, dict[Position, Row]] = field(default_factory=dict)  # type: ignore[assignment]
+    published: dict[Any, dict[Position, Row]] = field(default_factory=dict)
+    emitted_revisions: dict[Any, int] = field(default_factory=dict)
 
     def fresh(self) -> HistoryOracle:
-        """The same settings; nothing has been seen."""
-        return replace(self, taken={}, named={}, published={}, told_of={})
+        """An oracle with the same parameters and no rows."""
+        return replace(self, taken={}, named={}, published={}, emitted_revisions={})
 
-    def _place(self, row: Row) -> Place:
+    def _position(self, row: Row) -> Position:
         seq = row["seq"]
         parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
         return (parts, not row.get("_snapshot"))
 
-    def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
+    def _apply(self, key: Any, positions: dict[Position, list[Row]], result: StepResult) -> None:
         known = self.taken.setdefault(key, {})
         fresh = set()
-        for place, rows in places.items():
-            best = max(([known[place]] if place in known else []) + rows, key=self._rank)
+        for position, rows in positions.items():
+            best = max(([known[position]] if position in known else []) + rows, key=self._rank)
             good = [row for row in rows if self._alike(row, best)]
-            told.rejected += ["conflict"] * (len(rows) - len(good))
-            told.duplicates += len(good)
-            if place not in known or not self._alike(known[place], best):
-                told.duplicates -= 1
-                known[place] = best
-                fresh.add(place)
-        self.named[key] = {name: next(iter(places.values()))[0][name] for name in self.by}
-        told.stale += len(set(self._lost(known)) & fresh)
+            result.rejected += ["conflict"] * (len(rows) - len(good))
+            result.duplicates += len(good)
+            if position not in known or not self._alike(known[position], best):
+                result.duplicates -= 1
+                known[position] = best
+                fresh.add(position)
+        self.named[key] = {name: next(iter(positions.values()))[0][name] for name in self.by}
+        result.stale += len(set(self._lost(known)) & fresh)
         before = self.published.get(key, {})
         after = {plain(row["valid_from"]): row for row in self.intervals(key)}
         for start, row in before.items():
-            revision = self.told_of[key, start]
+            revision = self.emitted_revisions[key, start]
             if start not in after:
-                told.emitted.append({**row, "revision": revision, "_change_type": "delete"})
+                result.emitted.append({**row, "revision": revision, "_change_type": "delete"})
             elif not same(row, after[start]):
-                told.emitted.append(
+                result.emitted.append(
                     {**row, "revision": revision, "_change_type": "update_preimage"}
                 )
         for start, row in after.items():
             if start in before and same(row, before[start]):
                 continue
-            self.told_of[key, start] = self.told_of.get((key, start), -1) + 1
-            word = "update_postimage" if start in before else "insert"
-            revision = self.told_of[key, start]
-            told.emitted.append({**row, "revision": revision, "_change_type": word})
+            self.emitted_revisions[key, start] = self.emitted_revisions.get((key, start), -1) + 1
+            change_type = "update_postimage" if start in before else "insert"
+            revision = self.emitted_revisions[key, start]
+            result.emitted.append({**row, "revision": revision, "_change_type": change_type})
         self.published[key] = after
 
     def _forget(self) -> None:
-        """The revision of an interval is its own."""
+        """Every interval has its own revision."""
 
-    def _lost(self, known: dict[Place, Row]) -> list[Place]:
+    def _lost(self, known: dict[Position, Row]) -> list[Position]:
         """Rows of snapshots that lose against the log."""
         logs = [seq for seq, is_log in known if is_log]
         if self.snapshots == "by_sequence":
@@ -84,10 +84,10 @@ class HistoryOracle(LatestOracle):
         found: list[Row] = []
         row: Row | None = None
         carried: Row | None = None
-        places = [place for place in sorted(known) if place not in lost]
-        for number, place in enumerate(places):
-            change, before = known[place], row
-            if self._is_replaced([known[each] for each in places[number:]]):
+        positions = [position for position in sorted(known) if position not in lost]
+        for number, position in enumerate(positions):
+            change, before = known[position], row
+            if self._is_replaced([known[later] for later in positions[number:]]):
                 carried = None
                 continue
             row = carried = self._after(key, carried, change)
@@ -115,6 +115,6 @@ class HistoryOracle(LatestOracle):
         return [row for key in self.taken for row in self.intervals(key)]
 
 
-def plain(seq: Any) -> Place:
-    """A place, to be compared."""
+def plain(seq: Any) -> Position:
+    """A position, for comparisons."""
     return tuple(seq.values()) if isinstance(seq, dict) else (seq,)

@@ -1,4 +1,4 @@
-"""HyperLogLog in the plainest Python there is, one item after another."""
+"""HyperLogLog in simple Python, item by item."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def finished(word: int) -> int:
 
 
 def coupon(item: int) -> int:
-    """What an item leaves behind: its value above 26 bits of address."""
+    """The coupon of an item: its value above 26 bits of address."""
     one, two = murmur3(item)
     return min(64 - two.bit_length(), 62) + 1 << 26 | one & (1 << 26) - 1
 
@@ -38,9 +38,9 @@ def coupon(item: int) -> int:
 def registers(coupons: Iterable[int], p: int) -> list[int]:
     """The greatest value of each address modulo the number of registers."""
     found = [0] * (1 << p)
-    for each in coupons:
-        place = each % (1 << p)
-        found[place] = max(found[place], min(each >> 26, 65 - p))
+    for coupon_of_item in coupons:
+        address = coupon_of_item % (1 << p)
+        found[address] = max(found[address], min(coupon_of_item >> 26, 65 - p))
     return found
 
 
@@ -54,7 +54,7 @@ def state(items: Iterable[int], p: int) -> list[object]:
 
 
 def count(found: list[int] | bytes, p: int) -> float:
-    """Distinct items, as datasketch says."""
+    """The estimate of datasketch."""
     reg = np.array(list(found), np.int8)
-    said: float = HyperLogLogPlusPlus(p=p, reg=reg).count()
-    return said
+    estimate: float = HyperLogLogPlusPlus(p=p, reg=reg).count()
+    return estimate

@@ -1,7 +1,7 @@
-"""Interval joins, row by row, in the plainest Python there is: what a core must say.
+"""Interval joins, row by row, in simple Python: the expected results of a core.
 
-Nothing is ever forgotten. After every micro-batch, what must be published by now is worked out
-from the definition, over all rows that were accepted, and compared with what was published before.
+Nothing is evicted. After every micro-batch, the complete output is computed from the definition, over
+all accepted rows, and compared with the output before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row, equal
 
 Pair = tuple[int | None, int | None]
-"""Numbers of a left and of a right row; None where a row stands alone."""
+"""Numbers of a left and of a right row; None for a row without a partner."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class IntervalOracle:
     right: list[Row] = field(default_factory=list)
     published: dict[Pair, str] = field(default_factory=dict)
     late: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of which one row came when the other was final."""
+    """Pairs in which one row arrived when the other was final."""
 
     @property
     def corrects(self) -> bool:
@@ -53,7 +53,7 @@ class IntervalOracle:
         return self.corrects or self.early != "never"
 
     def fresh(self) -> IntervalOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, watermark=None, left=[], right=[], published={}, late=set())
 
     def meet(self, left: Row, right: Row) -> bool:
@@ -61,56 +61,63 @@ class IntervalOracle:
         keys = [(left[ours], right[theirs]) for ours, theirs in self.by]
         if any(ours is None or not equal(ours, theirs) for ours, theirs in keys):
             return False
-        apart = right[self.time[1]] - left[self.time[0]]
-        return self.lower <= apart <= self.upper
+        distance = right[self.time[1]] - left[self.time[0]]
+        return self.lower <= distance <= self.upper
 
     def step(self, left: Sequence[Row], right: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, results by this one."""
-        said, judged_by = Expected(), self.watermark
+        """One micro-batch: late rows by the previous watermark, results by this one."""
+        expected, previous_watermark = Expected(), self.watermark
         old = len(self.left), len(self.right)
-        self.left += self.accepted(left, 0, said)
-        self.right += self.accepted(right, 1, said)
-        if watermark is not None and (judged_by is None or watermark > judged_by):
+        self.left += self.accepted(left, 0, expected)
+        self.right += self.accepted(right, 1, expected)
+        if watermark is not None and (previous_watermark is None or watermark > previous_watermark):
             self.watermark = watermark
-        self._publish(said, old, judged_by)
-        return said
+        self._publish(expected, old, previous_watermark)
+        return expected
 
     def finish(self) -> list[Row]:
-        """What is left to say when both streams are over."""
-        said, over = Expected(), replace(self, watermark=1 << 62, published=dict(self.published))
-        over._publish(said, (len(self.left), len(self.right)), self.watermark)
-        return said.emitted
+        """The pending output at the end of both streams."""
+        expected, over = (
+            Expected(),
+            replace(self, watermark=1 << 62, published=dict(self.published)),
+        )
+        over._publish(expected, (len(self.left), len(self.right)), self.watermark)
+        return expected.emitted
 
     def bound(self) -> int:
-        """Rows of state there may be: those that may still meet others that are accepted."""
+        """Maximum rows of state: those that may still match rows that are accepted."""
         patience = self.allowed_lateness if self.corrects else 0
         longer = max(self.upper, 0) if self.matches != "every" else 0
         left = [t for t in self._times(0) if not self._passed(t + self.upper + patience)]
         right = [t for t in self._times(1) if not self._passed(t - self.lower + longer + patience)]
         return len(left) + len(right)
 
-    def _publish(self, said: Expected, old: tuple[int, int], judged_by: int | None) -> None:
-        """Say what is new, and take back what does not hold any more."""
-        wanted = dict(self._wanted(old, judged_by))
+    def _publish(
+        self, expected: Expected, old: tuple[int, int], previous_watermark: int | None
+    ) -> None:
+        """Emit new results, and retract results that are no longer valid."""
+        wanted = dict(self._wanted(old, previous_watermark))
         back = [p for p, status in self.published.items() if wanted.get(p) != status]
         anew = [p for p, status in wanted.items() if self.published.get(p) != status]
-        assert self.takes_back or not back, "what is published stays"
-        said.emitted += [self._row(p, self.published[p], "delete") for p in back]
-        said.emitted += [self._row(p, wanted[p], "insert") for p in anew]
+        assert self.takes_back or not back, "an emitted result is not retracted"
+        expected.emitted += [self._row(p, self.published[p], "delete") for p in back]
+        expected.emitted += [self._row(p, wanted[p], "insert") for p in anew]
         late = sum(wanted[pair] == "late_match" for pair in anew)
-        said.counts["results"] += len(anew) - late
-        said.counts["corrections"] += late
+        expected.counts["results"] += len(anew) - late
+        expected.counts["corrections"] += late
         self.published = wanted
 
-    def _wanted(self, old: tuple[int, int], judged_by: int | None) -> list[tuple[Pair, str]]:
-        """All that must be published by now."""
+    def _wanted(
+        self, old: tuple[int, int], previous_watermark: int | None
+    ) -> list[tuple[Pair, str]]:
+        """The complete output up to now."""
         pairs = [
             (i, j)
             for i, ours in enumerate(self.left)
             for j, theirs in enumerate(self.right)
             if self.meet(ours, theirs)
         ]
-        self._find_late(pairs, old, judged_by)
+        self._find_late(pairs, old, previous_watermark)
         lone_left = self._lone(0, {i for i, _ in pairs})
         lone_right = self._lone(1, {j for _, j in pairs})
         if self.matches != "every":
@@ -165,19 +172,19 @@ class IntervalOracle:
         return self._times(1)[j], *map(_rank, [row[self.tie_break], *rest])
 
     def _find_late(
-        self, pairs: Sequence[tuple[int, int]], old: tuple[int, int], judged_by: int | None
+        self, pairs: Sequence[tuple[int, int]], old: tuple[int, int], previous_watermark: int | None
     ) -> None:
-        """Remember which of the pairs that met now are late, whenever they are published."""
-        if judged_by is None:
+        """Store which of the new pairs are late, whenever they are emitted."""
+        if previous_watermark is None:
             return
         for i, j in pairs:
-            came_right = j >= old[1] and self._end(0, i) <= judged_by
-            came_left = i >= old[0] and self._end(1, j) <= judged_by
-            if came_right or came_left:
+            right_is_late = j >= old[1] and self._end(0, i) <= previous_watermark
+            left_is_late = i >= old[0] and self._end(1, j) <= previous_watermark
+            if right_is_late or left_is_late:
                 self.late.add((i, j))
 
     def _status(self, of: Pair, pair: tuple[int, int]) -> str:
-        """What was said of it before, or what a match is."""
+        """Its previous status, or the status of a match."""
         before = self.published.get(of)
         if before in ("matched", "late_match"):
             return before
@@ -204,37 +211,39 @@ class IntervalOracle:
     def _passed(self, instant: int) -> bool:
         return self.watermark is not None and instant <= self.watermark
 
-    def accepted(self, rows: Sequence[Row], side: int, said: Expected | None = None) -> list[Row]:
-        """Judge rows of the left (0) or the right (1); those that are joined."""
-        accepted, said = [], said or Expected()
+    def accepted(
+        self, rows: Sequence[Row], side: int, expected: Expected | None = None
+    ) -> list[Row]:
+        """Classify rows of the left (0) or the right (1); return those that are joined."""
+        accepted, expected = [], expected or Expected()
         for row in rows:
-            said.counts["rows"] += 1
+            expected.counts["rows"] += 1
             instant = row[self.time[side]]
             if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
-                said.counts["rejected"] += 1
+                expected.counts["rejected"] += 1
                 if self.routes:
                     reason = "null_time" if instant is None else "time_out_of_range"
-                    said.late.append(self._late(row, side, reason, judged=False))
+                    expected.late.append(self._late(row, side, reason, is_late=False))
                 continue
             behind = -1 if self.watermark is None else self.watermark - instant
             if behind < 0:
-                verdict = "on_time"
+                timing = "on_time"
             else:
-                verdict = "stragglers" if behind < self.allowed_lateness else "too_late"
-            said.counts[verdict] += 1
-            if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+                timing = "stragglers" if behind < self.allowed_lateness else "too_late"
+            expected.counts[timing] += 1
+            if timing == "on_time" or (timing == "stragglers" and self.corrects):
                 accepted.append(row)
             elif self.routes:
-                reason = "straggler" if verdict == "stragglers" else "too_late"
-                said.late.append(self._late(row, side, reason, judged=True))
+                reason = "straggler" if timing == "stragglers" else "too_late"
+                expected.late.append(self._late(row, side, reason, is_late=True))
         return accepted
 
-    def _late(self, row: Row, side: int, reason: str, *, judged: bool) -> Row:
-        assert self.watermark is not None or not judged
+    def _late(self, row: Row, side: int, reason: str, *, is_late: bool) -> Row:
+        assert self.watermark is not None or not is_late
         late = dict.fromkeys(("lateness", "watermark", "left", "right"))
         late |= {"side": ("left", "right")[side], "reason": reason}
         late[late["side"]] = {name: row[name] for name in self.columns[side]}
-        if judged:
+        if is_late:
             late["lateness"] = self.watermark - row[self.time[side]]
             late["watermark"] = self.watermark
         return {"late": late}

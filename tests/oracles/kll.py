@@ -1,4 +1,4 @@
-"""A KLL sketch, and its bytes, in the plainest Python there is: one sketch, one item at a time."""
+"""A KLL sketch, and its bytes, in simple Python, sketch by sketch and item by item."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sketch:
             h += 1
 
     def weighted(self) -> list[tuple[float, int]]:
-        """Items in order, and for how many values each stands."""
+        """Items in order, and the number of values that each represents."""
         pairs = [(v, 1 << h) for h, level in enumerate(self.levels) for v in level]
         return sorted(pairs, key=lambda pair: order(pair[0]))
 
@@ -76,7 +76,7 @@ class Sketch:
 
 
 def coin(level: Sequence[float], count: int, h: int) -> int:
-    """Hashed from what is there."""
+    """The coin, a hash of the items."""
     bits = [struct.unpack("<Q", struct.pack("<d", value))[0] for value in level]
     word = (sum(bits) + (64 * count + h) * GOLDEN) % 2**64
     first, _ = murmur3(np.array([word], np.uint64).view(np.int64))
@@ -84,7 +84,7 @@ def coin(level: Sequence[float], count: int, h: int) -> int:
 
 
 def of(values: Sequence[float], k: int) -> Sketch:
-    """The sketch of values that came together."""
+    """The sketch of values that are added together."""
     plain = [math.nan if math.isnan(value) else value + 0.0 for value in values]
     if not plain:
         return Sketch(k)
@@ -95,17 +95,17 @@ def of(values: Sequence[float], k: int) -> Sketch:
 
 def union(sketches: Sequence[Sketch]) -> Sketch:
     """The sketch of sketches."""
-    there = [each for each in sketches if each.levels]
-    if not there:
+    parts = [part for part in sketches if part.levels]
+    if not parts:
         return sketches[0]
-    deep = max(len(each.levels) for each in there)
+    deep = max(len(part.levels) for part in parts)
     levels: list[list[float]] = [[] for _ in range(deep)]
-    for each in there:
-        for h, level in enumerate(each.levels):
+    for part in parts:
+        for h, level in enumerate(part.levels):
             levels[h] += level
-    least = min((each.least for each in there if each.least is not None), key=order)
-    greatest = max((each.greatest for each in there if each.greatest is not None), key=order)
-    sketch = Sketch(there[0].k, levels, least, greatest)
+    least = min((part.least for part in parts if part.least is not None), key=order)
+    greatest = max((part.greatest for part in parts if part.greatest is not None), key=order)
+    sketch = Sketch(parts[0].k, levels, least, greatest)
     sketch.compact()
     return sketch
 

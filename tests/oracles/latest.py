@@ -1,4 +1,4 @@
-"""The latest row of each key, and its changes, in the plainest Python there is.
+"""The latest row of each key, and its changes, in simple Python.
 
 No change is ever evicted: the table is computed from all accepted changes that are not below the
 highest truncate. Of a key that was deleted longer ago than the horizon only the revision is evicted:
@@ -8,6 +8,7 @@ the others only supply values to it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,13 +16,13 @@ from typing import Any
 from streamops.testing.values import comparable, same
 from tests.oracles.windows import Row, key_of
 
-Place = tuple[Any, ...]
-WORDS = ("insert", "update_preimage", "update_postimage", "delete")
+Position = tuple[Any, ...]
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
 
 @dataclass
-class Told:
-    """What comes of a micro-batch."""
+class StepResult:
+    """The expected results of a micro-batch."""
 
     emitted: list[Row] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
@@ -43,7 +44,7 @@ class LatestOracle:
     ignore_nulls: bool = False
     truncates: bool = True
 
-    taken: dict[Any, dict[Place, list[Row]]] = field(default_factory=dict)
+    taken: dict[Any, dict[Position, list[Row]]] = field(default_factory=dict)
     named: dict[Any, Row] = field(default_factory=dict)
     table: dict[Any, Row] = field(default_factory=dict)
     revisions: dict[Any, int] = field(default_factory=dict)
@@ -53,54 +54,54 @@ class LatestOracle:
     truncated: dict[Any, Row] = field(default_factory=dict)
 
     def fresh(self) -> LatestOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         fresh: dict[str, Any] = {"taken": {}, "named": {}, "table": {}, "revisions": {}}
         fresh |= {"forgotten": -1, "clock": None, "truncate": None, "truncated": {}}
         return replace(self, **fresh)
 
-    def step(self, rows: Sequence[Row]) -> Told:
-        """What a micro-batch must give."""
-        told, good = Told(), []
-        came: dict[Any, dict[Place, list[Row]]] = {}
+    def step(self, rows: Sequence[Row]) -> StepResult:
+        """The expected results of a micro-batch."""
+        result, good = StepResult(), []
+        arrived: dict[Any, dict[Position, list[Row]]] = {}
         for row in rows:
             reason = self._wrong(row)
             if reason == "ignored":
-                told.ignored += 1
+                result.ignored += 1
             elif reason:
-                told.rejected.append(reason)
+                result.rejected.append(reason)
             else:
                 good.append(row)
         for row in good:
             self.clock = max(self._age(row), self._age(row) if self.clock is None else self.clock)
-        truncated = self._truncate([r for r in good if r["_change_type"] == "truncate"], told)
+        truncated = self._truncate([r for r in good if r["_change_type"] == "truncate"], result)
         for row in good:
             if row["_change_type"] == "truncate":
                 continue
-            if self._is_truncated(self._place(row)):
-                told.stale += 1
+            if self._is_truncated(self._position(row)):
+                result.stale += 1
                 continue
-            places = came.setdefault(key_of(row, self.by), {})
-            places.setdefault(self._place(row), []).append(row)
-        for key in [*came, *(key for key in truncated if key not in came)]:
-            self._meet(key, came.get(key, {}), told)
+            positions = arrived.setdefault(key_of(row, self.by), {})
+            positions.setdefault(self._position(row), []).append(row)
+        for key in [*arrived, *(key for key in truncated if key not in arrived)]:
+            self._apply(key, arrived.get(key, {}), result)
         self._forget()
-        return told
+        return result
 
-    def _truncate(self, rows: Sequence[Row], told: Told) -> list[Any]:
-        """Take in truncates; the keys that may have a row below the highest one."""
+    def _truncate(self, rows: Sequence[Row], result: StepResult) -> list[Any]:
+        """Apply truncates; return the keys that may have a row below the highest one."""
         if not rows:
             return []
-        known = [] if self.truncate is None else [self._place(self.truncate)]
-        places = [self._place(row) for row in rows]
-        highest = max([*known, *places])
-        told.stale += sum(place < highest for place in places)
-        told.duplicates += sum(place == highest for place in places)
+        known = [] if self.truncate is None else [self._position(self.truncate)]
+        positions = [self._position(row) for row in rows]
+        highest = max([*known, *positions])
+        result.stale += sum(position < highest for position in positions)
+        result.duplicates += sum(position == highest for position in positions)
         if highest in known:
             return []
-        told.duplicates -= 1
+        result.duplicates -= 1
         before = {key: self._newest(key) for key in self.taken}
         self.truncate = max(
-            (row for row in rows if self._place(row) == highest), key=lambda row: self._age(row)
+            (row for row in rows if self._position(row) == highest), key=lambda row: self._age(row)
         )
         for key, newest in before.items():
             if key in self.table:
@@ -109,16 +110,18 @@ class LatestOracle:
                 self.truncated.pop(key, None)
         return list(self.table)
 
-    def _is_truncated(self, place: Place) -> bool:
-        return self.truncate is not None and place < self._place(self.truncate)
+    def _is_truncated(self, position: Position) -> bool:
+        return self.truncate is not None and position < self._position(self.truncate)
 
-    def _newest(self, key: Any) -> Place | None:
-        """The newest place of a key that is not below the truncate."""
-        places = self.taken.get(key, {})
-        return max((place for place in places if not self._is_truncated(place)), default=None)
+    def _newest(self, key: Any) -> Position | None:
+        """The newest position of a key that is not below the truncate."""
+        positions = self.taken.get(key, {})
+        return max(
+            (position for position in positions if not self._is_truncated(position)), default=None
+        )
 
     def _forget(self) -> None:
-        """The revisions of keys that are deleted, but for the highest."""
+        """Evict the revisions of deleted keys, except the highest."""
         if self.horizon is None or not self.taken:
             return
         assert self.clock is not None
@@ -130,62 +133,68 @@ class LatestOracle:
             if is_deleted and age < self.clock - self.horizon:
                 self.forgotten = max(self.forgotten, self.revisions.pop(key, -1))
 
-    def _meet(self, key: Any, places: dict[Place, list[Row]], told: Told) -> None:
+    def _apply(self, key: Any, positions: dict[Position, list[Row]], result: StepResult) -> None:
         known = self.taken.setdefault(key, {})
         self.revisions.setdefault(key, self.forgotten)
         newest = self._newest(key)
-        published: list[Place] = []
-        for place in sorted(places):
-            rows = places[place]
-            was = known.get(place, []) if place == newest else []
+        published: list[Position] = []
+        for position in sorted(positions):
+            rows = positions[position]
+            was = known.get(position, []) if position == newest else []
             last = None if newest is not None else self.truncated.get(key)
-            if last is not None and last is self.truncate and place == self._place(last):
+            if last is not None and last is self.truncate and position == self._position(last):
                 was = [{**last, "_change_type": "delete"}]
             best = max([*was, *rows], key=self._rank)
             good = [row for row in rows if self._alike(row, best)]
-            told.rejected += ["conflict"] * (len(rows) - len(good))
+            result.rejected += ["conflict"] * (len(rows) - len(good))
             stood = any(self._alike(row, best) for row in was)
-            told.duplicates += len(good) - (not stood)
-            if newest is not None and place < newest:
-                told.stale += 1
+            result.duplicates += len(good) - (not stood)
+            if newest is not None and position < newest:
+                result.stale += 1
             elif not stood:
-                published.append(place)
-            known[place] = sorted([*known.get(place, []), *rows], key=self._rank)
+                published.append(position)
+            known[position] = sorted([*known.get(position, []), *rows], key=self._rank)
             self.named[key] = {name: rows[0][name] for name in self.by}
         if not known:
             del self.taken[key]
             return
-        told_of = published
+        emitted_positions = published
         if newest is not None and newest not in published:
-            told_of = [newest, *published]
-        changes = [(known[place][-1], self._row_at(key, place)) for place in told_of]
+            emitted_positions = [newest, *published]
+        changes = [
+            (known[position][-1], self._row_at(key, position)) for position in emitted_positions
+        ]
         if newest is None and self.truncate is not None:
             changes.insert(0, ({**self.truncate, "_change_type": "delete"}, None))
         for number, (_, row) in enumerate(changes):
             left_out = self.publish == "last" and number < len(changes) - 1
             if not left_out and not self._is_replaced([change for change, _ in changes[number:]]):
-                self._tell(key, row, told)
+                self._emit(key, row, result)
 
-    def _tell(self, key: Any, row: Row | None, told: Told) -> None:
+    def _emit(self, key: Any, row: Row | None, result: StepResult) -> None:
         was, revision = self.table.get(key), self.revisions[key]
         if was is not None and row is not None and same(was, row):
             return
         if was is not None:
-            word = "delete" if row is None else "update_preimage"
-            told.emitted.append({**was, "revision": revision, "_change_type": word})
+            change_type = "delete" if row is None else "update_preimage"
+            result.emitted.append({**was, "revision": revision, "_change_type": change_type})
             del self.table[key]
         if row is not None:
-            word = "insert" if was is None else "update_postimage"
+            change_type = "insert" if was is None else "update_postimage"
             self.revisions[key] = revision + 1
-            told.emitted.append({**row, "revision": revision + 1, "_change_type": word})
+            result.emitted.append({**row, "revision": revision + 1, "_change_type": change_type})
             self.table[key] = row
 
-    def _row_at(self, key: Any, at: Place) -> Row | None:
-        """The row after all changes up to a place."""
+    def _row_at(self, key: Any, at: Position) -> Row | None:
+        """The row after all changes up to a position."""
         row: Row | None = None
         known = self.taken[key]
-        places = [place for place in sorted(known) if place <= at and not self._is_truncated(place)]
-        for change in (each for place in places for each in known[place]):
+        positions = [
+            position
+            for position in sorted(known)
+            if position <= at and not self._is_truncated(position)
+        ]
+        for change in itertools.chain.from_iterable(known[position] for position in positions):
             if change["_change_type"] == "delete":
                 row = None
                 continue
@@ -197,7 +206,7 @@ class LatestOracle:
         return row
 
     def _is_replaced(self, changes: Sequence[Row]) -> bool:
-        """Whether the first is a delete, and the next is of the same version of a log of Delta's."""
+        """Whether the first is a delete, and the next belongs to the same Delta version."""
         if len(changes) < 2 or changes[0]["_change_type"] != "delete":
             return False
         seqs = [row["seq"] for row in changes[:2]]
@@ -207,7 +216,7 @@ class LatestOracle:
             and seqs[0]["version"] == seqs[1]["version"]
         )
 
-    def _place(self, row: Row) -> Place:
+    def _position(self, row: Row) -> Position:
         seq = row["seq"]
         parts = tuple(seq.values()) if isinstance(seq, dict) else (seq,)
         is_log = row["_change_type"] == "truncate" or not row.get("_snapshot")
@@ -217,12 +226,12 @@ class LatestOracle:
         return int(row["seq"] if self.time is None else row[self.time])
 
     def _rank(self, row: Row) -> Any:
-        """Of changes at one place the one that is greatest by this counts."""
+        """Of changes in conflict, the greatest by this rank is effective."""
         if row["_change_type"] == "delete":
             return (False,)
         lacks = self._lacks(row)
-        said = [() if name in lacks else (comparable(row[name]),) for name in self.values]
-        return (True, said)
+        values = [() if name in lacks else (comparable(row[name]),) for name in self.values]
+        return (True, values)
 
     def _alike(self, one: Row, other: Row) -> bool:
         deletes = [row["_change_type"] == "delete" for row in (one, other)]
@@ -234,7 +243,7 @@ class LatestOracle:
         )
 
     def _lacks(self, row: Row) -> set[str]:
-        """Values that the row before has."""
+        """Missing values, which the previous row supplies."""
         unavailable = row.get("_unavailable") or []
         nulls = [name for name in self.values if self.ignore_nulls and row[name] is None]
         return {*unavailable, *nulls} & set(self.values)
@@ -245,7 +254,7 @@ class LatestOracle:
         if row["_change_type"] == "update_preimage" or row.get("_tombstone"):
             return "ignored"
         is_truncate = self.truncates and row["_change_type"] == "truncate"
-        if row["_change_type"] not in WORDS and not is_truncate:
+        if row["_change_type"] not in CHANGE_TYPES and not is_truncate:
             return "unknown_operation"
         if not is_truncate and any(row[name] is None for name in self.by):
             return "null_key"

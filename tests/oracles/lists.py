@@ -1,4 +1,4 @@
-"""Aggregates that keep values, in the plainest Python there is."""
+"""Aggregates that store values, in simple Python."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def stored_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -
 
 
 def bounded(aggregate: Any, count: int, value: Any) -> Any:
-    """The value, or what is said where there are too many."""
+    """The value, or null if there are too many values."""
     if count <= aggregate.at_most:
         return value
     assert aggregate.when_full == "null"

@@ -1,6 +1,6 @@
-"""Running values of keys, row by row, in the plainest Python there is.
+"""Running values of keys, row by row, in simple Python.
 
-Nothing is ever forgotten: of each key, every row that was seen, and the last thing said of it.
+Nothing is evicted: every row of each key is stored, and the last emitted value.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from tests.oracles.windows import Expected, Row, key_of, same
 
 @dataclass
 class RunningOracle:
-    """What is said of each key, whenever it is something else."""
+    """The value of each key, whenever it changes."""
 
     by: tuple[str, ...]
     answers: Mapping[str, Callable[[list[Row]], Any]]
     changes: str = "update"
 
     seen: dict[Any, list[Row]] = field(default_factory=dict)
-    said: dict[Any, Row] = field(default_factory=dict)
+    published: dict[Any, Row] = field(default_factory=dict)
 
     def fresh(self) -> RunningOracle:
-        """The same settings; nothing has been seen."""
-        return replace(self, seen={}, said={})
+        """An oracle with the same parameters and no rows."""
+        return replace(self, seen={}, published={})
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
-        """What a micro-batch must give."""
+        """The expected results of a micro-batch."""
         expected = Expected()
         expected.counts["rows"] = len(rows)
         for row in rows:
             self.seen.setdefault(key_of(row, self.by), []).append(row)
         for key in dict.fromkeys(key_of(row, self.by) for row in rows):
-            self._tell(key, expected)
+            self._emit(key, expected)
         return expected
 
-    def _tell(self, key: Any, expected: Expected) -> None:
+    def _emit(self, key: Any, expected: Expected) -> None:
         rows = self.seen[key]
         values = {name: answer(rows) for name, answer in self.answers.items()}
         named = {name: rows[0][name] for name in self.by}
-        before = self.said.get(key)
+        before = self.published.get(key)
         if before is None:
             now, change = {**named, **values, "revision": 0}, "insert"
             expected.counts["results"] += 1
@@ -53,12 +53,12 @@ class RunningOracle:
             expected.counts["corrections"] += 1
             if self.changes == "retract":
                 expected.emitted.append({**before, "_change_type": "update_preimage"})
-        said = {"_change_type": change} if self.changes == "retract" else {}
-        expected.emitted.append({**now, **said})
-        self.said[key] = now
+        marked = {"_change_type": change} if self.changes == "retract" else {}
+        expected.emitted.append({**now, **marked})
+        self.published[key] = now
 
     def finish(self) -> list[Row]:
-        """Nothing: all is said."""
+        """Nothing is pending."""
         return []
 
     def bound(self) -> int:

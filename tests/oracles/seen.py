@@ -1,4 +1,4 @@
-"""What was seen before, row by row, with sets instead of filters, in the plainest Python there is."""
+"""Deduplication, row by row, with sets instead of filters, in simple Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Row, key_of
 
 @dataclass
 class SeenOracle:
-    """Identities, and when each of them came first. Nothing is ever probable, nor full."""
+    """Identities with their first event times. Exact, and without a limit."""
 
     by: tuple[str, ...]
     time: str | None
@@ -22,29 +22,29 @@ class SeenOracle:
     newest: int | None = None
 
     def fresh(self) -> SeenOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, first={}, newest=None)
 
     def judge(self, rows: Sequence[Row]) -> list[str]:
-        """The verdict of each row of a micro-batch. Rows of one time are taken as they stand."""
-        said = [self._unusable(row) for row in rows]
-        order = [number for number, verdict in enumerate(said) if not verdict]
+        """The decision for each row of a micro-batch. Rows with equal times keep their order."""
+        decisions = [self._unusable(row) for row in rows]
+        order = [number for number, decision in enumerate(decisions) if not decision]
         for number in sorted(order, key=lambda number: self._time(rows[number])):
-            said[number] = self._judged(rows[number])
-        return said
+            decisions[number] = self._decide(rows[number])
+        return decisions
 
-    def forgotten(self, rows: Sequence[Row], said: Sequence[str]) -> list[Row]:
-        """Rows that are told to be new although the identity was, and is remembered.
+    def forgotten(self, rows: Sequence[Row], decisions: Sequence[str]) -> list[Row]:
+        """Rows that are reported as new although their identity is known.
 
-        Whatever is told beside, such as that a new identity was seen, is believed.
+        All other decisions, such as a new identity reported as known, are accepted.
         """
-        pairs = [pair for pair in zip(rows, said, strict=True) if not self._unusable(pair[0])]
+        pairs = [pair for pair in zip(rows, decisions, strict=True) if not self._unusable(pair[0])]
         found = []
-        for row, verdict in sorted(pairs, key=lambda p: (self._time(p[0]), p[1] != "first")):
+        for row, decision in sorted(pairs, key=lambda p: (self._time(p[0]), p[1] != "first")):
             known = dict(self.first)
-            if self._judged(row) == "again":
-                found += [row] if verdict != "again" else []
-            elif verdict != "first":
+            if self._decide(row) == "again":
+                found += [row] if decision != "again" else []
+            elif decision != "first":
                 self.first = known
         return found
 
@@ -52,7 +52,7 @@ class SeenOracle:
         """The cell of an instant."""
         return 0 if self.horizon is None else time // -(-self.horizon // self.generations)
 
-    def _judged(self, row: Row) -> str:
+    def _decide(self, row: Row) -> str:
         key, time = key_of(row, self.by), self._time(row)
         self.newest = time if self.newest is None else max(self.newest, time)
         oldest = self.cell(self.newest) - self.generations

@@ -1,7 +1,7 @@
-"""Session windows, row by row, in the plainest Python there is: what a core must say.
+"""Session windows, row by row, in simple Python: the expected results of a core.
 
-Nothing is kept but the rows that were accepted, and what was last said about each session. All
-sessions are computed anew whenever they are asked for.
+Only the accepted rows and the last result of each session are stored. All sessions are computed
+again for every result.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Window = tuple[Any, int, int]
 class Arrived:
     """A row that was accepted, and the revision that its session has, or will begin with.
 
-    It is a straggler in the micro-batch that it came with: then it is part of an open session as
-    any other row, or of one that is told.
+    It is a straggler in the micro-batch in which it arrives. After that, it is part of an open or an
+    emitted session, as any other row.
     """
 
     row: Row
@@ -42,8 +42,8 @@ class Arrived:
 
 
 @dataclass
-class Said:
-    """The last thing said about a session."""
+class Published:
+    """The result of a session that was emitted last."""
 
     revision: int
     timing: str
@@ -68,7 +68,7 @@ class SessionOracle:
 
     watermark: int | None = None
     arrived: list[Arrived] = field(default_factory=list)
-    published: dict[Window, Said] = field(default_factory=dict)
+    published: dict[Window, Published] = field(default_factory=dict)
 
     @property
     def corrects(self) -> bool:
@@ -79,7 +79,7 @@ class SessionOracle:
         return "route" in (self.stragglers, self.too_late)
 
     def fresh(self) -> SessionOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, watermark=None, arrived=[], published={})
 
     # Sessions of rows: the definition.
@@ -94,17 +94,17 @@ class SessionOracle:
 
     def _chains(self, arrived: Sequence[Arrived]) -> Iterator[tuple[Any, list[Arrived]]]:
         """The chains of every key."""
-        for key in {key_of(each.row, self.by): None for each in arrived}:
-            rows = [each for each in arrived if key_of(each.row, self.by) == key]
-            for chain in self._chains_of(sorted(rows, key=lambda each: each.time)):
+        for key in {key_of(row.row, self.by): None for row in arrived}:
+            rows = [row for row in arrived if key_of(row.row, self.by) == key]
+            for chain in self._chains_of(sorted(rows, key=lambda row: row.time)):
                 yield key, chain
 
     def _chains_of(self, rows: Sequence[Arrived]) -> Iterator[list[Arrived]]:
         """Rows of one key that touch, up to silence or a closing row."""
         chain: list[Arrived] = []
         for row in rows:
-            silence = chain and row.time > max(each.end for each in chain)
-            closed = any(each.closes and each.time < row.time for each in chain)
+            silence = chain and row.time > max(member.end for member in chain)
+            closed = any(member.closes and member.time < row.time for member in chain)
             if silence or closed:
                 yield chain
                 chain = []
@@ -113,14 +113,14 @@ class SessionOracle:
             yield chain
 
     def _pieces(self, chain: list[Arrived]) -> Iterator[tuple[int, int, list[Arrived]]]:
-        """A chain, cut where it is longer than it may be."""
+        """The sessions of a chain, which is split if it is longer than the limit."""
         start = chain[0].time
-        closing = [each.time for each in chain if each.closes]
-        end = closing[-1] + 1 if closing else max(each.end for each in chain)
+        closing = [row.time for row in chain if row.closes]
+        end = closing[-1] + 1 if closing else max(row.end for row in chain)
         if self.max_length is None:
             yield start, end, chain
             return
-        numbers = sorted({(each.time - start) // self.max_length for each in chain})
+        numbers = sorted({(row.time - start) // self.max_length for row in chain})
         for number in numbers:
             members = [e for e in chain if (e.time - start) // self.max_length == number]
             first = start + number * self.max_length
@@ -129,54 +129,54 @@ class SessionOracle:
     # Micro-batches.
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, sessions close by this."""
-        said = Expected()
+        """One micro-batch: late rows by the previous watermark, closed sessions by this one."""
+        expected = Expected()
         before = self.sessions(self.arrived)
-        came = []
+        new_rows = []
         for row in rows:
-            said.counts["rows"] += 1
+            expected.counts["rows"] += 1
             reason = self._unusable(row)
             if reason is not None:
-                said.counts["rejected"] += 1
+                expected.counts["rejected"] += 1
                 if self.routes:
-                    said.late.append(self._late(row, None, reason))
+                    expected.late.append(self._late(row, None, reason))
                 continue
-            one = self._arrival(row)
-            verdict = self._judge(one, before)
-            said.counts[verdict] += 1
-            if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
-                one.straggler = verdict == "stragglers"
-                came.append(one)
+            arrived_row = self._arrival(row)
+            timing = self._classify(arrived_row, before)
+            expected.counts[timing] += 1
+            if timing == "on_time" or (timing == "stragglers" and self.corrects):
+                arrived_row.straggler = timing == "stragglers"
+                new_rows.append(arrived_row)
             elif self.routes:
-                word = "straggler" if verdict == "stragglers" else "too_late"
-                said.late.append(self._late(row, one, word))
-        self.arrived += came
-        judged_by = self.watermark
+                reason = "straggler" if timing == "stragglers" else "too_late"
+                expected.late.append(self._late(row, arrived_row, reason))
+        self.arrived += new_rows
+        previous_watermark = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
-        self._say(said, before, judged_by)
-        for one in came:
-            one.straggler = False
-        return said
+        self._emit(expected, before, previous_watermark)
+        for arrived_row in new_rows:
+            arrived_row.straggler = False
+        return expected
 
     def finish(self) -> list[Row]:
         """Every session that is still open."""
-        said, judged_by = Expected(), self.watermark
+        expected, previous_watermark = Expected(), self.watermark
         copy = replace(self, watermark=1 << 62, published=dict(self.published))
-        copy._say(said, self.sessions(self.arrived), judged_by)
-        return said.emitted
+        copy._emit(expected, self.sessions(self.arrived), previous_watermark)
+        return expected.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be."""
+        """Maximum rows of state."""
         keeps = self.gap + (self.allowed_lateness if self.corrects else 0)
         cuts = self.until is not None or self.max_length is not None
         entries = 0
         for _, chain in self._chains(self.arrived):
             last = chain[0].end
             for _, end, members in self._pieces(chain):
-                last = max(last, *(each.end for each in members))
+                last = max(last, *(row.end for row in members))
                 if not self._closed(end) or not self._closed(last + keeps):
-                    entries += len({each.time for each in members}) if cuts else 1
+                    entries += len({row.time for row in members}) if cuts else 1
                     entries += not self.corrects and self._closed(end) and cuts
         return entries
 
@@ -197,34 +197,37 @@ class SessionOracle:
         closes = bool(self.until and row[self.until])
         return Arrived(row, row[self.time], row[self.time] + gap, closes)
 
-    def _judge(self, one: Arrived, before: Mapping[Window, list[Arrived]]) -> str:
-        """By its own interval; and by whether it alone would change what is on time."""
-        if self._closed(one.end + self.allowed_lateness):
+    def _classify(self, arrived_row: Arrived, before: Mapping[Window, list[Arrived]]) -> str:
+        """By its own interval, and by whether it would change a session that is on time."""
+        if self._closed(arrived_row.end + self.allowed_lateness):
             return "too_late"
-        if self._closed(one.end):
+        if self._closed(arrived_row.end):
             return "stragglers"
-        mine = key_of(one.row, self.by)
+        mine = key_of(arrived_row.row, self.by)
         of_key = [e for e in self.arrived if key_of(e.row, self.by) == mine]
-        after = self.sessions([*of_key, one])
+        after = self.sessions([*of_key, arrived_row])
         published = {w: m for w, m in before.items() if w[0] == mine and self._closed(w[2])}
         changes = any(len(after.get(w, [])) != len(members) for w, members in published.items())
         return "stragglers" if changes else "on_time"
 
-    def _say(
-        self, said: Expected, before: Mapping[Window, list[Arrived]], judged_by: int | None
+    def _emit(
+        self,
+        expected: Expected,
+        before: Mapping[Window, list[Arrived]],
+        previous_watermark: int | None,
     ) -> None:
-        """Publish what differs from what was published."""
+        """Emit the differences to what was emitted before."""
         early = self.early != "never"
         after = self.sessions(self.arrived)
         old = dict(self.published)
         changed = [w for w in old if w not in after or self._differs(w, after[w], old[w])]
         for window, members in before.items():
             if window in changed:
-                for each in members:
-                    each.revision = old[window].revision + 1
+                for member in members:
+                    member.revision = old[window].revision + 1
         for window in changed:
             if window not in after:
-                said.emitted.append(self._row(window, before[window], old[window], "delete"))
+                expected.emitted.append(self._row(window, before[window], old[window], "delete"))
                 del self.published[window]
         for window, members in after.items():
             if not (self._closed(window[2]) or early):
@@ -234,58 +237,58 @@ class SessionOracle:
             replaces = [
                 w
                 for w, rows in before.items()
-                if w in old and any(any(each is row for row in members) for each in rows)
+                if w in old and any(any(other is row for row in members) for other in rows)
             ]
-            revision = max(each.revision for each in members)
-            behind = judged_by is not None and window[2] <= judged_by
-            tardy = behind and not replaces and all(each.straggler for each in members)
-            corrected = behind and any(w[2] <= judged_by for w in replaces)
+            revision = max(member.revision for member in members)
+            behind = previous_watermark is not None and window[2] <= previous_watermark
+            tardy = behind and not replaces and all(member.straggler for member in members)
+            corrected = behind and any(w[2] <= previous_watermark for w in replaces)
             timing = "late" if tardy or corrected else "on_time"
             if not self._closed(window[2]):
                 timing = "early"
             if tardy:
                 revision = 1
-            for each in members:
-                each.revision = revision
-            now = Said(revision, timing, self._values(members))
+            for member in members:
+                member.revision = revision
+            now = Published(revision, timing, self._values(members))
             if window in old:
                 taken = self._row(window, before[window], old[window], "update_preimage")
-                said.emitted += [taken, self._row(window, members, now, "update_postimage")]
+                expected.emitted += [taken, self._row(window, members, now, "update_postimage")]
             else:
-                said.emitted.append(self._row(window, members, now, "insert"))
-            said.counts["corrections" if replaces else "results"] += 1
+                expected.emitted.append(self._row(window, members, now, "insert"))
+            expected.counts["corrections" if replaces else "results"] += 1
             self.published[window] = now
 
-    def _differs(self, window: Window, members: Sequence[Arrived], said: Said) -> bool:
-        news = said.timing == "early" and self._closed(window[2])
-        return news or not same(said.values, self._values(members))
+    def _differs(self, window: Window, members: Sequence[Arrived], last: Published) -> bool:
+        news = last.timing == "early" and self._closed(window[2])
+        return news or not same(last.values, self._values(members))
 
     def _values(self, members: Sequence[Arrived]) -> Row:
-        rows = [each.row for each in members]
+        rows = [member.row for member in members]
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
-    def _row(self, window: Window, members: Sequence[Arrived], said: Said, change: str) -> Row:
+    def _row(self, window: Window, members: Sequence[Arrived], last: Published, change: str) -> Row:
         row = {name: members[0].row[name] for name in self.by}
-        row |= {"window_start": window[1], "window_end": window[2], **said.values}
+        row |= {"window_start": window[1], "window_end": window[2], **last.values}
         early = self.early != "never"
         if self.corrects or early:
-            row["revision"] = said.revision
+            row["revision"] = last.revision
         if early:
-            row["timing"] = said.timing
+            row["timing"] = last.timing
         if self.corrects or early:
             row["_change_type"] = change
         if self.routes:
             row["late"] = None
         return row
 
-    def _late(self, row: Row, judged: Arrived | None, reason: str) -> Row:
-        said = {name: row[name] for name in self.by}
-        said |= dict.fromkeys(("window_start", "window_end", *self.agg))
+    def _late(self, row: Row, late_row: Arrived | None, reason: str) -> Row:
+        output = {name: row[name] for name in self.by}
+        output |= dict.fromkeys(("window_start", "window_end", *self.agg))
         lateness = watermark = None
-        if judged is not None and self.watermark is not None:
-            said |= {"window_start": judged.time, "window_end": judged.end}
-            lateness, watermark = self.watermark - judged.time, self.watermark
-        said["late"] = {
+        if late_row is not None and self.watermark is not None:
+            output |= {"window_start": late_row.time, "window_end": late_row.end}
+            lateness, watermark = self.watermark - late_row.time, self.watermark
+        output["late"] = {
             "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
         }  # fmt: skip
-        return said
+        return output

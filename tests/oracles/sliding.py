@@ -1,7 +1,7 @@
-"""Sliding windows, row by row, in the plainest Python there is: what a core must say.
+"""Sliding windows, row by row, in simple Python: the expected results of a core.
 
-Nothing is kept but the rows that were accepted, and what was last said about each result. Every
-window is searched for among all rows whenever its result is asked for.
+Only the accepted rows and the last emitted results are stored. Every window is found among all rows
+whenever its result is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.oracles.windows import (
     value_of,
 )
 
-Moment = tuple[Any, int]
+Timestamp = tuple[Any, int]
 """A key, and an instant at which it has events."""
 
 
@@ -41,7 +41,7 @@ class SlidingOracle:
 
     watermark: int | None = None
     arrived: list[Row] = field(default_factory=list)
-    published: dict[Moment, Published] = field(default_factory=dict)
+    published: dict[Timestamp, Published] = field(default_factory=dict)
 
     @property
     def corrects(self) -> bool:
@@ -56,16 +56,16 @@ class SlidingOracle:
         return "route" in (self.stragglers, self.too_late)
 
     def fresh(self) -> SlidingOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, watermark=None, arrived=[], published={})
 
-    def moments(self) -> list[Moment]:
+    def timestamps(self) -> list[Timestamp]:
         """Every key and instant at which there is an event, once."""
         return list(dict.fromkeys((key_of(r, self.by), r[self.time]) for r in self.arrived))
 
-    def window(self, moment: Moment) -> list[Row]:
+    def window(self, timestamp: Timestamp) -> list[Row]:
         """The rows of its key in (t - size, t]: the definition."""
-        key, t = moment
+        key, t = timestamp
         return [
             row
             for row in self.arrived
@@ -73,103 +73,110 @@ class SlidingOracle:
         ]
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, results by this one."""
-        said = Expected()
+        """One micro-batch: late rows by the previous watermark, results by this one."""
+        expected = Expected()
         for row in rows:
-            said.counts["rows"] += 1
+            expected.counts["rows"] += 1
             instant = row[self.time]
             if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
-                said.counts["rejected"] += 1
+                expected.counts["rejected"] += 1
                 if self.routes:
                     reason = "null_time" if instant is None else "time_out_of_range"
-                    said.late.append(self._late(row, reason, judged=False))
+                    expected.late.append(self._late(row, reason, is_late=False))
                 continue
-            verdict = self._judge(instant)
-            said.counts[verdict] += 1
-            if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+            timing = self._classify(instant)
+            expected.counts[timing] += 1
+            if timing == "on_time" or (timing == "stragglers" and self.corrects):
                 self.arrived.append(row)
             elif self.routes:
-                reason = "straggler" if verdict == "stragglers" else "too_late"
-                said.late.append(self._late(row, reason, judged=True))
-        judged_by = self.watermark
+                reason = "straggler" if timing == "stragglers" else "too_late"
+                expected.late.append(self._late(row, reason, is_late=True))
+        previous_watermark = self.watermark
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
-        for moment in self.moments():
-            if self._passed(moment[1]) or self.is_early:
-                self._say(moment, said, judged_by)
-        return said
+        for timestamp in self.timestamps():
+            if self._passed(timestamp[1]) or self.is_early:
+                self._emit(timestamp, expected, previous_watermark)
+        return expected
 
     def finish(self) -> list[Row]:
         """Every result that is not on time yet."""
-        said, over = Expected(), replace(self, watermark=1 << 62, published=dict(self.published))
-        for moment in self.moments():
-            if not self._passed(moment[1]):
-                over._say(moment, said, self.watermark)
-        return said.emitted
+        expected, over = (
+            Expected(),
+            replace(self, watermark=1 << 62, published=dict(self.published)),
+        )
+        for timestamp in self.timestamps():
+            if not self._passed(timestamp[1]):
+                over._emit(timestamp, expected, self.watermark)
+        return expected.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be: moments in the reach of a window that can still be
-        computed, and the revisions of results that can still change.
+        """Maximum rows of state: timestamps in windows that can still be computed, and the
+        revisions of results that can still change.
         """
         keeps = self.allowed_lateness if self.corrects else 0
         last = self.size - 1  # the last window that an event is in ends so long after it
-        moments = [t for _, t in self.moments() if not self._passed(t + last + keeps)]
+        timestamps = [t for _, t in self.timestamps() if not self._passed(t + last + keeps)]
         revised = [
             t
-            for (_, t), last_said in self.published.items()
-            if last_said.revision > 0 and not self._passed(t + keeps)
+            for (_, t), emitted in self.published.items()
+            if emitted.revision > 0 and not self._passed(t + keeps)
         ]
-        return len(moments) + len(revised)
+        return len(timestamps) + len(revised)
 
     def _passed(self, instant: int) -> bool:
         return self.watermark is not None and instant <= self.watermark
 
-    def _judge(self, instant: int) -> str:
+    def _classify(self, instant: int) -> str:
         if not self._passed(instant):
             return "on_time"
         return "too_late" if self._passed(instant + self.allowed_lateness) else "stragglers"
 
-    def _say(self, moment: Moment, said: Expected, judged_by: int | None) -> None:
+    def _emit(
+        self, timestamp: Timestamp, expected: Expected, previous_watermark: int | None
+    ) -> None:
         """Publish the result, if it differs from what was published."""
-        before, values = self.published.get(moment), self._values(moment)
-        behind = judged_by is not None and moment[1] <= judged_by
-        timing = "late" if behind else "on_time" if self._passed(moment[1]) else "early"
+        before, values = self.published.get(timestamp), self._values(timestamp)
+        behind = previous_watermark is not None and timestamp[1] <= previous_watermark
+        timing = "late" if behind else "on_time" if self._passed(timestamp[1]) else "early"
         if before is None:
-            self.published[moment] = Published(1 if behind else 0, values, timing)
-            said.emitted.append(self._row(moment, self.published[moment], "insert"))
-            said.counts["results"] += 1
+            self.published[timestamp] = Published(1 if behind else 0, values, timing)
+            expected.emitted.append(self._row(timestamp, self.published[timestamp], "insert"))
+            expected.counts["results"] += 1
         elif (before.timing == "early" != timing) or not same(before.values, values):
             if self.stragglers == "retract":
-                said.emitted.append(self._row(moment, before, "update_preimage"))
-            self.published[moment] = Published(before.revision + 1, values, timing)
-            said.emitted.append(self._row(moment, self.published[moment], "update_postimage"))
-            said.counts["corrections"] += 1
+                expected.emitted.append(self._row(timestamp, before, "update_preimage"))
+            self.published[timestamp] = Published(before.revision + 1, values, timing)
+            expected.emitted.append(
+                self._row(timestamp, self.published[timestamp], "update_postimage")
+            )
+            expected.counts["corrections"] += 1
 
-    def _values(self, moment: Moment) -> Row:
-        rows = self.window(moment)
+    def _values(self, timestamp: Timestamp) -> Row:
+        rows = self.window(timestamp)
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
-    def _row(self, moment: Moment, said: Published, change: str) -> Row:
-        row = {name: self.window(moment)[-1][name] for name in self.by}
-        row |= {self.time: moment[1], **said.values}
+    def _row(self, timestamp: Timestamp, last: Published, change: str) -> Row:
+        row = {name: self.window(timestamp)[-1][name] for name in self.by}
+        row |= {self.time: timestamp[1], **last.values}
         if self.corrects or self.is_early:
-            row["revision"] = said.revision
+            row["revision"] = last.revision
         if self.is_early:
-            row["timing"] = said.timing
+            row["timing"] = last.timing
         if self.stragglers == "retract":
             row["_change_type"] = change
         if self.routes:
             row["late"] = None
         return row
 
-    def _late(self, row: Row, reason: str, *, judged: bool) -> Row:
-        said = {name: row[name] for name in self.by}
-        said |= dict.fromkeys((self.time, *self.agg))
+    def _late(self, row: Row, reason: str, *, is_late: bool) -> Row:
+        output = {name: row[name] for name in self.by}
+        output |= dict.fromkeys((self.time, *self.agg))
         lateness = watermark = None
-        if judged and self.watermark is not None:
-            said[self.time] = row[self.time]
+        if is_late and self.watermark is not None:
+            output[self.time] = row[self.time]
             lateness, watermark = self.watermark - row[self.time], self.watermark
-        said["late"] = {
+        output["late"] = {
             "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
         }  # fmt: skip
-        return said
+        return output

@@ -1,4 +1,4 @@
-"""A join of two tables by folding both change streams and joining what is there, row by row."""
+"""A join of two tables: fold both change streams, and join their rows, row by row."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ TAKES = ("update_preimage", "delete")
 
 @dataclass
 class Multiset:
-    """A table as a bag of rows; what takes away a row that is not there is rejected."""
+    """A table as a multiset of rows. A delete of a row that does not exist is rejected."""
 
     rows: list[Row] = field(default_factory=list)
 
     def fresh(self) -> Multiset:
-        """Nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return Multiset()
 
     def late(self, changes: Sequence[Row]) -> int:
-        """Changes that are not newer than what is known: nobody can say."""
+        """Changes that are not newer than the stored rows: unknown without a sequence."""
         return 0
 
     def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
@@ -46,24 +46,24 @@ class Multiset:
 
 @dataclass
 class KeyedMultiset(Multiset):
-    """The same, of rows with keys: each is there once at most, and the greatest where they differ."""
+    """The same for rows with keys: each exists at most once; in a conflict, the greatest."""
 
     key: Sequence[str] = ()
     again: int = 0
-    """Changes of the last micro-batch that came again."""
+    """Repeated changes of the last micro-batch."""
 
     def fresh(self) -> KeyedMultiset:
-        """Nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return KeyedMultiset(key=self.key)
 
     def late(self, changes: Sequence[Row]) -> int:
-        """What comes again."""
+        """Repeated changes."""
         other = replace(self, rows=list(self.rows))
         other.step(changes)
         return other.again
 
     def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
-        """Apply the changes of a micro-batch, and then see what is there too often."""
+        """Apply the changes of a micro-batch, then remove rows that exist more than once."""
         before = multiset_of(self.rows)
         rejected = super().step(changes)
         self.again, rows = 0, self.rows
@@ -75,29 +75,29 @@ class KeyedMultiset(Multiset):
             copies = [row for row in mine if comparable(row) == comparable(best)]
             self.again += len(copies) - 1
             others = [row for row in mine if comparable(row) != comparable(best)]
-            came = Counter(multiset_of(others))
-            came.subtract({each: before[each] for each in came})
+            inserted = Counter(multiset_of(others))
+            inserted.subtract({row: before[row] for row in inserted})
             for row in others:
-                if came[comparable(row)] > 0:
-                    came[comparable(row)] -= 1
+                if inserted[comparable(row)] > 0:
+                    inserted[comparable(row)] -= 1
                     rejected.append(("contradiction", row))
         return rejected
 
 
 @dataclass
 class Versions:
-    """A table whose rows have keys: of each key and what is joined on, the newest change counts."""
+    """A table whose rows have keys: the newest change per key and join columns is effective."""
 
     key: Sequence[str]
     sequence: str
     newest: dict[Any, tuple[Any, Row | None]] = field(default_factory=dict)
 
     def fresh(self) -> Versions:
-        """Nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return Versions(self.key, self.sequence)
 
     def late(self, changes: Sequence[Row]) -> int:
-        """Changes that are not newer than what is known."""
+        """Changes that are not newer than the stored rows."""
         late = 0
         for change in self._good(changes):
             order, row = self.newest.get(self._of(change), (None, None))
@@ -108,7 +108,7 @@ class Versions:
         return late
 
     def _good(self, changes: Sequence[Row]) -> list[Row]:
-        """Changes that nothing of their place that is greater contradicts."""
+        """Changes that do not conflict with a greater one of the same position."""
         good = []
         for change in changes:
             of, order = self._of(change), self._order(change)
@@ -128,17 +128,17 @@ class Versions:
 
     @property
     def rows(self) -> list[Row]:
-        """What is there."""
+        """The rows of the table."""
         return [row for _, row in self.newest.values() if row is not None]
 
     def step(self, changes: Sequence[Row]) -> list[tuple[str, Row]]:
-        """Apply the changes, those of older sequences to no avail."""
+        """Apply the changes; those with older sequences have no effect."""
         good = self._good(changes)
         for change in good:
             key, order = self._of(change), self._order(change)
             if key not in self.newest or self.newest[key][0] <= order:
                 self.newest[key] = (order, None if takes(change) else without(change))
-        bad = [change for change in changes if not any(change is each for each in good)]
+        bad = [change for change in changes if not any(change is other for other in good)]
         return [("contradiction", without(change)) for change in bad]
 
 
@@ -147,7 +147,7 @@ def takes(change: Row) -> bool:
 
 
 def content(row: Row) -> Any:
-    """Of rows that contradict one another the greatest by this stands."""
+    """Of rows in conflict, the greatest by this is effective."""
     return [comparable(row[name]) for name in sorted(row)]
 
 
@@ -162,7 +162,7 @@ def joined(
     how: str,
     names: tuple[Sequence[str], Mapping[str, str]],
 ) -> list[Row]:
-    """The join of two bags of rows. ``names``: the left columns; the right ones, and their names."""
+    """The join of two multisets of rows. ``names``: the left columns; the right ones, and their names."""
     lefts, rights = names
     rows = []
     partners = [0] * len(right)
@@ -186,7 +186,7 @@ def joined(
 
 @dataclass
 class Folded:
-    """Joined rows as the published changes leave them, each contradiction refused."""
+    """Joined rows, folded from the emitted changes; contradictions are errors."""
 
     rows: Counter[Any] = field(default_factory=Counter)
 
@@ -195,14 +195,14 @@ class Folded:
         for change in emitted:
             row = comparable(without(change))
             if takes(change):
-                assert self.rows[row] > 0, f"taken away and not there: {change}"
+                assert self.rows[row] > 0, f"deleted, but does not exist: {change}"
                 self.rows[row] -= 1
             else:
                 self.rows[row] += 1
 
     @property
     def there(self) -> Counter[Any]:
-        """What is there, how often."""
+        """The rows, with their multiplicity."""
         return +self.rows
 
 
@@ -212,7 +212,7 @@ def multiset_of(rows: Sequence[Row]) -> Counter[Any]:
 
 @dataclass
 class TablesOracle:
-    """What a join of two tables says in a micro-batch: the difference to the join before it."""
+    """The output of a join of two tables in a micro-batch: the difference to the join before."""
 
     left: Multiset | Versions
     right: Multiset | Versions
@@ -223,36 +223,35 @@ class TablesOracle:
     remembers: bool = False
 
     def fresh(self) -> TablesOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         left, right = self.left.fresh(), self.right.fresh()
         return replace(self, left=left, right=right)
 
     def rows(self) -> list[Row]:
-        """The join of what both tables are."""
+        """The join of both tables."""
         return joined(self.left.rows, self.right.rows, self.on, self.how, self.names)
 
     def step(
         self, left: Sequence[Row], right: Sequence[Row], watermark: int | None = None
     ) -> Expected:
-        """What a micro-batch must give."""
+        """The expected results of a micro-batch."""
         before, expected = self.rows(), Expected()
         rejected = late = 0
         sides = [("left", self.left, left, self.on), ("right", self.right, right, self.on.values())]
         for name, table, changes, on in sides:
             outer = self.how in (name, "full")
-            # What can never be in the result is not looked at.
-            asked = [c for c in changes if outer or all(c[column] is not None for column in on)]
-            late += table.late(asked)
-            rejected += len(table.step(asked))
-        self._tell(before, self.rows(), expected)
+            # Rows that can never be in the result are ignored.
+            joinable = [c for c in changes if outer or all(c[column] is not None for column in on)]
+            late += table.late(joinable)
+            rejected += len(table.step(joinable))
+        self._emit(before, self.rows(), expected)
         rows = len(left) + len(right)
         expected.counts |= {"rows": rows, "rejected": rejected, "too_late": late}
         expected.counts["on_time"] = rows - rejected - late
         return expected
 
-    def _tell(self, before: Sequence[Row], after: Sequence[Row], expected: Expected) -> None:
+    def _emit(self, before: Sequence[Row], after: Sequence[Row], expected: Expected) -> None:
         goes, comes = without_common(before, after), without_common(after, before)
-        kinds: dict[str, list[Row]] = {"delete": [], "insert": []}
         if self.identity is not None:
             for row in goes:
                 partners = [new for new in comes if self._of(new) == self._of(row)]
@@ -261,22 +260,22 @@ class TablesOracle:
                     expected.emitted.append({**row, "_change_type": "update_preimage"})
                     expected.emitted.append({**partners[0], "_change_type": "update_postimage"})
                     expected.counts["corrections"] += 1
-            kept = {self._of(row) for row in goes} & {self._of(row) for row in comes}
-            goes = [row for row in goes if self._of(row) not in kept]
-            comes = [row for row in comes if self._of(row) not in kept]
-        kinds = {"delete": goes, "insert": comes}
-        expected.emitted += [{**r, "_change_type": k} for k, rows in kinds.items() for r in rows]
+            updated = {self._of(row) for row in goes} & {self._of(row) for row in comes}
+            goes = [row for row in goes if self._of(row) not in updated]
+            comes = [row for row in comes if self._of(row) not in updated]
+        changes: dict[str, list[Row]] = {"delete": goes, "insert": comes}
+        expected.emitted += [{**r, "_change_type": k} for k, rows in changes.items() for r in rows]
         expected.counts["results"] += len(comes)
 
     def _of(self, row: Row) -> Any:
         return comparable([row[name] for name in self.identity or ()])
 
     def finish(self) -> list[Row]:
-        """Nothing: all is said."""
+        """Nothing is pending."""
         return []
 
     def bound(self) -> int:
-        """An entry for each different row, and for what is remembered."""
+        """One row of state per distinct row, and per remembered row."""
         tables = (self.left, self.right)
         if self.remembers:
             return sum(len(table.newest) for table in tables if isinstance(table, Versions))

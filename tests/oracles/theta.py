@@ -45,14 +45,14 @@ def sketch(items: Iterable[int], k: int) -> Sample:
 
 
 def union(samples: Iterable[Sample], k: int) -> Sample:
-    """What is known of all sets together."""
+    """The union of all sets."""
     samples = list(samples)
     theta = min((sample.theta for sample in samples), default=WHOLE)
     return _trimmed(frozenset().union(*(sample.hashes for sample in samples)), theta, k)
 
 
 def _trimmed(hashes: frozenset[int], theta: int, k: int) -> Sample:
-    ordered = sorted(each for each in hashes if each < theta)
+    ordered = sorted(value for value in hashes if value < theta)
     if len(ordered) > k:
         theta = ordered[k]
     return Sample(frozenset(ordered[:k]), theta)
@@ -67,7 +67,7 @@ def difference(left: Sample, right: Sample) -> Sample:
 
 
 def _below(hashes: frozenset[int], theta: int) -> Sample:
-    return Sample(frozenset(each for each in hashes if each < theta), theta)
+    return Sample(frozenset(value for value in hashes if value < theta), theta)
 
 
 def estimate(sample: Sample) -> int:

@@ -1,4 +1,4 @@
-"""Home timelines by sorting, for every user, all posts of those whom they follow."""
+"""Home timelines: for every user, sort all posts of the authors that they follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracles.windows import Expected
 Row = dict[str, Any]
 
 
-def shown(
+def newest_posts(
     rows: Sequence[Row],
     user: Sequence[str],
     key: Sequence[str],
@@ -21,8 +21,8 @@ def shown(
     cap: int,
     tie: Callable[[Row], Any],
 ) -> list[Row]:
-    """Of each user's rows the newest, each post once. ``tie``: which of two rows of a post counts."""
-    # Sorted the last things first: Python's sort is stable.
+    """The newest posts of each user, each post once. ``tie``: the order of two rows of a post."""
+    # Sort by the least significant order first: Python's sort is stable.
     ordered = sorted(rows, key=tie)
     ordered.sort(key=lambda row: [comparable(row[name]) for name in key], reverse=True)
     ordered.sort(key=lambda row: comparable(row[ranked_by]), reverse=True)
@@ -37,7 +37,7 @@ def shown(
 
 @dataclass
 class Home:
-    """What timelines are, after changes of both tables."""
+    """The timelines after changes of both tables."""
 
     posts: Multiset | Versions
     follows: Multiset | Versions
@@ -49,12 +49,12 @@ class Home:
     tie: Callable[[Row], Any]
 
     def step(self, posts: Sequence[Row], follows: Sequence[Row]) -> int:
-        """Apply the changes of a micro-batch: how many were rejected."""
-        asked = [
+        """Apply the changes of a micro-batch; return how many were rejected."""
+        joinable = [
             [change for change in changes if all(change[name] is not None for name in names)]
             for changes, names in ((posts, self.by), (follows, self.by.values()))
         ]
-        return len(self.posts.step(asked[0])) + len(self.follows.step(asked[1]))
+        return len(self.posts.step(joinable[0])) + len(self.follows.step(joinable[1]))
 
     def rows(self) -> list[Row]:
         """All timelines, recomputed."""
@@ -64,12 +64,12 @@ class Home:
             for follow in self.follows.rows
             if all(comparable(post[a]) == comparable(follow[b]) for a, b in self.by.items())
         ]
-        return shown(everything, self.user, self.key, self.ranked_by, self.cap, self.tie)
+        return newest_posts(everything, self.user, self.key, self.ranked_by, self.cap, self.tie)
 
 
 @dataclass
 class TimelineOracle:
-    """What the second step says in a micro-batch: the difference to the timelines before it."""
+    """The output of the second step in a micro-batch: the difference to the timelines before."""
 
     user: Sequence[str]
     key: Sequence[str]
@@ -79,32 +79,32 @@ class TimelineOracle:
     there: list[Row] = field(default_factory=list)
 
     def fresh(self) -> TimelineOracle:
-        """The same settings; nothing has been seen."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, there=[])
 
     def rows(self) -> list[Row]:
         """All timelines, recomputed."""
-        return shown(self.there, self.user, self.key, self.ranked_by, self.cap, self.tie)
+        return newest_posts(self.there, self.user, self.key, self.ranked_by, self.cap, self.tie)
 
     def step(self, rows: Sequence[Row], watermark: int | None = None) -> Expected:
-        """What a micro-batch must give."""
+        """The expected results of a micro-batch."""
         before, expected = {self._of(row): row for row in self.rows()}, Expected()
         self.there += [without(row) for row in rows if not takes(row)]
         for row in filter(takes, rows):
-            found = [comparable(each) for each in self.there].index(comparable(without(row)))
+            found = [comparable(other) for other in self.there].index(comparable(without(row)))
             del self.there[found]
         after = {self._of(row): row for row in self.rows()}
         for post in [*before, *(post for post in after if post not in before)]:
             old, new = before.get(post), after.get(post)
             if comparable(old) == comparable(new):
                 continue
-            words = "update_preimage", "update_postimage"
+            change_types = "update_preimage", "update_postimage"
             if old is None or new is None:
-                words = "delete", "insert"
+                change_types = "delete", "insert"
             if old is not None:
-                expected.emitted.append({**old, "_change_type": words[0]})
+                expected.emitted.append({**old, "_change_type": change_types[0]})
             if new is not None:
-                expected.emitted.append({**new, "_change_type": words[1]})
+                expected.emitted.append({**new, "_change_type": change_types[1]})
                 expected.counts["results" if old is None else "corrections"] += 1
         expected.counts["rows"] = len(rows)
         return expected
@@ -113,9 +113,9 @@ class TimelineOracle:
         return comparable([row[name] for name in (*self.user, *self.key)])
 
     def finish(self) -> list[Row]:
-        """Nothing: all is said."""
+        """Nothing is pending."""
         return []
 
     def bound(self) -> int:
-        """An entry for each different row, shown or not."""
+        """One row of state per distinct row, visible or not."""
         return len(multiset_of(self.there))

@@ -1,8 +1,7 @@
-"""Windows on a grid, row by row, in the plainest Python there is: what a core must say.
+"""Windows on a grid, row by row, in simple Python: the expected results of a core.
 
-Rows are dicts, instants are microseconds, nothing is ever forgotten. It may be slow, and it
-must be obvious: whoever doubts the core reads this, and whoever doubts this reads the
-definition of a window.
+Rows are dicts, instants are microseconds, and nothing is evicted. This code may be slow, but it
+must be obvious: it follows the definition of a window.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ YEAR_9999_ENDS = 253_402_300_799_999_999
 
 @dataclass
 class Expected:
-    """What one micro-batch must give."""
+    """The expected results of one micro-batch."""
 
     emitted: list[Row] = field(default_factory=list)
     late: list[Row] = field(default_factory=list)
@@ -44,7 +43,7 @@ class Expected:
 
 @dataclass
 class Published:
-    """The last thing said about a window."""
+    """The result of a window that was emitted last."""
 
     revision: int
     values: Row
@@ -89,7 +88,7 @@ class GridOracle(ABC):
         """The next window."""
 
     def empty(self) -> list[Window]:
-        """The windows without rows that are published: those that end soon after one with rows."""
+        """The windows without rows to emit: those that end soon after a window with rows."""
         found: dict[Window, None] = {}
         for key, interval in self.contents if self.empty_for is not None else ():
             limit = min(interval[1] + self.empty_for, YEAR_9999_ENDS)
@@ -106,56 +105,56 @@ class GridOracle(ABC):
         return max(w for w in self.contents if w[0] == key and w[1] < interval)
 
     def fresh(self) -> Self:
-        """An oracle of the same settings that has seen nothing."""
+        """An oracle with the same parameters and no rows."""
         return replace(self, watermark=None, contents={}, published={})
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
-        """One micro-batch: rows are judged by the watermark of before, windows close by this."""
-        said = Expected()
+        """One micro-batch: late rows by the previous watermark, closed windows by this one."""
+        expected = Expected()
         touched: list[Window] = []
         for row in rows:
-            said.counts["rows"] += 1
+            expected.counts["rows"] += 1
             instant = row[self.time]
             if instant is None or not YEAR_1 <= instant <= YEAR_9999_ENDS:
-                said.counts["rejected"] += 1
+                expected.counts["rejected"] += 1
                 reason = "null_time" if instant is None else "time_out_of_range"
                 if self.routes:
-                    said.late.append(self._late(row, None, reason))
+                    expected.late.append(self._late(row, None, reason))
                 continue
             for interval in self.windows_of(instant):
                 window = (key_of(row, self.by), interval)
-                verdict = self._judge(interval[1])
-                said.counts[verdict] += 1
-                if verdict == "on_time" or (verdict == "stragglers" and self.corrects):
+                timing = self._classify(interval[1])
+                expected.counts[timing] += 1
+                if timing == "on_time" or (timing == "stragglers" and self.corrects):
                     self.contents.setdefault(window, []).append(row)
                     touched.append(window)
                 elif self.stragglers == "route" or self.too_late == "route":
-                    reason = "straggler" if verdict == "stragglers" else "too_late"
-                    said.late.append(self._late(row, interval, reason))
-        judged = self.watermark
+                    reason = "straggler" if timing == "stragglers" else "too_late"
+                    expected.late.append(self._late(row, interval, reason))
+        previous_watermark = self.watermark
         for window in [*dict.fromkeys(touched), *self.empty()]:
             if self._closed(window[1][1]) and (window in touched or window not in self.published):
-                self._publish(window, "late", said)
+                self._publish(window, "late", expected)
         if watermark is not None and (self.watermark is None or watermark > self.watermark):
             self.watermark = watermark
         for window in [*self.contents, *self.empty()]:
             end = window[1][1]
-            if self._closed(end) and (judged is None or end > judged):
-                self._publish(window, "on_time", said)
+            if self._closed(end) and (previous_watermark is None or end > previous_watermark):
+                self._publish(window, "on_time", expected)
             elif self.is_early and not self._closed(end) and window in touched:
-                self._publish(window, "early", said)
-        return said
+                self._publish(window, "early", expected)
+        return expected
 
     def finish(self) -> list[Row]:
         """Every window that is still open."""
-        said = Expected()
+        expected = Expected()
         for window in [*self.contents, *self.empty()]:
             if not self._closed(window[1][1]):
-                self._publish(window, "on_time", said)
-        return said.emitted
+                self._publish(window, "on_time", expected)
+        return expected.emitted
 
     def bound(self) -> int:
-        """Entries of state there may be: panes that can still change, their revisions, known keys.
+        """Maximum rows of state: panes that can still change, their revisions, known keys.
 
         Rows that lie in the same windows share an entry, under one key.
         """
@@ -183,43 +182,43 @@ class GridOracle(ABC):
     def _forgotten(self, end: int) -> bool:
         return self._closed(end + (self.allowed_lateness if self.corrects else 0))
 
-    def _judge(self, end: int) -> str:
+    def _classify(self, end: int) -> str:
         if not self._closed(end):
             return "on_time"
         return "too_late" if self._closed(end + self.allowed_lateness) else "stragglers"
 
-    def _publish(self, window: Window, timing: str, said: Expected) -> None:
-        """Say what the window holds now, unless that was said."""
+    def _publish(self, window: Window, timing: str, expected: Expected) -> None:
+        """Emit the current result of the window, unless it was emitted before."""
         before, values = self.published.get(window), self._values(window)
         if before is None:
-            # What only stragglers made starts at 1.
+            # A window that consists of stragglers only starts at 1.
             self.published[window] = Published(int(timing == "late"), values, timing)
-            said.emitted.append(self._row(window, "insert"))
-            said.counts["results"] += 1
+            expected.emitted.append(self._row(window, "insert"))
+            expected.counts["results"] += 1
             return
-        is_news = before.timing == "early" and timing != "early"
-        if same(before.values, values) and not is_news:
+        must_emit = before.timing == "early" and timing != "early"
+        if same(before.values, values) and not must_emit:
             return
         if self.stragglers == "retract":
-            said.emitted.append(self._row(window, "update_preimage"))
+            expected.emitted.append(self._row(window, "update_preimage"))
         self.published[window] = Published(before.revision + 1, values, timing)
-        said.emitted.append(self._row(window, "update_postimage"))
-        said.counts["corrections"] += 1
+        expected.emitted.append(self._row(window, "update_postimage"))
+        expected.counts["corrections"] += 1
 
     def _values(self, window: Window) -> Row:
         rows = self.contents.get(window, [])
         return {name: value_of(a, rows, self.time) for name, a in self.agg.items()}
 
     def _row(self, window: Window, change: str) -> Row:
-        said = self.published[window]
+        last = self.published[window]
         first = next(rows[0] for (key, _), rows in self.contents.items() if key == window[0])
         row = {name: first[name] for name in self.by}
         start, end = window[1]
-        row |= {"window_start": start, "window_end": end, **said.values}
+        row |= {"window_start": start, "window_end": end, **last.values}
         if self.corrects or self.is_early:
-            row["revision"] = said.revision
+            row["revision"] = last.revision
         if self.is_early:
-            row["timing"] = said.timing
+            row["timing"] = last.timing
         if self.stragglers == "retract":
             row["_change_type"] = change
         if self.routes:
@@ -227,23 +226,23 @@ class GridOracle(ABC):
         return row
 
     def _late(self, row: Row, interval: Interval | None, reason: str) -> Row:
-        judged = interval is not None
-        said = {name: row[name] for name in self.by}
-        said["window_start"], said["window_end"] = interval or (None, None)
-        said |= dict.fromkeys(self.agg)
+        is_late = interval is not None
+        output = {name: row[name] for name in self.by}
+        output["window_start"], output["window_end"] = interval or (None, None)
+        output |= dict.fromkeys(self.agg)
         if self.corrects or self.is_early:
-            said["revision"] = None
+            output["revision"] = None
         if self.stragglers == "retract":
-            said["_change_type"] = None
-        said["late"] = {
+            output["_change_type"] = None
+        output["late"] = {
             "reason": reason,
             "lateness": self.watermark - row[self.time]
-            if judged and self.watermark is not None
+            if is_late and self.watermark is not None
             else None,
-            "watermark": self.watermark if judged else None,
+            "watermark": self.watermark if is_late else None,
             "row": dict(row),
         }
-        return said
+        return output
 
 
 @dataclass(kw_only=True)
