@@ -6,8 +6,8 @@ parent. Two holes are closed:
 
 * PySpark's worker daemon *ignores* SIGCHLD, so the kernel forgets the time of an exited worker. A
   thread samples the tree; when a process vanishes whose parent ignored the signal, what it had
-  used when last seen is kept. The error is at most one sampling interval for each such exit, and
-  the number of such exits is reported (in a warm run it is zero: workers are reused).
+  used when last seen is kept. The error is at most one sampling interval per such exit. The
+  number of exits is reported (zero in a warm run, as workers are reused).
 * An orphan would leave the tree. The root declares itself a subreaper, so orphans become its
   children.
 """
@@ -85,7 +85,7 @@ class ProcessTree:
 
     def __exit__(
         self,
-        dtype: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -18,12 +18,12 @@ from benchmarks.stream import DELAY
 
 StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
 Join = Callable[[DataFrame, DataFrame, str, int | None], DataFrame]
-"""From both streams, a kind of join and a number of shards to the results."""
+"""A function of both streams, the name of the join, and the number of shards."""
 
 PRICED = "k long, v double, ts timestamp, price double, seq long, since timestamp"
 
 
-def native(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
+def native(left: DataFrame, right: DataFrame, workload: str, shards: int | None) -> DataFrame:
     """Spark's own left outer join of two streams."""
     searches = left.withWatermark("ts", DELAY)
     clicks = right.select(F.col("k").alias("of"), "c", F.col("ts").alias("clicked"))
@@ -35,9 +35,9 @@ def native(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) ->
 
 
 def kernel(state_api: StateApi) -> Join:
-    """The operators of this library."""
+    """The operators of streamops."""
 
-    def build(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
+    def build(left: DataFrame, right: DataFrame, workload: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
         from streamops import joins
 
@@ -45,7 +45,7 @@ def kernel(state_api: StateApi) -> Join:
         if shards is not None:
             arguments["shards"] = shards
         options = dict(arguments)
-        match dtype:
+        match workload:
             case "interval":
                 clicked = joins.interval(
                     right, "0 seconds", "1 hour", by="k", time="ts", how="left", delay=DELAY
@@ -69,10 +69,10 @@ def kernel(state_api: StateApi) -> Join:
 def _price(
     key: tuple[int], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Answer one key's facts, as one would write it by hand: one group per key.
+    """Join the facts of one key, as users would write it: one group per key.
 
-    Versions and facts that wait are kept as JSON, because array and map state columns do not work
-    in Spark 4.3. Times are microseconds, the loops over rows and not over frames deliberate.
+    Versions and pending facts are stored as JSON, because array and map state columns do not work
+    in Spark 4.3. Times are microseconds. The loops are over rows, which is faster than frames here.
     """
     versions, facts = json.loads(state.get[0]) if state.exists else ([], [])
     if not state.hasTimedOut:
@@ -108,7 +108,7 @@ def _price(
         yield answers
 
 
-def naive(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
+def naive(left: DataFrame, right: DataFrame, workload: str, shards: int | None) -> DataFrame:
     """One group per key: facts and versions in one stream of rows; a fact has no sequence."""
     facts = left.withWatermark("ts", DELAY).select(
         "k", "v", "ts", F.lit(-1).cast("long").alias("seq")
@@ -122,15 +122,15 @@ def naive(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> 
         .applyInPandasWithState(
             _price,
             outputStructType=PRICED,
-            stateStructType="kept string",
+            stateStructType="stored string",
             outputMode="append",
             timeoutConf=GroupStateTimeout.EventTimeTimeout,
         )
     )
 
 
-def ceiling(left: DataFrame, right: DataFrame, dtype: str, shards: int | None) -> DataFrame:
-    """All rows of both to Python and back."""
+def ceiling(left: DataFrame, right: DataFrame, workload: str, shards: int | None) -> DataFrame:
+    """Transfer all rows of both to Python and back."""
 
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches

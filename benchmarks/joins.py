@@ -1,7 +1,7 @@
-"""The two streams that every join reads, and what the right answer over them is.
+"""The two input streams of every join, and their expected results.
 
-Rows of both sides arrive in one order, of which a side has its share in every micro-batch. As in
-`workloads`, the disorder is smaller than the delay: nothing is late, however the streams are cut.
+Rows of both sides arrive in one sequence, and every micro-batch has rows of both. As in `workloads`,
+the disorder is smaller than the delay, so nothing is late for any size of micro-batch.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from benchmarks.stream import DELAY_MS, DISORDER_MS, LARGE, MINUTE_MS, ORIGIN_MS
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 Input = tuple[Columns, Array]
-"""The columns of one side, and at which place of the whole stream each of its rows arrives."""
+"""The columns of one side, and the position of each of its rows in the sequence of arrival."""
 
 VERSION = 1
-"""Of the streams below: prepared files of another one are not read."""
+"""Version of the streams below; prepared files of another version are not read."""
 HOUR_MS = 60 * MINUTE_MS
 # Of 13 rows 3 are clicks, of 11 one is a version of a key, of 10 two are changes of the right.
 CLICKS, VERSIONS, RIGHTS = (13, 3), (11, 1), (10, 2)
 FACTS_PER_MINUTE = 30_000
 FILL = {"interval": 650_000, "temporal": 650_000, "tables": 500_000}
-"""Rows before the first phase: then state is as large as it will get."""
+"""Rows before the first phase, after which the state has its final size."""
 OF = 5
 """In tables: rows of the left for each of the right."""
 REMOVED = 10_000
-"""In tables: rows that are gone whose sequence is remembered."""
+"""In tables: deleted rows whose sequence is stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dtype:
-    """One join: its inputs, how they are made, and what is to come out."""
+class JoinWorkload:
+    """One join: its inputs, how to generate them, and its expected results."""
 
     schemas: dict[str, str]
     make: Callable[[int, int, int, int], dict[str, Input]]
     """From the rows of both, the keys, the divisor and the seed of a workload."""
     expected: Callable[[Mapping[str, Input]], pd.DataFrame]
     found: Callable[[pd.DataFrame], pd.DataFrame]
-    """Results as they were written, in the columns and the order of what is expected."""
+    """The written results, with the columns and the order of the expected ones."""
 
 
 def phases(sizes: Sequence[int], quick: bool) -> tuple[Phase, ...]:
-    """Return phases of 1.3 million rows each, behind as many as it takes to warm the code up."""
+    """Return phases of 1.3 million rows each, after their warm-up micro-batches."""
     found = [Phase(500_000, 2, 0)]
     for rows in sorted(sizes):
         # After 20 of 60,000 rows a third of the JVM's CPU still goes to its compilers.
@@ -59,13 +59,13 @@ def phases(sizes: Sequence[int], quick: bool) -> tuple[Phase, ...]:
 
 
 def _sides(rows: int, of: tuple[int, int]) -> tuple[Array, Array]:
-    """Places of the left and of the right: of every so many rows so many, spread evenly."""
+    """Positions of left and right rows: `of` is (rows, right rows among them), spread evenly."""
     every, some = of
     is_right = np.arange(rows) % every * some % every < some
     return np.flatnonzero(~is_right), np.flatnonzero(is_right)
 
 
-def _metrics(rng: np.random.Generator, arrival: Array) -> Array:
+def _event_times(rng: np.random.Generator, arrival: Array) -> Array:
     return arrival - rng.integers(0, DISORDER_MS, len(arrival), dtype=np.int64)
 
 
@@ -74,7 +74,7 @@ def _quarters(rng: np.random.Generator, rows: int) -> Array:
 
 
 def _watermark(inputs: Mapping[str, Input], left: str, right: str) -> int:
-    """What Spark has at the end: the lesser of both, less the delay."""
+    """Spark's watermark at the end: the minimum of both sides, minus the delay."""
     ends = (inputs["left"][0][left].max(), inputs["right"][0][right].max())
     return int(min(ends)) - DELAY_MS
 
@@ -95,18 +95,18 @@ def _searches(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]
     searches = {
         "k": np.arange(len(left)),
         "v": _quarters(rng, len(left)),
-        "ts": _metrics(rng, arrival[left]),
+        "ts": _event_times(rng, arrival[left]),
     }
     clicks = {
         "k": np.maximum(clicked, 0),
         "c": np.arange(len(right)),
-        "ts": _metrics(rng, arrival[right]),
+        "ts": _event_times(rng, arrival[right]),
     }
     return {"left": (searches, left), "right": (clicks, right)}
 
 
 def _clicked(inputs: Mapping[str, Input]) -> pd.DataFrame:
-    """Every click of a search within the hour; searches without one, once the hour is over."""
+    """Every click within an hour of its search; searches without one, after the hour has ended."""
     searches, clicks = (pd.DataFrame(inputs[side][0]) for side in ("left", "right"))
     pairs = searches.merge(clicks.rename(columns={"ts": "clicked"}), on="k")
     pairs = pairs[(pairs["clicked"] >= pairs["ts"]) & (pairs["clicked"] <= pairs["ts"] + HOUR_MS)]
@@ -148,19 +148,19 @@ def _facts(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]:
     facts = {
         "k": rng.integers(0, keys, len(left), dtype=np.int64),
         "v": _quarters(rng, len(left)),
-        "ts": _metrics(rng, arrival[left]),
+        "ts": _event_times(rng, arrival[left]),
     }
     versions = {
         "k": rng.integers(0, keys, len(right), dtype=np.int64),
         "price": _quarters(rng, len(right)),
         "seq": np.arange(len(right)),
-        "since": _metrics(rng, arrival[right]),
+        "since": _event_times(rng, arrival[right]),
     }
     return {"left": (facts, left), "right": (versions, right)}
 
 
 def _priced(inputs: Mapping[str, Input]) -> pd.DataFrame:
-    """Each fact that the watermark has reached beside the newest version of its key."""
+    """Each fact that the watermark has reached, with the newest version of its key."""
     facts, versions = (pd.DataFrame(inputs[side][0]) for side in ("left", "right"))
     facts = facts[facts["ts"] <= _watermark(inputs, "ts", "since")].sort_values("ts")
     versions = versions.sort_values(["since", "seq"])
@@ -211,7 +211,7 @@ def _changes(rows: int, keys: int, divisor: int, seed: int) -> dict[str, Input]:
 
 
 def _changing(rng: np.random.Generator, positions: Array, count: int) -> Columns:
-    """Changes of so many rows, numbered one after another: of nineteen of twenty an update."""
+    """Changes of `count` rows, numbered per row: nineteen of twenty are updates."""
     events = len(positions)
     ids = np.concatenate([np.arange(count), rng.integers(0, count, events)])[:events]
     order = np.argsort(ids, kind="stable")
@@ -261,14 +261,14 @@ def _folded(found: pd.DataFrame) -> pd.DataFrame:
     return _in_order(left[left == 1].reset_index().drop(columns="times"))
 
 
-TYPES = {
-    "interval": Dtype(
+JOINS = {
+    "interval": JoinWorkload(
         {"left": "k long, v double, ts timestamp", "right": "k long, c long, ts timestamp"},
         _searches,
         _clicked,
         _found_clicks,
     ),
-    "temporal": Dtype(
+    "temporal": JoinWorkload(
         {
             "left": "k long, v double, ts timestamp",
             "right": "k long, price double, seq long, since timestamp",
@@ -277,7 +277,7 @@ TYPES = {
         _priced,
         _found_prices,
     ),
-    "tables": Dtype(
+    "tables": JoinWorkload(
         {
             "left": "k long, c long, v double, seq long, _change_type string",
             "right": "c long, n long, seq long, _change_type string",

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.cpu import ProcessTree
-from benchmarks.joins import TYPES
+from benchmarks.joins import JOINS
 from benchmarks.systems import SYSTEMS, session
 from benchmarks.workloads import RATE, P, Workload, prepare
 
@@ -91,7 +91,7 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
     if run.rows_dropped:
         raise RunFailed(f"{system}: {run.rows_dropped:,} rows were dropped as late; none is")
     if workload.is_join:
-        return _equal(system, TYPES[workload.windows].found(found), workload.expected())
+        return _equal(system, JOINS[workload.windows].found(found), workload.expected())
     if system == "ceiling":
         sent = pd.DataFrame(workload.events())
         if (len(found), found["v"].sum()) != (len(sent), sent["v"].sum()):

@@ -1,4 +1,4 @@
-"""From runs to tables: medians, spreads, ratios, and whether the aims are met."""
+"""Tables of results: medians, ranges, ratios, and whether the aims are met."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.joins import TYPES
+from benchmarks.joins import JOINS
 from benchmarks.measure import Reading, Run
 from benchmarks.systems import SYSTEMS
 
@@ -18,7 +18,7 @@ END = "<!-- figures: end -->"
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A ratio of CPU seconds that is wanted: `of` over `to`, at most or at least `bound`."""
+    """A target ratio of CPU seconds: `of` over `to`, at most or at least `bound`."""
 
     keys: int
     rows_per_batch: int
@@ -29,11 +29,11 @@ class Aim:
     at_most: bool = True
     windows: str = "tumbling"
     to_windows: str | None = None
-    """What `to` computes, if other windows than `of`."""
+    """The windows of `to`, if they differ from those of `of`."""
 
 
 _Position = tuple[str, int, int]
-"""A kind of windows, a number of keys, rows per batch."""
+"""Windows, number of keys, rows per micro-batch."""
 
 AIMS = [
     aim
@@ -81,7 +81,7 @@ class _Figure:
     readings: tuple[Reading, ...]
     divisor: int
     state_bytes: int
-    """At the end of a run, as Spark tells it of the state store."""
+    """State at the end of a run, as reported by Spark."""
 
     @property
     def total(self) -> float:
@@ -113,7 +113,7 @@ _UNITS = {"seen": "items", "interval": "searches an hour", "tables": "rows of th
 
 
 def cells(runs: Iterable[Run]) -> dict[_Position, _Cell]:
-    """Sort the readings of all runs into cells: by place, then by system."""
+    """Group the readings of all runs by workload, then by system."""
     gathered: dict[_Position, dict[str, list[tuple[Reading, Run]]]] = {}
     for run in runs:
         for reading in run.readings:
@@ -135,7 +135,7 @@ def _figure(readings: list[tuple[Reading, Run]]) -> _Figure:
 
 def _order(position: _Position) -> tuple[int, int, int]:
     windows, keys, rows = position
-    types = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *TYPES)
+    types = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *JOINS)
     return types.index(windows), -keys, -rows
 
 

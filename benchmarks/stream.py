@@ -1,4 +1,4 @@
-"""What all streams of events have in common: when they begin, how out of order they are, how cut."""
+"""Settings of all event streams: start, disorder, and phases of micro-batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Micro-batches of one size: `warm` of them, then a pause, then `batches` that are measured."""
+    """Micro-batches of one size: `warm` for the warm-up, a pause, then `batches` to measure."""
 
     rows: int
     warm: int

@@ -1,9 +1,8 @@
-"""The events that every system reads, and what the right answer over them is.
+"""The events that every system reads, and the expected results.
 
 Event time advances with the stream (`ROWS_PER_MINUTE`) and each event is up to `DISORDER_MS` older
-than its place says. The disorder is smaller than the delay of the watermark, so nothing is late
-however the stream is cut, every system owes exactly the same results, and they can be computed
-beforehand without Spark.
+than its position. The disorder is smaller than the watermark delay, so nothing is late for any size of
+micro-batch. Every system must have the same results, which are computed without Spark.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from benchmarks.stream import (
 # 30,000 events a minute over 100,000 keys: 0.3 events per key and window, so 0.86 results per
 # event. The same rate over 1,000 keys: 30 events per key and window, one result for 30 events.
 ROWS_PER_MINUTE = 30_000
-# After two minutes of events windows close as fast as they open: state is as large as it will get.
+# After two minutes of events, windows close as fast as they open: state has its final size.
 FILL_MINUTES = 2
 SCHEMA = "k long, v double, ts timestamp"
 ITEM = "u long"
-"""A further column of what is counted distinct: who did it."""
+"""An additional column, whose distinct values are counted."""
 # Number of keys (or of items to be remembered), and the windows that are computed over them.
 WORKLOADS = {
     "100k-keys": (100_000, "tumbling"),
@@ -62,18 +61,18 @@ GAP_MS = 5 * MINUTE_MS
 REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
 COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
 ITEMS = 200_000
-CAPACITY, RATE = 16_000_000, 0.001  # of the filter: what is promised of how many items
+CAPACITY, RATE = 16_000_000, 0.001  # the capacity and false positive rate of the filter
 P = 12
-"""Of HyperLogLog: 2^P registers."""
+"""The precision of HyperLogLog: 2^P registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One stream of events over `keys` keys, and how it is cut into micro-batches.
+    """One stream of events over `keys` keys, and its micro-batches.
 
     `divisor` 10 means a replica at a tenth of the scale: a tenth of the keys, of the rows per
     minute and of the rows per batch. Rows per key and batch, results per row and timers per key
-    stay what they were, so what is paid per key or per row is paid as often for each row.
+    are the same, so costs per key and per row are the same for each row.
     """
 
     keys: int
@@ -84,7 +83,7 @@ class Workload:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Workload:
-        """Rebuild a workload from what `asdict` and JSON made of it."""
+        """Restore a workload from its record."""
         phases = tuple(Phase(**phase) for phase in record["phases"])
         windows = record.get("windows", "tumbling")  # the only ones that were measured at first
         return cls(record["keys"], phases, record["divisor"], record["seed"], windows)
@@ -107,19 +106,19 @@ class Workload:
     @property
     def is_join(self) -> bool:
         """Whether the stream is two: a left and a right side."""
-        return self.windows in joins.TYPES
+        return self.windows in joins.JOINS
 
     @property
     def schemas(self) -> dict[str, str]:
         """Columns of each input, as Spark has them."""
         if self.is_join:
-            return joins.TYPES[self.windows].schemas
+            return joins.JOINS[self.windows].schemas
         return {"events": f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA}
 
     def inputs(self) -> dict[str, joins.Input]:
-        """Return the rows of each input, and at which places of the whole stream they arrive."""
+        """Return the rows of each input, and their positions in the sequence of arrival."""
         if self.is_join:
-            make = joins.TYPES[self.windows].make
+            make = joins.JOINS[self.windows].make
             return make(self.rows, self.keys // self.divisor, self.divisor, self.seed)
         return {"events": (self.events(), np.arange(self.rows))}
 
@@ -146,7 +145,7 @@ class Workload:
     def expected(self) -> pd.DataFrame:
         """Return the windows that are closed at the end of the stream, computed without Spark."""
         if self.is_join:
-            return joins.TYPES[self.windows].expected(self.inputs())
+            return joins.JOINS[self.windows].expected(self.inputs())
         frame = pd.DataFrame(self.events())
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
@@ -209,7 +208,7 @@ def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
     phases = [Phase(500_000, 2 if quick else 8, 0)]
     if windows == "seen":  # all items are known before the first measurement
         phases = [Phase(500_000, -(-keys // 500_000), 0)]
-    if windows in joins.TYPES:
+    if windows in joins.JOINS:
         return Workload(keys, joins.phases(sizes, quick), windows=windows)
     for rows in sorted(sizes):
         if rows >= LARGE:
@@ -230,7 +229,7 @@ def for_verification(name: str) -> Workload:
     phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
     if windows == "seen":
         keys = 300_000
-    if windows in joins.TYPES:
+    if windows in joins.JOINS:
         phases = (Phase(300_000, 0, 3), Phase(60_000, 0, 5), Phase(20_000, 0, 5))
     return Workload(keys, phases, windows=windows)
 

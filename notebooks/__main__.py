@@ -1,7 +1,7 @@
-"""Runs the notebooks from top to bottom, and renews what is stored of them.
+"""Run the notebooks from top to bottom, and store their output.
 
-A notebook is written once, as a script in jupytext's percent format. The `.ipynb` beside it is
-made from it, with everything that running it puts out, so that it can be looked at on the web.
+The source of a notebook is a script in jupytext's percent format. The `.ipynb` next to it is generated
+from it, with its output, so that it can be viewed on the web.
 
 Run it with ``python -m notebooks``.
 """
@@ -24,12 +24,12 @@ HERE = Path(__file__).parent
 
 
 def stored() -> list[Path]:
-    """Every notebook that is stored; its source lies beside it."""
+    """Every stored notebook; its source is next to it."""
     return sorted(HERE.glob("*.ipynb"))
 
 
 def from_source(source: Path) -> NotebookNode:
-    """The notebook that a script is, not yet run."""
+    """The notebook of a script, without output."""
     notebook = jupytext.read(source)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"  # they are random, and every run would be a change
@@ -37,7 +37,7 @@ def from_source(source: Path) -> NotebookNode:
 
 
 def run(source: Path) -> NotebookNode:
-    """The notebook with everything that it puts out.
+    """The notebook with its output.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def run(source: Path) -> NotebookNode:
         record_timing=False,
         resources={"metadata": {"path": str(source.parent)}},
     )
-    # The JVM and Spark's workers say what they like: it is of interest only if a cell fails.
+    # The log of the JVM and of Spark's workers is needed only if a cell fails.
     with tempfile.TemporaryFile() as log:
         try:
             client.execute(stdout=log, stderr=log)
@@ -63,16 +63,16 @@ def run(source: Path) -> NotebookNode:
             log.seek(0)
             sys.stderr.write(log.read().decode(errors="replace")[-10_000:])
             raise
-    notebook.metadata["language_info"] = {"name": "python"}  # not which Python it was
+    notebook.metadata["language_info"] = {"name": "python"}  # without the version of Python
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            # The JVM's own words, as it starts, are about the machine.
+            # The messages of the JVM at its start depend on the machine.
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     return notebook
 
 
 def main() -> None:
-    """Run every notebook, or those that are named."""
+    """Run all notebooks, or the given ones."""
     parser = argparse.ArgumentParser(prog="python -m notebooks", description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE, help="where to store them (%(default)s)")
     parser.add_argument("name", nargs="*", help="which ones, such as windows (all of them)")

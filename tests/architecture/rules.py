@@ -20,17 +20,17 @@ LONGEST_FILE = 500
 # A folder of streamops/ that is not named here is a family of operators.
 NOT_A_FAMILY = {"kernel", "changelog", "spark", "testing"}
 
-# What users do not import.
+# Folders that users do not import from.
 INTERNAL = {"kernel", "changelog", "spark"}
 
-# A family may take what another offers its users, and only from where they take it.
-BESIDE = {("changes", "streamops.aggregates")}
-# The estimates of sketches are aggregates: these take them from the module of each sketch.
-MADE_OF = {("aggregates", "sketches")}
+# A family may use the public names of another family, from its package.
+PUBLIC_IMPORTS = {("changes", "streamops.aggregates")}
+# Estimates of sketches are aggregates, imported from the module of each sketch.
+MODULE_IMPORTS = {("aggregates", "sketches")}
 
-# What belongs to the gateway to the JVM, which a Connect session does not have, and to RDDs.
+# Names of the JVM gateway and of RDDs, which do not exist on Connect.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
-# The one file that asks a classic and a Connect session in different ways.
+# The only file with different code for classic and Connect sessions.
 BOTH_SESSIONS = Path(LIBRARY, "spark", "metadata.py")
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
@@ -79,7 +79,7 @@ def layer_of(module: str) -> str:
 
 
 def may_import(importer: str, imported: str) -> bool:
-    """Say whether a module of one layer may import a module of another."""
+    """Whether a module of one layer may import a module of another."""
     match importer:
         case "root":
             return imported != EXAMPLES
@@ -100,21 +100,21 @@ def may_import(importer: str, imported: str) -> bool:
 
 
 def is_pure(layer: str) -> bool:
-    """Say whether a layer must do without Spark and pandas."""
+    """Whether a layer must not import Spark and pandas."""
     return layer in {"kernel", "changelog"} or layer.endswith("/core")
 
 
 def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield each import that goes against the direction."""
+    """Yield each import in the wrong direction."""
     layer = layer_of(".".join(where.with_suffix("").parts).removesuffix(".__init__"))
     for line, name in imports(root, where, tree):
         top = name.split(".")[0]
         if is_pure(layer) and top in {"pyspark", "pandas"}:
-            yield line, f"{layer} must do without {top}"
+            yield line, f"{layer} must not import {top}"
         elif (
             top not in {LIBRARY, EXAMPLES}
-            or (layer, name) in BESIDE
-            or (layer, layer_of(name)) in MADE_OF
+            or (layer, name) in PUBLIC_IMPORTS
+            or (layer, layer_of(name)) in MODULE_IMPORTS
         ):
             continue
         elif not may_import(layer, layer_of(name)):
@@ -143,13 +143,13 @@ def imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, st
 
 
 def is_module(root: Path, name: str) -> bool:
-    """Say whether a dotted name is a module of the tree, and not a member of one."""
+    """Whether a dotted name is a module of the tree, not a member of one."""
     path = root.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
-    """Yield what no file of the library may use: gateways, pickles, evaluated text."""
+    """Yield forbidden uses: the JVM gateway, pickles, evaluated text."""
     gateway = set() if where == BOTH_SESSIONS else JVM
     for node in ast.walk(tree):
         match node:
@@ -158,9 +158,9 @@ def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
             case ast.Constant(value=str(name)) if name in gateway:
                 yield node.lineno, f"{name} does not exist in Spark Connect"
             case ast.Import(names=names) if any(n.name.split(".")[0] in PICKLES for n in names):
-                yield node.lineno, "state and messages are never a pickle"
+                yield node.lineno, "state and messages are never pickled"
             case ast.ImportFrom(module=str(name)) if name.split(".")[0] in PICKLES:
-                yield node.lineno, "state and messages are never a pickle"
+                yield node.lineno, "state and messages are never pickled"
             case ast.Call(func=ast.Name(id="eval" | "exec" as name)):
                 yield node.lineno, f"{name}() runs text as a program"
             case ast.Call(

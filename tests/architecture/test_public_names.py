@@ -1,4 +1,4 @@
-"""What a module says it offers, it offers, and explains."""
+"""Public names exist and have docstrings."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def unexplained(module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["streamops", *MODULES])
-def test_every_public_name_exists_and_is_explained(name: str) -> None:
+def test_every_public_name_exists_and_has_a_docstring(name: str) -> None:
     assert unexplained(importlib.import_module(name)) == []
 
 
-def test_every_error_has_a_public_home() -> None:
+def test_every_error_is_public() -> None:
     assert errors.__all__ == kernel_errors.__all__
     assert all(f"``{name}``" in str(errors.__doc__) for name in errors.__all__)
 
 
 @pytest.mark.parametrize("family", [changes, joins, observe, times, windows])
-def test_the_help_of_a_family_lists_what_it_offers(family: ModuleType) -> None:
+def test_the_help_of_a_family_lists_its_functions(family: ModuleType) -> None:
     functions = {name for name in family.__all__ if inspect.isfunction(getattr(family, name))}
     assert {name for name in functions if f"``{name}``" not in str(family.__doc__)} == set()
 
 
-def test_a_name_without_a_docstring_is_noticed() -> None:
+def test_a_name_without_a_docstring_is_detected() -> None:
     @dataclasses.dataclass
     class Silent:
         x: int
@@ -65,7 +65,7 @@ def test_a_name_without_a_docstring_is_noticed() -> None:
     assert unexplained(module) == ["Silent"]
 
 
-def test_a_name_that_does_not_exist_is_noticed() -> None:
+def test_a_name_that_does_not_exist_is_detected() -> None:
     module = ModuleType("planted")
     module.__all__ = ["ghost"]
     with pytest.raises(AttributeError, match="ghost"):
@@ -73,7 +73,7 @@ def test_a_name_that_does_not_exist_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("module", ["streamops", "streamops.kernel.errors"])
-def test_a_worker_that_needs_the_kernel_does_not_import_the_rest(module: str) -> None:
+def test_importing_the_kernel_does_not_import_spark_or_pandas(module: str) -> None:
     code = f"import sys, {module}; print(*({{'pyspark', 'pandas'}} & sys.modules.keys()))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
@@ -81,7 +81,7 @@ def test_a_worker_that_needs_the_kernel_does_not_import_the_rest(module: str) ->
     assert done.stdout.strip() == ""
 
 
-def test_everything_the_package_offers_can_be_had_from_it() -> None:
+def test_public_modules_are_attributes_of_the_package() -> None:
     assert streamops.local_session.__name__ == "local_session"
     for family in ("aggregates", "changes", "observe", "sketches", "testing", "time", "windows"):
         assert inspect.ismodule(getattr(streamops, family))

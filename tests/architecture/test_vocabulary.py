@@ -1,4 +1,4 @@
-"""The clean part of the tree stays free of retired words, and the checker finds them."""
+"""The clean part of the tree has no retired words, and the checker finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents of changes describe what the code does."""
+"""The documentation of changes matches the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.golden import history_states, latest_states
 
 
-def test_every_name_in_changes_is_documented_and_every_function_in_the_readme() -> None:
+def test_names_of_changes_are_documented_and_functions_are_in_the_readme() -> None:
     choices = (
         debezium_records.Absent,
         debezium_records.Preimages,

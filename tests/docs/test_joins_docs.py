@@ -1,4 +1,4 @@
-"""The documents of joins describe what the code does."""
+"""The documentation of joins matches the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, 
 from tests.docs.test_readme import ROOT, documented, public
 
 
-def test_every_word_of_joins_is_documented() -> None:
+def test_every_name_of_joins_is_documented() -> None:
     known = documented()
     assert public(joins) - known == set()
     own = (How, Matches, Stragglers, TooLate, Early)
@@ -22,7 +22,7 @@ def test_every_word_of_joins_is_documented() -> None:
     assert {"matched", "expired", "late_match", "early", "missing"} <= known
 
 
-def test_every_join_is_in_its_document() -> None:
+def test_every_join_is_in_the_guide() -> None:
     text = (ROOT / "docs" / "joins.md").read_text()
     assert [name for name in joins.__all__ if f"joins.{name}(" not in text] == []
 

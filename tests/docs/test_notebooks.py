@@ -1,4 +1,4 @@
-"""Notebooks: what is stored is what the source says, and what running it says today."""
+"""Stored notebooks match their source, and the output of running it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(notebook: NotebookNode) -> list[tuple[str, str, str]]:
 
 
 def outputs(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
-    """What each cell put out: the text, or the word for a picture."""
+    """The output of each cell: its text, or "a picture"."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
@@ -50,25 +50,25 @@ def test_every_source_has_its_notebook() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
 def test_the_stored_notebook_matches_its_source(path: Path) -> None:
-    """Where it is not: ``make notebooks``."""
+    """If it does not, run ``make notebooks``."""
     assert written(read(path)) == written(from_source(path.with_suffix(".py")))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_what_is_stored_was_run_from_top_to_bottom(path: Path) -> None:
+def test_the_stored_notebook_was_run_from_top_to_bottom(path: Path) -> None:
     cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     assert {out.output_type for cell in cells for out in cell.outputs} <= {"stream", "execute_result"}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_a_notebook_has_pictures_and_is_small_enough_to_look_at(path: Path) -> None:
+def test_a_notebook_has_pictures_and_a_limited_size(path: Path) -> None:
     assert [out for _, out in outputs(read(path))].count("a picture") >= 5
     assert path.stat().st_size < 500_000
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_a_notebook_ends_with_what_the_operators_do_not_do(path: Path) -> None:
+def test_a_notebook_ends_with_the_limitations_of_the_operators(path: Path) -> None:
     headings = [
         line
         for cell in read(path).cells
@@ -80,14 +80,14 @@ def test_a_notebook_ends_with_what_the_operators_do_not_do(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_every_link_of_a_notebook_leads_somewhere(path: Path) -> None:
+def test_every_link_of_a_notebook_resolves(path: Path) -> None:
     text = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert targets
     assert [item for item in targets if not (path.parent / item).exists()] == []
 
 
-def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_source_is_detected(tmp_path: Path) -> None:
     for path in NOTEBOOKS:
         source = path.with_suffix(".py").read_text()
         changed = tmp_path / f"{path.stem}.py"
@@ -97,7 +97,7 @@ def test_a_source_that_was_changed_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_notebooks_run_and_say_what_is_stored(tmp_path: Path) -> None:
+def test_notebooks_run_with_the_stored_output(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "notebooks", "--out", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,

@@ -1,4 +1,4 @@
-"""What the documentation promises is run, its links lead somewhere, its words are the API's."""
+"""The examples of the documentation run, its links resolve, and it documents all public names."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def examples(path: Path) -> list[Example]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The headings of a document, as links name them."""
+    """The headings of a document, as anchors."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", path.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(path: Path) -> Iterator[str]:
-    """Relative links that lead nowhere."""
+    """Broken relative links."""
     for link in LINK.finditer(FENCE.sub("", path.read_text())):
         target = link["target"]
         if re.match(r"[a-z]+:", target):
@@ -111,19 +111,19 @@ def broken_links(path: Path) -> Iterator[str]:
 
 
 def documented() -> set[str]:
-    """Every word in backticks or tables of the documentation."""
+    """Every word in code style in the documentation."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     return {word for page in pages for word in terms(page)}
 
 
 def terms(path: Path) -> set[str]:
-    """Every word that stands in code style, without the quotes of a choice."""
+    """Every word in code style, without the quotes of a choice."""
     spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", path.read_text()))
     return {word for span in spans for word in re.findall(r"\w+", span)}
 
 
 def public(module: ModuleType) -> set[str]:
-    """Names that a module offers, and the parameters of those that can be called."""
+    """The public names of a module, and the parameters of its functions and classes."""
     found = set()
     for name in module.__all__:
         if name.startswith("__"):
@@ -140,7 +140,7 @@ PURE = [path for path in DOCUMENTS if any(not item.spark for item in examples(pa
 
 
 @pytest.mark.parametrize("path", PURE, ids=named)
-def test_every_example_runs_and_prints_what_it_shows(
+def test_every_example_prints_its_documented_output(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,7 +151,7 @@ def test_every_example_runs_and_prints_what_it_shows(
 
 
 @pytest.mark.slow
-def test_the_readme_example_publishes_and_corrects(
+def test_the_readme_example_emits_results_and_corrections(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -177,7 +177,7 @@ def test_the_readme_example_publishes_and_corrects(
     assert results > 0
     assert 0 < corrections <= stragglers
     assert "state_bytes=" in printed
-    # A listener hears of a micro-batch a little later than the query does.
+    # A listener is called a little later than the progress of the query is updated.
     waited = time.monotonic() + 30
     while totals.counts["rows"] < rows and time.monotonic() < waited:
         time.sleep(0.1)
@@ -197,7 +197,7 @@ def test_the_readme_function_writes_results_and_late_rows(
     routed = windows.tumbling(
         "10 seconds", time="ts", agg={"n": aggregates.count()}, stragglers="route"
     )
-    for _ in range(2):  # the same batch id twice does no harm
+    for _ in range(2):  # the same batch id may be written twice
         namespace["write"](rows.transform(routed), 7)
     results = pq.read_table(tmp_path / "out" / "results" / "batch=7")
     late = pq.read_table(tmp_path / "out" / "late" / "batch=7")
@@ -206,11 +206,11 @@ def test_the_readme_function_writes_results_and_late_rows(
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=named)
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_every_link_resolves(path: Path) -> None:
     assert list(broken_links(path)) == []
 
 
-def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
+def test_a_broken_link_is_detected(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A title\n[good](page.md#a-title) [good](#a-title) [good](https://spark.apache.org)\n"
@@ -223,7 +223,7 @@ def test_a_link_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "module", [streamops, aggregates, observe, windows, testing], ids=lambda module: module.__name__
 )
-def test_every_word_of_the_api_is_documented(module: ModuleType) -> None:
+def test_every_name_of_the_api_is_documented(module: ModuleType) -> None:
     assert public(module) - documented() == set()
 
 
@@ -249,7 +249,7 @@ def test_every_choice_and_every_column_is_documented() -> None:
     assert used - documented() == set()
 
 
-def test_every_word_about_event_times_is_documented_and_every_operator_in_the_readme() -> None:
+def test_names_of_the_time_module_are_documented_and_operators_are_in_the_readme() -> None:
     times = streamops.time
     guarding = import_module("streamops.time.guard")
     choices = (guarding.OutOfBounds, guarding.Unusable, correct_clock.Otherwise)
@@ -268,13 +268,13 @@ def test_every_word_about_event_times_is_documented_and_every_operator_in_the_re
     assert set(times.__all__) - terms(ROOT / "README.md") == set()
 
 
-def test_every_column_of_an_account_is_documented_and_every_operator_in_the_readme() -> None:
+def test_columns_of_accounts_are_documented_and_operators_are_in_the_readme() -> None:
     terms_used = set(observe.accounts.MEASURES) | {"any", "needed", "not_enough"}
     assert terms_used - documented() == set()
     assert set(observe.__all__) - terms(ROOT / "README.md") == set()
 
 
-def test_a_name_that_is_not_documented_is_noticed() -> None:
+def test_an_undocumented_name_is_detected() -> None:
     def unheard(size: str, cutoff: str) -> None: ...
 
     planted = ModuleType("planted")
@@ -289,7 +289,7 @@ def test_the_readme_lists_every_operator_by_purpose() -> None:
     assert set(aggregates.__all__) - {"Aggregate"} - listed == set()
 
 
-def test_the_state_formats_are_those_of_the_code() -> None:
+def test_the_documented_state_formats_match_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert f"## The frame, version {codec.FRAME}\n" in text
     assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
@@ -301,7 +301,7 @@ def test_the_state_formats_are_those_of_the_code() -> None:
         assert f"**Table `{table}`**" in text
 
 
-def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
+def test_the_documented_state_of_sliding_windows_matches_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {sliding.STATE.kind}, version {sliding.STATE.version}\n"
     own = text[text.index(heading) : text.index("## What may change")]
@@ -309,7 +309,7 @@ def test_the_state_format_of_sliding_windows_is_that_of_the_code() -> None:
         assert f"**Table `{table}`**" in own
 
 
-def test_the_state_format_of_producers_is_that_of_the_code() -> None:
+def test_the_documented_state_of_producers_matches_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
@@ -343,7 +343,7 @@ def test_the_values_and_the_state_of_a_comparison_are_documented() -> None:
     assert all(f"`{word}`" in own for word in get_args(Revised))
 
 
-def test_the_state_of_clocks_that_are_followed_is_documented() -> None:
+def test_the_state_of_tracked_clocks_is_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {track_clock.STATE.kind}, version {track_clock.STATE.version}\n"
     own = text.partition(heading)[2].partition("## What may change")[0]
@@ -377,16 +377,16 @@ def test_every_refusal_of_state_is_documented() -> None:
     assert sorted(documented) == sorted(raised)
 
 
-def test_the_numbers_of_shards_are_those_of_the_code() -> None:
+def test_the_documented_numbers_of_shards_match_the_code() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     assert f"`shards`, {DEFAULT_SHARDS} by default, from 1 to {MAX_SHARDS}" in text
 
 
-def test_decisions_are_numbered_without_a_gap() -> None:
+def test_decisions_are_numbered_without_gaps() -> None:
     numbers = [int(path.name.split("-")[0]) for path in DECISIONS]
     assert numbers == list(range(1, len(DECISIONS) + 1))
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=named)
-def test_a_decision_answers_every_question(path: Path) -> None:
+def test_a_decision_has_every_section(path: Path) -> None:
     assert re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE) == SECTIONS

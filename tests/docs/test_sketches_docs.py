@@ -1,4 +1,4 @@
-"""The documents of sketches describe what the code does."""
+"""The documentation of sketches matches the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.sketches.seen_specs import seen_spec
 
 
-def test_every_word_of_sketches_is_documented_and_every_function_in_the_readme() -> None:
+def test_names_of_sketches_are_documented_and_functions_are_in_the_readme() -> None:
     assert public(sketches) - documented() == set()
     classes = {name for name in sketches.__all__ if inspect.isclass(getattr(sketches, name))}
     assert set(sketches.__all__) - classes - terms(ROOT / "README.md") == set()
@@ -31,7 +31,7 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
     assert set(re.findall(r"^\| `(SKETCH_[A-Z]+)` \|", text, re.MULTILINE)) == raised
 
 
-def test_the_values_and_the_state_of_what_was_seen_are_documented() -> None:
+def test_the_values_and_the_state_of_seen_are_documented() -> None:
     glossary = documented()
     values = {word for choice in (Again, seen.WhenFull) for word in get_args(choice)}
     assert {*values, *seen.METRICS, seen.SEEN, seen.FULL} - glossary == set()
@@ -59,4 +59,4 @@ def test_the_values_and_the_state_of_running_values_are_documented() -> None:
     assert "**Table `keys`**" in own
     counts = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sketches.md").read_text()))
     assert set(running.METRICS) <= counts
-    assert f"{DEFAULT_MAX_KEYS:,}" == "1,000,000"  # "a million", says the document
+    assert f"{DEFAULT_MAX_KEYS:,}" == "1,000,000"  # "a million" in the guide

@@ -1,4 +1,4 @@
-"""The documents of table joins and of aggregates over changes describe what the code does."""
+"""The documentation of table joins and of aggregates over changes matches the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEWEST: Any = resolve(
 )
 
 
-def test_every_word_is_documented() -> None:
+def test_every_name_of_table_joins_and_aggregates_is_documented() -> None:
     names = {*inspect.signature(joins.tables).parameters, *inspect.signature(changes.aggregate).parameters}  # fmt: skip
     names |= {"tables", "aggregate", *REASONS, *get_args(How), *get_args(Rejected)}
     assert names - documented() == set()

@@ -1,4 +1,4 @@
-"""The guide to testing is run from top to bottom, on Spark where it says so."""
+"""Run the examples of the guide to testing from top to bottom, also on Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "testing.md"
 
 
 @pytest.mark.spark
-def test_every_example_runs_on_spark_too(
+def test_every_example_runs_on_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

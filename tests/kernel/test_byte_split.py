@@ -1,4 +1,4 @@
-"""Bytes of numbers, taken apart and put together again."""
+"""Split numbers into byte streams, and join them again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_lowest_bytes_of_all_values_come_first() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE.column_names)
-def test_a_column_is_the_same_again(name: str) -> None:
+def test_a_column_survives_splitting_and_joining(name: str) -> None:
     table = TABLE.select([name])
     moved = split_bytes(table)
     moved.validate()
@@ -46,18 +46,18 @@ def test_a_column_is_the_same_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 3, 4])
-def test_a_slice_is_the_same_again(start: int) -> None:
+def test_a_slice_survives_splitting_and_joining(start: int) -> None:
     table = TABLE.slice(start)
     assert join_bytes(split_bytes(table)).equals(table)
 
 
-def test_what_is_taken_apart_is_not_touched() -> None:
+def test_splitting_does_not_modify_its_input() -> None:
     table = pa.table({"n": [1, 2, 3]})
     split_bytes(table)
     join_bytes(table)
     assert table.to_pydict() == {"n": [1, 2, 3]}
 
 
-def test_a_column_in_pieces_is_the_same_again() -> None:
+def test_a_chunked_column_survives_splitting_and_joining() -> None:
     table = pa.table({"n": pa.chunked_array([[1, None], [], [3]])})
     assert join_bytes(split_bytes(table)).equals(table)

@@ -79,7 +79,9 @@ def describe(unit: Any, zone: str, text: str, week_start: Any = "monday") -> tup
 @example(CalendarGrid("day", "Pacific/Apia"), instant("2011-12-30T10:00"))
 @example(CalendarGrid("year", "America/New_York"), MIN_INSTANT)
 @example(CalendarGrid("year", "Asia/Kolkata"), MAX_INSTANT)
-def test_the_window_of_an_instant_is_that_of_the_calendar(grid: CalendarGrid, instant: int) -> None:
+def test_the_window_of_an_instant_is_its_unit_of_the_calendar(
+    grid: CalendarGrid, instant: int
+) -> None:
     assert window(grid, instant) == interval(grid.unit, grid.zone, grid.week_start, instant)
 
 
@@ -101,7 +103,7 @@ def test_a_closed_window_ends_at_or_below_the_watermark(grid: CalendarGrid, wate
 
 
 @given(grids(), everywhere)
-def test_neighbours_meet_and_no_window_is_longer_than_the_longest(
+def test_neighbouring_windows_touch_and_none_exceeds_the_maximum_length(
     grid: CalendarGrid, instant: int
 ) -> None:
     numbers = grid.windows_of(np.array([instant]))[0] + np.arange(-3, 4)
@@ -119,12 +121,12 @@ def test_instants_do_not_depend_on_their_neighbours(
 
 
 @pytest.mark.parametrize("unit", get_args(Unit))
-def test_windows_are_numbered_from_that_of_1970(unit: Any) -> None:
+def test_windows_are_numbered_from_1970(unit: Any) -> None:
     number, _ = CalendarGrid(unit, "Asia/Kolkata").windows_of(np.array([0]))
     assert number.tolist() == [0]
 
 
-def test_days_have_23_and_25_hours_where_the_clock_is_changed() -> None:
+def test_days_have_23_and_25_hours_at_clock_changes() -> None:
     assert describe("day", "America/New_York", "2013-03-10T12:00") == (
         "2013-03-10T05:00", "2013-03-11T04:00", 23,
     )  # fmt: skip
@@ -135,7 +137,7 @@ def test_days_have_23_and_25_hours_where_the_clock_is_changed() -> None:
     assert describe("day", "Australia/Lord_Howe", "2013-10-06T00:00")[2] == 23.5
 
 
-def test_a_day_that_was_left_out_has_no_instant() -> None:
+def test_a_skipped_day_has_no_instant() -> None:
     grid = CalendarGrid("day", "Pacific/Apia")
     before, after = grid.windows_of(instant("2011-12-30T10:00") + np.array([-1, 0]))[0].tolist()
     assert after == before + 2
@@ -148,7 +150,7 @@ def test_a_day_whose_midnight_is_skipped_begins_at_one_o_clock() -> None:
     )  # fmt: skip
 
 
-def test_what_the_clock_shows_again_belongs_to_the_day_that_has_begun() -> None:
+def test_a_repeated_hour_belongs_to_the_day_that_has_begun() -> None:
     # A minute past midnight the clock went back to 23:01; the day had begun by then.
     begun = "2006-10-29T02:30"
     assert describe("day", "America/St_Johns", "2006-10-29T03:00")[0] == begun
@@ -192,7 +194,7 @@ def test_the_first_and_the_last_instant_of_the_calendar_have_windows(unit: Any, 
         assert start <= edge < end
 
 
-def test_windows_far_outside_of_the_calendar_have_borders_too() -> None:
+def test_windows_far_outside_of_the_calendar_have_boundaries() -> None:
     # A watermark less an allowed lateness may be anywhere.
     grid = CalendarGrid("month", "America/New_York")
     for far in (-(1 << 60), 1 << 60):
@@ -201,7 +203,7 @@ def test_windows_far_outside_of_the_calendar_have_borders_too() -> None:
         assert ends[0] <= far < ends[1]
 
 
-def test_the_identity_names_what_the_windows_are() -> None:
+def test_the_identity_names_the_unit_and_the_zone() -> None:
     assert CalendarGrid("day", "Asia/Kolkata").identity == {
         "grid": "calendar", "unit": "day", "zone": "Asia/Kolkata",
     }  # fmt: skip
@@ -210,6 +212,6 @@ def test_the_identity_names_what_the_windows_are() -> None:
     }  # fmt: skip
 
 
-def test_panes_of_windows_without_overlap_stay_as_they_are() -> None:
+def test_panes_of_windows_without_overlap_are_unchanged() -> None:
     panes = np.array([0, DAY])
     assert CalendarGrid("day", "UTC").settled(panes, 5) is panes

@@ -50,7 +50,7 @@ def with_checksum(frame: bytes) -> bytes:
     return frame[:28] + struct.pack("<I", checksum) + frame[32:]
 
 
-def test_what_was_written_is_read() -> None:
+def test_an_encoded_state_is_decoded() -> None:
     found = read(FRAME)
     assert list(found) == list(TABLES)
     for name, table in TABLES.items():
@@ -58,7 +58,7 @@ def test_what_was_written_is_read() -> None:
         assert found[name].schema.equals(table.schema)
 
 
-def test_the_frame_is_laid_out_as_documented() -> None:
+def test_the_layout_of_the_frame_is_as_documented() -> None:
     magic, frame, version, shards, operator_size, identity, body = struct.unpack_from(
         "<4sHHIIIQ", FRAME
     )
@@ -96,11 +96,11 @@ def test_bytes_of_any_buffer_type_are_read() -> None:
     assert list(read(bytearray(FRAME))) == list(TABLES)  # type: ignore[arg-type]
 
 
-def test_equal_parameters_in_another_order_are_equal() -> None:
+def test_the_order_of_parameters_does_not_matter() -> None:
     assert list(read(FRAME, identity=dict(reversed(IDENTITY.items())))) == list(TABLES)
 
 
-def test_a_tuple_among_the_parameters_is_the_list_it_is_stored_as() -> None:
+def test_a_tuple_parameter_equals_the_list_that_is_stored() -> None:
     assert list(read(FRAME, identity=IDENTITY | {"by": (("k", "string"),)})) == list(TABLES)
 
 
@@ -131,12 +131,12 @@ def test_a_damaged_frame_is_refused() -> None:
     assert error.fix == "restore the checkpoint from a copy, or start from a new one and replay"
 
 
-def test_a_frame_with_bytes_behind_it_is_refused() -> None:
+def test_a_frame_with_trailing_bytes_is_refused() -> None:
     assert refused(FRAME + b"\x00").code == "STATE_CORRUPT"
     assert refused(with_checksum(FRAME + b"\x00")).code == "STATE_CORRUPT"
 
 
-def test_a_frame_that_is_cut_short_is_refused() -> None:
+def test_a_truncated_frame_is_refused() -> None:
     assert refused(FRAME[:-1]).code == "STATE_CORRUPT"
     assert refused(with_checksum(FRAME[:-1])).code == "STATE_CORRUPT"
 
@@ -159,7 +159,7 @@ def test_another_version_of_the_frame_is_refused() -> None:
     assert (error.got, error.expected) == ("frame 3", "frame 1 or 2")  # the rest may mean anything
 
 
-def test_a_later_frame_whose_inside_cannot_be_known_is_refused_by_its_version() -> None:
+def test_a_frame_of_a_later_version_is_refused_by_its_version() -> None:
     # Nothing says that the first bytes after the header of frame 3 are text.
     later = FRAME[:4] + struct.pack("<H", 3) + FRAME[6:32] + b"\xff" * 11 + FRAME[43:]
     assert refused(with_checksum(later)).code == "STATE_VERSION"
@@ -206,17 +206,17 @@ def test_other_parameters_are_refused_by_name_with_both_values() -> None:
     )
 
 
-def test_a_parameter_that_only_one_side_has_is_refused() -> None:
+def test_a_missing_or_additional_parameter_is_refused() -> None:
     assert refused(FRAME, identity=IDENTITY | {"new": 1}).code == "STATE_PARAMETERS"
     assert refused(FRAME, identity={"size": 10, "hop": None}).code == "STATE_PARAMETERS"
 
 
-def test_a_table_survives_its_bytes() -> None:
+def test_a_table_survives_serialization() -> None:
     for table in TABLES.values():
         assert ipc_read(ipc_write(table)).equals(table)
 
 
-def test_a_table_in_pieces_survives_its_bytes() -> None:
+def test_a_chunked_table_survives_serialization() -> None:
     table = pa.table({"a": pa.chunked_array([[1], [], [2]])})
     assert ipc_read(ipc_write(table)).equals(table)
 

@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 @samples()
-def test_codes_are_equal_where_values_are(dtype: pa.DataType) -> None:
+def test_equal_values_have_equal_codes(dtype: pa.DataType) -> None:
     values = SAMPLES[dtype]
     found = value_codes(pa.array(values, dtype))
     for i, left in enumerate(values):
@@ -99,12 +99,14 @@ def test_codes_of_a_slice_are_those_of_its_values(dtype: pa.DataType) -> None:
 
 
 @samples()
-def test_codes_of_no_values_are_none(dtype: pa.DataType) -> None:
+def test_an_empty_column_has_no_codes(dtype: pa.DataType) -> None:
     assert len(value_codes(pa.array([], dtype))) == 0
 
 
 @samples()
-def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(dtype: pa.DataType) -> None:
+def test_a_column_is_unchanged_compared_with_itself_and_changed_compared_with_another(
+    dtype: pa.DataType,
+) -> None:
     values = SAMPLES[dtype]
     array = pa.array(values, dtype)
     turned = pa.array(values[1:] + values[:1], dtype)
@@ -114,7 +116,7 @@ def test_a_column_is_unchanged_beside_itself_and_changed_beside_another(dtype: p
     assert rows_differ([array, array], [array, turned]).tolist() == differs
 
 
-def test_nothing_has_not_changed() -> None:
+def test_an_empty_column_has_no_changes() -> None:
     assert rows_differ([], []).tolist() == []
 
 
@@ -139,14 +141,14 @@ def test_without_key_columns_every_row_has_the_same_key() -> None:
     assert key_codes([], 3).tolist() == [0, 0, 0]
 
 
-def test_keys_are_equal_where_all_columns_are() -> None:
+def test_keys_are_equal_if_all_columns_are_equal() -> None:
     found = key_codes([pa.array([1, 1, None, None]), pa.chunked_array([["a"], ["b", "a", "a"]])], 4)
     assert len(set(found.tolist())) == 3
     assert found[2] == found[3]
 
 
 @given(st.lists(st.none() | st.lists(st.sampled_from([0, 1, None]), max_size=9), max_size=12))
-def test_lists_have_equal_codes_where_they_are_equal(lists: list[Any]) -> None:
+def test_equal_lists_have_equal_codes(lists: list[Any]) -> None:
     found = value_codes(pa.array([[7], *lists], pa.list_(pa.int64())).slice(1))
     assert (found[:, None] == found).tolist() == [
         [one == other for other in lists] for one in lists
@@ -157,7 +159,7 @@ MAPS = st.dictionaries(st.sampled_from([0.0, 1.0, NAN, -1.0]), st.integers(0, 1)
 
 
 @given(st.lists(st.none() | MAPS, max_size=9), st.randoms())
-def test_maps_are_equal_whatever_the_order_of_their_entries(
+def test_maps_are_equal_in_any_order_of_their_entries(
     maps: list[dict[float, int | None] | None], dice: random.Random
 ) -> None:
     entries = [None if item is None else list(item.items()) for item in maps * 2]
@@ -186,7 +188,7 @@ def test_keys_of_two_columns_are_equal_as_pairs(rows: list[tuple[Any, Any]]) -> 
             assert (found[i] == found[j]) == (plain(left) == plain(right))
 
 
-def test_an_array_in_pieces_becomes_one() -> None:
+def test_a_chunked_array_is_combined() -> None:
     whole = pa.array([1, 2, 3])
     assert combine_chunks(whole) is whole
     assert combine_chunks(pa.chunked_array([whole])).equals(whole)
@@ -194,7 +196,7 @@ def test_an_array_in_pieces_becomes_one() -> None:
     assert combine_chunks(pa.chunked_array([], pa.int64())).equals(pa.array([], pa.int64()))
 
 
-def test_tables_below_one_another_are_one_piece_per_column() -> None:
+def test_concatenated_tables_have_one_chunk_per_column() -> None:
     table = pa.table({"a": [1]})
     assert concat([table]) is table
     both = concat([table, pa.table({"a": [2]})])
@@ -215,7 +217,7 @@ def test_rows_of_any_type_can_be_taken(dtype: pa.DataType) -> None:
     assert [plain(row["a"]) for row in table.to_pylist()] == [plain(v) for v in values[::-1]]
 
 
-def test_columns_are_brought_to_the_order_and_types_of_a_schema() -> None:
+def test_columns_are_reordered_and_cast_to_a_schema() -> None:
     paris = pa.timestamp("us", tz="Europe/Paris")
     table = pa.table(
         {
@@ -230,12 +232,12 @@ def test_columns_are_brought_to_the_order_and_types_of_a_schema() -> None:
     assert found.column("t").cast(pa.int64()).to_pylist() == [5]
 
 
-def test_columns_that_are_as_wanted_are_left_alone() -> None:
+def test_columns_that_already_match_are_not_copied() -> None:
     table = pa.table({"a": [1], "b": [2]})
     assert conform(table, table.schema).column("a").chunk(0).equals(table.column("a").chunk(0))
 
 
-def test_instants_are_microseconds_and_where_they_are_known() -> None:
+def test_instants_are_microseconds_with_a_validity_mask() -> None:
     micros, valid = timestamp_micros(
         pa.array([-1, None, 2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))
     )

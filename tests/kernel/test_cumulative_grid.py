@@ -30,9 +30,7 @@ def windows(grid: CumulativeGrid, instant: int) -> list[tuple[int, int]]:
 
 
 @given(instant=st.integers(-(10**15), 10**15), grid=st.deferred(lambda: grids()))
-def test_the_windows_that_exist_are_those_with_an_instant_in_them(
-    instant: int, grid: CumulativeGrid
-) -> None:
+def test_windows_that_contain_an_instant_exist(instant: int, grid: CumulativeGrid) -> None:
     period = grid.windows_of(np.array([instant]))[1][0] // grid.width
     numbers = period * grid.width + np.arange(grid.width)
     expected = []
@@ -64,7 +62,7 @@ def test_the_windows_of_an_instant_are_those_of_its_period_that_end_after_it(
 
 
 @given(grids(), everywhere | st.integers(-200, 200))
-def test_everything_in_a_pane_lies_in_the_same_windows(grid: CumulativeGrid, instant: int) -> None:
+def test_all_instants_of_a_pane_are_in_the_same_windows(grid: CumulativeGrid, instant: int) -> None:
     (pane,) = grid.pane_of(np.array([instant])).tolist()
     assert pane <= instant < pane + grid.every
     assert grid.pane_of(np.array([pane])).tolist() == [pane]
@@ -90,7 +88,7 @@ def test_ends_never_decrease_with_the_number(grid: CumulativeGrid, instant: int)
 
 
 @given(grids(), everywhere | st.integers(-200, 200), st.integers(-2, 14))
-def test_a_settled_pane_lies_in_the_windows_that_are_not_final(
+def test_a_settled_pane_is_in_the_windows_that_are_not_final(
     grid: CumulativeGrid, instant: int, before: int
 ) -> None:
     pane = grid.pane_of(np.array([instant]))
@@ -105,14 +103,14 @@ def test_a_settled_pane_lies_in_the_windows_that_are_not_final(
         assert np.array_equal(settled, pane)
 
 
-def test_the_last_window_is_shorter_where_every_does_not_divide_the_period() -> None:
+def test_the_last_window_is_shorter_if_every_does_not_divide_the_period() -> None:
     grid = CumulativeGrid(FixedGrid(10, 10, 3), 4)
     assert windows(grid, 3) == [(3, 7), (3, 11), (3, 13)]
     assert windows(grid, 12) == [(3, 13)]
     assert windows(grid, 2) == [(-7, 3)]
 
 
-def test_a_day_has_as_many_hours_as_it_has() -> None:
+def test_a_day_has_one_cumulative_window_per_hour() -> None:
     grid = CumulativeGrid(CalendarGrid("day", "America/New_York"), HOUR)
     short, long = instant("2013-03-10T05:00"), instant("2013-11-03T04:00")
     assert [len(windows(grid, t)) for t in (short, long)] == [23, 25]
@@ -129,7 +127,7 @@ def test_windows_overlap_even_if_there_is_one_per_period() -> None:
     assert not CumulativeGrid(FixedGrid(10, 10), 10).is_disjoint
 
 
-def test_the_identity_names_the_period_and_the_pace() -> None:
+def test_the_identity_names_the_period_and_the_interval() -> None:
     assert CumulativeGrid(FixedGrid(10, 10, 3), 4).identity == {
         "grid": "cumulative", "size": 10, "origin": 3, "every": 4,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Errors carry five facts and a code, wherever they travel."""
+"""Errors have five facts and a code, also in other processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_error_keeps_its_facts_across_processes(error_class: type[StreamopsEr
 
 
 @pytest.mark.parametrize("error_class", CLASSES)
-def test_every_error_of_ours_can_be_caught_as_one(error_class: type[StreamopsError]) -> None:
+def test_every_error_is_a_streamops_error(error_class: type[StreamopsError]) -> None:
     assert issubclass(error_class, StreamopsError)
 
 
@@ -65,11 +65,11 @@ def test_every_error_of_ours_can_be_caught_as_one(error_class: type[StreamopsErr
         (errors.ColumnNotFound, errors.SchemaError),
     ],
 )
-def test_an_error_is_also_the_builtin_that_it_resembles(error_class: type, builtin: type) -> None:
+def test_an_error_is_also_the_matching_builtin_error(error_class: type, builtin: type) -> None:
     assert issubclass(error_class, builtin)
 
 
-def test_a_missing_column_comes_with_the_nearest_name() -> None:
+def test_a_missing_column_is_reported_with_the_nearest_name() -> None:
     error = ColumnNotFound("orgin", ["ts", "origin"], where="windows.tumbling", role="by")
     assert str(error) == (
         "[COLUMN_NOT_FOUND] windows.tumbling: column 'orgin', given as `by`, does not exist\n"
@@ -79,7 +79,7 @@ def test_a_missing_column_comes_with_the_nearest_name() -> None:
     )
 
 
-def test_the_nearest_name_is_found_whatever_its_case() -> None:
+def test_the_nearest_name_is_found_in_any_case() -> None:
     location = {"where": "windows.tumbling", "role": "time"}
     hint = " (names are case-sensitive here)"
     assert ColumnNotFound("TS", ["ts", "k"], **location).fix == f"did you mean 'ts'?{hint}"
@@ -88,14 +88,14 @@ def test_the_nearest_name_is_found_whatever_its_case() -> None:
 
 
 @pytest.mark.parametrize("column", ["s.page", "s.at.page"])
-def test_a_field_of_a_struct_is_made_a_column_first(column: str) -> None:
+def test_a_field_of_a_struct_must_be_extracted_to_a_column(column: str) -> None:
     error = ColumnNotFound(column, ["ts", "s", "page_s"], where="windows.tumbling", role="by")
     assert error.fix == f"make the field a column first: df.withColumn('page', F.col({column!r}))"
     error = ColumnNotFound("t.page", ["ts", "page"], where="windows.tumbling", role="by")
     assert error.fix == "did you mean 'page'?"
 
 
-def test_a_missing_column_unlike_any_other_comes_with_all_names() -> None:
+def test_a_missing_column_without_a_similar_name_is_reported_with_all_names() -> None:
     error = ColumnNotFound("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
     assert error.fix == "name one of: ts, origin"
 

@@ -1,4 +1,4 @@
-"""Which windows an instant lies in, and the panes they share."""
+"""The windows of an instant, and the panes that they share."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def grids(draw: st.DrawFn) -> FixedGrid:
 everywhere = st.integers(-200, 200) | st.integers(MIN_INSTANT, MAX_INSTANT)
 
 
-def test_an_event_at_a_border_belongs_to_the_window_that_starts_there() -> None:
+def test_an_event_at_a_boundary_belongs_to_the_window_that_starts_there() -> None:
     assert numbers(FixedGrid(10, 10), 10) == [1]
 
 
-def test_one_microsecond_before_a_border_belongs_to_the_window_that_ends_there() -> None:
+def test_one_microsecond_before_a_boundary_belongs_to_the_window_that_ends_there() -> None:
     assert numbers(FixedGrid(10, 10), 9) == [0]
 
 
@@ -55,26 +55,26 @@ def test_instants_before_1970_are_rounded_down_not_towards_zero() -> None:
     assert numbers(FixedGrid(10, 10), -11) == [-2]
 
 
-def test_the_origin_moves_every_border() -> None:
+def test_the_origin_moves_every_boundary() -> None:
     grid = FixedGrid(10, 10, 3)
     assert [numbers(grid, t) for t in (2, 3, 12, 13)] == [[-1], [0], [0], [1]]
     assert grid.start_of(np.array([0, 1])).tolist() == [3, 13]
     assert grid.end_of(np.array([0, 1])).tolist() == [13, 23]
 
 
-def test_where_hop_divides_size_every_event_lies_in_as_many_windows() -> None:
+def test_if_hop_divides_size_every_event_is_in_the_same_number_of_windows() -> None:
     assert {len(numbers(FixedGrid(12, 4), t)) for t in range(-50, 50)} == {3}
 
 
-def test_where_hop_does_not_divide_size_an_event_lies_in_one_window_fewer_now_and_then() -> None:
+def test_if_hop_does_not_divide_size_some_events_are_in_one_window_fewer() -> None:
     assert [len(numbers(FixedGrid(10, 4), t)) for t in range(8)] == [3, 3, 2, 2, 3, 3, 2, 2]
 
 
-def test_where_hop_does_not_divide_size_there_are_two_panes_per_hop() -> None:
+def test_if_hop_does_not_divide_size_there_are_two_panes_per_hop() -> None:
     assert [pane(FixedGrid(10, 4), t) for t in range(-4, 5)] == [-4, -4, -2, -2, 0, 0, 2, 2, 4]
 
 
-def test_where_hop_divides_size_a_pane_is_a_hop() -> None:
+def test_if_hop_divides_size_a_pane_is_a_hop() -> None:
     assert [pane(FixedGrid(8, 4), t) for t in range(-5, 5)] == [-8, -4, -4, -4, -4, 0, 0, 0, 0, 4]
 
 
@@ -85,7 +85,7 @@ def test_a_window_is_closed_once_the_watermark_is_at_its_end() -> None:
     assert grid.last_closed(-1) == -2
 
 
-def test_pairs_of_rows_and_windows_come_row_by_row() -> None:
+def test_pairs_of_rows_and_windows_are_ordered_by_row() -> None:
     rows, pairs = FixedGrid(10, 4).explode(np.array([9, 2, 9]), -100, 100)
     assert rows.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert pairs.tolist() == [0, 1, 2, -1, 0, 0, 1, 2]
@@ -105,7 +105,7 @@ def test_the_windows_of_an_instant_are_those_that_contain_it(grid: FixedGrid, in
 
 
 @given(grids(), everywhere)
-def test_an_event_lies_in_as_many_windows_as_fit_or_in_one_fewer(
+def test_the_number_of_windows_of_an_event_varies_by_at_most_one(
     grid: FixedGrid, instant: int
 ) -> None:
     most = -(-grid.size // grid.hop)
@@ -115,7 +115,7 @@ def test_an_event_lies_in_as_many_windows_as_fit_or_in_one_fewer(
 
 
 @given(grids(), everywhere)
-def test_everything_in_a_pane_lies_in_the_same_windows(grid: FixedGrid, instant: int) -> None:
+def test_all_instants_of_a_pane_are_in_the_same_windows(grid: FixedGrid, instant: int) -> None:
     start = pane(grid, instant)
     assert start <= instant < start + grid.hop
     assert pane(grid, start) == start

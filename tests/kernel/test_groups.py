@@ -36,13 +36,13 @@ def test_groups_are_numbered_in_order_of_first_appearance() -> None:
     assert firsts.tolist() == [0, 1, 3]
 
 
-def test_no_rows_make_no_groups() -> None:
+def test_without_rows_there_are_no_groups() -> None:
     groups, firsts = Groups.of(ints())
     assert (groups.count, len(groups.ids), len(firsts)) == (0, 0, 0)
     assert groups.sizes().tolist() == []
 
 
-def test_a_group_may_lose_its_rows_and_stay() -> None:
+def test_a_group_without_rows_is_preserved() -> None:
     groups = Groups(ints(0, 1, 0), 2).where(np.array([True, False, True]))
     assert groups.sizes().tolist() == [2, 0]
     assert groups.sum_ints(ints(5, 6)).tolist() == [11, 0]
@@ -56,12 +56,12 @@ def test_the_largest_sum_that_fits_is_exact() -> None:
 
 
 @pytest.mark.parametrize("values", [(LARGEST, 1), (-(2**63), -1), (LARGEST, LARGEST)])
-def test_a_sum_one_too_large_is_refused_not_wrapped_around(values: tuple[int, int]) -> None:
+def test_an_overflowing_sum_is_refused_not_wrapped_around(values: tuple[int, int]) -> None:
     with pytest.raises(OverflowError, match="64 bits"):
         Groups(ints(0, 0), 1).sum_ints(ints(*values))
 
 
-def test_a_sum_that_passes_the_limit_and_comes_back_fits() -> None:
+def test_a_sum_may_exceed_the_limit_on_the_way() -> None:
     groups = Groups(ints(0, 0, 0), 1)
     assert groups.sum_ints(ints(LARGEST, LARGEST, -LARGEST)).tolist() == [LARGEST]
 
@@ -76,7 +76,7 @@ def test_values_of_other_groups_do_not_make_a_sum_overflow() -> None:
 
 
 @given(members)
-def test_sums_are_those_of_unbounded_integers_or_refused(rows: list[tuple[int, int]]) -> None:
+def test_sums_are_exact_or_refused(rows: list[tuple[int, int]]) -> None:
     groups = Groups(ints(*(group for group, _ in rows)), 5)
     sums = [sum(by_group(rows)[group]) for group in range(5)]
     values = ints(*(value for _, value in rows))
@@ -103,12 +103,12 @@ def test_the_first_row_is_that_of_a_stable_sort(rows: list[tuple[int, int, int]]
         assert found[group] == expected
 
 
-def test_the_greatest_key_there_is_can_come_first() -> None:
+def test_the_maximum_key_can_be_first() -> None:
     assert Groups(ints(0, 1, 0), 2).first_by(ints(LARGEST, LARGEST, LARGEST)).tolist() == [0, 1]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), LARGEST), st.integers(-3, 3)), max_size=12))
-def test_pairs_are_equal_where_both_parts_are(rows: list[tuple[int, int]]) -> None:
+def test_pairs_are_equal_if_both_parts_are_equal(rows: list[tuple[int, int]]) -> None:
     codes = pair_codes(ints(*(a for a, _ in rows)), ints(*(b for _, b in rows)))
     for i, left in enumerate(rows):
         for j, right in enumerate(rows):
@@ -123,7 +123,7 @@ def test_pairs_of_codes_from_a_wide_range_are_distinct() -> None:
 
 
 @pytest.mark.parametrize("far", [10, 2**40, 2**61])
-def test_codes_in_order_sort_as_their_pairs_do(far: int) -> None:
+def test_ordered_codes_sort_as_their_pairs(far: int) -> None:
     rng = np.random.default_rng(3)
     left, right = rng.integers(-4, 5, 200) * far, rng.integers(-4, 4, 200) * far
     order = np.lexsort((right, left))
@@ -135,7 +135,7 @@ def test_codes_in_order_sort_as_their_pairs_do(far: int) -> None:
 
 
 @pytest.mark.parametrize("far", [10, 2**40, 2**59])
-def test_a_running_maximum_starts_anew_in_each_segment(far: int) -> None:
+def test_a_running_maximum_restarts_in_each_segment(far: int) -> None:
     rng = np.random.default_rng(4)
     values = rng.integers(-8, 8, 300) * far
     begins = rng.random(300) < 0.1
@@ -146,12 +146,12 @@ def test_a_running_maximum_starts_anew_in_each_segment(far: int) -> None:
     assert running_max(values, begins).tolist() == expected
 
 
-def test_nothing_has_no_order_and_no_maximum() -> None:
+def test_empty_input_has_no_order_and_no_maximum() -> None:
     none = np.empty(0, np.int64)
     assert len(ordered_pair_codes(none, none)) == len(running_max(none, none.astype(bool))) == 0
 
 
-def test_decimals_are_summed_per_group_and_null_where_there_are_none() -> None:
+def test_decimals_are_summed_per_group_and_null_in_empty_groups() -> None:
     values = pa.array([Decimal("1.10"), None, Decimal("2.20")], pa.decimal256(20, 2))
     groups = Groups(np.array([2, 1, 2]), 4)
     assert groups.sum_decimals(values).to_pylist() == [None, None, Decimal("3.30"), None]

@@ -278,7 +278,7 @@ def test_a_key_of_several_columns_hashes_as_in_sparks_own_documentation():
 
 
 @given(st.data(), st.integers(0, 12))
-def test_any_key_of_any_types_hashes_value_by_value(data, rows):
+def test_a_key_of_any_types_is_hashed_value_by_value(data, rows):
     key = data.draw(st.lists(columns(rows), min_size=1, max_size=3))
     expected = [42] * rows
     for values, array in key:
@@ -289,7 +289,7 @@ def test_any_key_of_any_types_hashes_value_by_value(data, rows):
 
 
 @given(columns(), st.data())
-def test_slices_and_chunks_change_no_hash(column, data):
+def test_slices_and_chunks_do_not_change_a_hash(column, data):
     values, array = column
     whole = rows_of(array)
     start = data.draw(st.integers(0, len(values)))
@@ -316,7 +316,7 @@ def test_every_length_of_string_is_hashed_to_its_last_byte():
 
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_all_layouts_of_a_string_hash_alike(dtype):
+def test_all_layouts_of_a_string_have_the_same_hash(dtype):
     values = pa.array(["EWR", None, "", "a name of more than thirty-two bytes", "EWR"])
     expected = rows_of(values)
     assert rows_of(values.cast(dtype)) == expected
@@ -330,7 +330,7 @@ def test_a_null_in_the_dictionary_is_a_null():
     assert rows_of(column) == [-928762887014768240, 42, 42]
 
 
-def test_dictionaries_inside_of_nested_types_hash_as_their_values():
+def test_dictionaries_in_nested_types_hash_as_their_values():
     texts = pa.array(["EWR", "JFK", "EWR", None])
     plain = pa.ListArray.from_arrays(pa.array([0, 3, 4], pa.int32()), texts)
     encoded = pa.ListArray.from_arrays(plain.offsets, texts.dictionary_encode())
@@ -366,7 +366,7 @@ def test_the_hash_of_a_column_is_the_seed_of_the_next():
     assert xxhash64([texts, numbers]).tolist() == expected
 
 
-def test_columns_may_be_cut_into_different_chunks():
+def test_columns_may_have_different_chunks():
     texts = pa.array([f"word {i}" for i in range(10)])
     numbers = pa.array(range(10))
     expected = xxhash64([texts, numbers]).tolist()
@@ -424,7 +424,7 @@ MARKED = pa.struct(
     ],
     ids=str,
 )
-def test_what_spark_does_not_hash_is_refused_by_name(dtype):
+def test_types_that_spark_cannot_hash_are_refused_by_name(dtype):
     with pytest.raises(SchemaError) as caught:
         shard_of(pa.table({"k": pa.array([], dtype)}), ["k"], 4)
     assert caught.value.code == "KEY_NOT_HASHABLE"
@@ -458,6 +458,6 @@ def test_without_keys_all_rows_are_in_one_shard():
     assert shard_of(pa.table({"a": [1, 2, 3]}), [], 16).tolist() == [0, 0, 0]
 
 
-def test_a_key_that_does_not_exist_is_refused_with_the_nearest_name():
+def test_a_missing_key_is_refused_with_the_nearest_name():
     with pytest.raises(ColumnNotFound, match="did you mean 'origin'"):
         shard_of(pa.table({"origin": ["EWR"]}), ["orgin"], 4)

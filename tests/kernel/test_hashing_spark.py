@@ -1,4 +1,4 @@
-"""Random keys of every type: the hash and the shard, side by side with Spark's own."""
+"""Hash and shard of random keys of every type, compared with Spark."""
 
 from __future__ import annotations
 

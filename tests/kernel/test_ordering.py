@@ -1,4 +1,4 @@
-"""Values as integers that compare as Spark compares the values."""
+"""Integer ranks of values, in Spark's order of the values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.oracles.windows import ranked
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_ranks_compare_as_values_do(name: str) -> None:
+def test_ranks_have_the_order_of_the_values(name: str) -> None:
     values: list[Any] = [None, *VALUES[name], None]
     found = ranks(pa.array(values, TYPES[name])).tolist()
     for a, left in zip(found, values, strict=True):
@@ -34,7 +34,7 @@ def test_ranks_of_a_slice_are_those_of_its_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_no_values_have_no_ranks(name: str) -> None:
+def test_an_empty_column_has_no_ranks(name: str) -> None:
     assert ranks(pa.array([], TYPES[name])).tolist() == []
 
 
@@ -59,7 +59,7 @@ NESTED: dict[pa.DataType, list[Any]] = {
 }  # fmt: skip
 
 
-def test_equal_values_have_equal_ranks_whatever_the_type() -> None:
+def test_equal_values_of_any_type_have_equal_ranks() -> None:
     quiet, odd = np.array([0x7FF8000000000000, 0x7FF8000000000001]).view(np.float64)
     maps = pa.array(
         [[("a", x)] for x in (0.0, -0.0, quiet, odd)], pa.map_(pa.string(), pa.float64())
@@ -111,18 +111,18 @@ def test_an_array_is_not_changed_by_ranking_it() -> None:
     ],
     ids=str,
 )
-def test_what_has_no_order_is_known_by_its_type(dtype: pa.DataType) -> None:
+def test_types_without_an_order_are_recognized(dtype: pa.DataType) -> None:
     assert not is_orderable(dtype)
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_what_can_be_compared_is_known_by_its_type(name: str) -> None:
+def test_comparable_types_are_recognized(name: str) -> None:
     assert is_comparable(TYPES[name]) == (name in COMPARABLE)
     assert is_comparable(pa.list_(TYPES[name])) == (name in COMPARABLE)
     assert is_comparable(pa.struct([("a", TYPES[name])])) == (name in COMPARABLE)
 
 
-def test_a_variant_is_no_struct_of_what_can_be_compared() -> None:
+def test_a_variant_is_not_comparable_although_it_is_stored_as_a_struct() -> None:
     parts = [
         ("value", pa.binary()),
         pa.field("metadata", pa.binary(), metadata={"variant": "true"}),
@@ -131,5 +131,5 @@ def test_a_variant_is_no_struct_of_what_can_be_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_what_has_an_order_is_known_by_its_type(name: str) -> None:
+def test_types_with_an_order_are_recognized(name: str) -> None:
     assert is_orderable(TYPES[name])

@@ -1,4 +1,4 @@
-"""Where a window was one period ago, also where a clock was changed in between."""
+"""The window one period earlier, also across clock changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_fixed_period_is_a_length_of_time() -> None:
     assert period.identity == {"period": 7 * DAY}
 
 
-def test_yesterday_at_this_hour_is_23_or_25_hours_ago_where_the_clock_was_changed() -> None:
+def test_the_same_hour_yesterday_is_23_or_25_hours_ago_at_a_clock_change() -> None:
     day = CalendarPeriod("day", BERLIN)
     assert found(day, "2013-03-31T12:00+02:00")[0] == ("2013-03-30T12:00+01:00", 1)
     assert found(day, "2013-10-27T12:00+01:00")[0] == ("2013-10-26T12:00+02:00", 1)
@@ -52,9 +52,9 @@ def test_yesterday_at_this_hour_is_23_or_25_hours_ago_where_the_clock_was_change
     assert day.identity == {"period": "day", "zone": BERLIN}
 
 
-def test_an_hour_that_was_skipped_was_not() -> None:
+def test_a_skipped_hour_is_not_a_previous_window() -> None:
     day = CalendarPeriod("day", BERLIN)
-    # Neither of no length, which is no window, nor another hour.
+    # Neither an empty window nor another hour.
     assert found(day, "2013-04-01T02:00+02:00") == [("2013-03-31T03:00+02:00", 0)] * 2
     assert found(day, "2013-04-01T03:00+02:00")[0] == ("2013-03-31T03:00+02:00", 1)
     # What starts after the gap may also be what would have started in it: of two hours here.
@@ -65,7 +65,7 @@ def test_an_hour_that_was_skipped_was_not() -> None:
     ]
 
 
-def test_an_hour_that_occurs_twice_is_the_first_of_the_two() -> None:
+def test_of_an_hour_that_occurs_twice_the_first_is_used() -> None:
     day = CalendarPeriod("day", BERLIN)
     assert found(day, "2013-10-28T02:00+01:00") == [
         ("2013-10-27T02:00+02:00", 2),  # both of them, where a window is as long
@@ -80,7 +80,7 @@ def test_an_hour_that_occurs_twice_is_the_first_of_the_two() -> None:
     "zone", [BERLIN, "America/Havana", "Asia/Beirut", "America/Sao_Paulo", "Pacific/Apia"]
 )
 @pytest.mark.parametrize("unit", ["day", "week"])
-def test_days_are_compared_with_days(zone: str, unit: str) -> None:
+def test_a_day_is_compared_with_the_previous_day(zone: str, unit: str) -> None:
     grid, period = CalendarGrid("day", zone), CalendarPeriod(unit, zone)  # type: ignore[arg-type]
     days = np.arange(15_000, 17_500)
     start, end = grid.start_of(days), grid.end_of(days)
@@ -105,14 +105,14 @@ def test_days_are_compared_with_days(zone: str, unit: str) -> None:
         ("month", "2013-03-29T12:00+01:00", 1, ("2013-03-01T12:00+01:00", 0)),
     ],
 )
-def test_months_are_those_of_the_calendar(
+def test_months_have_the_lengths_of_the_calendar(
     unit: str, start: str, hours: int, before: tuple[str, float]
 ) -> None:
     positions = found(CalendarPeriod(unit, BERLIN), start, hours)  # type: ignore[arg-type]
     assert positions[0] == before
 
 
-def test_a_day_that_the_month_before_did_not_have_has_no_previous_one() -> None:
+def test_a_day_that_the_previous_month_does_not_have_has_no_previous_day() -> None:
     month = CalendarPeriod("month", BERLIN)
     # 29 February ends the day that 28 March is compared with: it is as long as that.
     assert found(month, "2013-03-28T00:00+01:00", 24)[1] == ("2013-02-28T00:00+01:00", 24)
@@ -133,7 +133,7 @@ ZONES = [
 @pytest.mark.thorough
 @pytest.mark.parametrize("unit", ["day", "week", "month", "year"])
 @pytest.mark.parametrize(("zone", "one", "other"), ZONES)
-def test_every_place_is_where_the_oracle_finds_it(
+def test_previous_windows_are_those_of_the_oracle(
     zone: str, one: str, other: str, unit: str
 ) -> None:
     period = CalendarPeriod(unit, zone)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def test_every_place_is_where_the_oracle_finds_it(
         assert (last > start).all()
 
 
-def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
+def test_the_first_and_last_years_of_the_calendar_have_their_days() -> None:
     ends = np.array([MIN_INSTANT, MAX_INSTANT - HOUR + 1])
     for zone in (BERLIN, "Pacific/Apia"):
         for period in (CalendarPeriod("day", zone), CalendarPeriod("week", zone)):
@@ -181,7 +181,7 @@ def test_years_at_both_ends_of_the_calendar_have_their_days() -> None:
         ("America/Juneau", "1867-01-01T00:00+00:00"),
     ],
 )
-def test_no_window_is_over_sooner_than_its_lower_bound(unit: str, zone: str, begin: str) -> None:
+def test_no_window_ends_before_its_lower_bound(unit: str, zone: str, begin: str) -> None:
     period = CalendarPeriod(unit, zone)  # type: ignore[arg-type]
     start = at(begin) + np.arange(0, 800 * DAY, 5 * HOUR)
     for length in (1, HOUR, DAY):
@@ -190,7 +190,7 @@ def test_no_window_is_over_sooner_than_its_lower_bound(unit: str, zone: str, beg
         assert lasts.min() < period.at_least + 3 * DAY  # and it says enough
 
 
-def test_a_clock_shows_what_it_is_read_at() -> None:
+def test_the_local_time_of_an_instant_maps_back_to_it() -> None:
     instants = at("2013-10-27T00:30+00:00") + np.arange(-3, 4) * HOUR
     readings = to_local(BERLIN, instants)
     first, last, occurs = from_local(BERLIN, readings)

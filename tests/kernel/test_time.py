@@ -74,7 +74,7 @@ def test_a_timedelta_is_a_duration_to_the_microsecond(value: dt.timedelta, expec
     ["", " ", "soon", "1", "hour", "1.5 hours", "1 hour 30", 5, None, b"1 hour", "1 fortnight", "1M",
      "1 hours2", "- 1 second", "1e3 seconds"],
 )  # fmt: skip
-def test_what_is_not_a_duration_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_duration_is_refused(value: Any) -> None:
     error = refused(value)
     assert error.code == "BAD_DURATION"
     assert str(error) == (
@@ -149,7 +149,7 @@ def test_a_duration_that_does_not_fit_into_64_bits_is_refused(value: Any) -> Non
 
 
 @given(st.integers(-(10**16), 10**16))
-def test_a_duration_written_out_reads_as_itself(value: int) -> None:
+def test_a_formatted_duration_parses_to_itself(value: int) -> None:
     assert micros(format_duration(value)) == value
 
 
@@ -164,7 +164,7 @@ def test_a_duration_is_written_in_the_largest_units_that_fit() -> None:
     assert format_duration(1_001) == "1 millisecond 1 microsecond"
 
 
-def test_an_aware_datetime_is_an_instant_whatever_its_zone() -> None:
+def test_an_aware_datetime_of_any_zone_is_an_instant() -> None:
     paris = dt.timezone(dt.timedelta(hours=2))
     instant = dt.datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=paris)
     assert parse_instant(instant, parameter="origin", where="windows.tumbling") == 1
@@ -195,7 +195,7 @@ def test_a_datetime_without_a_zone_is_refused() -> None:
         (MIN_INSTANT - 1, "-62135596800000001 microseconds since 1970"),
     ],
 )
-def test_an_instant_is_shown_in_utc(instant: int | None, text: str) -> None:
+def test_an_instant_is_formatted_in_utc(instant: int | None, text: str) -> None:
     assert format_instant(instant) == text
 
 
@@ -203,7 +203,7 @@ def test_the_first_instant_of_the_calendar_has_four_digits_in_its_year() -> None
     assert format_instant(MIN_INSTANT) == "0001-01-01 00:00:00Z"
 
 
-def test_a_watermark_is_in_whole_milliseconds_rounded_down() -> None:
+def test_a_watermark_is_rounded_down_to_whole_milliseconds() -> None:
     assert spark_watermark(10_000_999, 4_000_000) == 6_000
     assert spark_watermark(10_001_000, 4_000_000) == 6_001
 

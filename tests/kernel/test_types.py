@@ -1,4 +1,4 @@
-"""Names of types are those that PySpark gives them."""
+"""The names of types are those of PySpark."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ TYPES = [
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_a_type_has_the_name_that_pyspark_gives_it(dtype: pa.DataType) -> None:
+def test_type_names_are_those_of_pyspark(dtype: pa.DataType) -> None:
     assert type_name(dtype) == named_by_pyspark(dtype)
 
 
-def test_a_variant_is_named_as_spark_names_it() -> None:
+def test_the_type_name_of_a_variant_is_that_of_spark() -> None:
     marked = pa.field("metadata", pa.binary(), metadata={"variant": "true"})
     dtype = pa.struct([pa.field("value", pa.binary()), marked])
     assert type_name(dtype) == named_by_pyspark(dtype) == "variant"

@@ -1,4 +1,4 @@
-"""When a local day begins."""
+"""The start of a local day."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_where_midnight_is_skipped_the_day_begins_after_the_gap(
         ("America/St_Johns", "2006-10-29", "2006-10-29 02:30:00Z"),
     ],
 )
-def test_where_midnight_comes_twice_the_day_begins_at_the_first(
+def test_where_midnight_occurs_twice_the_day_begins_at_the_first(
     zone: str, date: str, instant: str
 ) -> None:
     assert begin(zone, date) == [instant]
 
 
-def test_a_day_that_a_zone_left_out_begins_with_the_next_one() -> None:
+def test_a_day_that_a_zone_skipped_begins_with_the_next_one() -> None:
     assert begin("Pacific/Apia", "2011-12-29", "2011-12-30", "2011-12-31") == [
         "2011-12-29 10:00:00Z",
         "2011-12-30 10:00:00Z",
@@ -76,7 +76,7 @@ def test_a_day_that_a_zone_left_out_begins_with_the_next_one() -> None:
     ]
 
 
-def test_before_the_year_1_the_clocks_go_by_the_sun() -> None:
+def test_before_the_year_1_local_time_is_local_mean_time() -> None:
     days = MIN_INSTANT // DAY + np.array([-3_000_000, -146_098, -366, -1, 0, 1, 2])
     begin = midnights("America/New_York", days)
     assert set((begin - days * DAY).tolist()) == {17_762_000_000}
@@ -89,7 +89,7 @@ def test_after_the_year_9999_the_calendar_repeats() -> None:
         assert np.array_equal(midnights(zone, days), earlier + CYCLE * DAY)
 
 
-def test_days_may_come_in_any_order_and_often() -> None:
+def test_days_may_be_in_any_order_and_repeated() -> None:
     days = np.array([3, 1, 3, 2, 1])
     assert midnights("Asia/Kolkata", days).tolist() == [d * DAY - 19_800_000_000 for d in days]
     assert midnights("Asia/Kolkata", days[:0]).tolist() == []

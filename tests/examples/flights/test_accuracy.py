@@ -55,7 +55,7 @@ def test_an_aircraft_counts_once_a_day_and_once_a_year() -> None:
     assert [*aircraft_of_years(rows, late, end)["exact"]] == [1]
 
 
-def test_an_airline_has_aircraft_of_its_own() -> None:
+def test_each_airline_has_its_own_aircraft() -> None:
     rows = at("2013-07-01", "2013-07-01").assign(carrier=["AA", "UA"])
     end = pd.Timestamp("2013-07-02", tz="America/New_York")
     assert [*aircraft_of_years(rows, NOBODY, end)["exact"]] == [1, 1]

@@ -37,7 +37,7 @@ def test_a_good_run_agrees_with_the_batch(out: Path, logs: Logs) -> None:
     assert f"{sum(total.agreement.compared for total in found.values()):,} joined rows" in text
 
 
-def test_the_run_has_all_that_can_happen_to_a_row(out: Path, logs: Logs) -> None:
+def test_the_run_covers_every_outcome_of_a_row(out: Path, logs: Logs) -> None:
     found = joints_of(out, logs)
     parts = {(total.title, *part) for j in found.values() for total in j.sums for part in total.parts.items()}  # fmt: skip
     none = {what for _, what, count in parts if count == 0}
@@ -110,7 +110,7 @@ def test_the_command_exits_zero_only_if_joins_are_equal(
     assert "NOT VERIFIED" in capsys.readouterr().out
 
 
-def test_a_row_that_was_published_twice_does_not_fold(out: Path) -> None:
+def test_a_row_that_was_emitted_twice_does_not_fold(out: Path) -> None:
     path = next((out / "published" / query_of("arrivals")).glob("batch=*/output=changes/*.parquet"))
     table = pq.read_table(path, partitioning=None)
     pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
@@ -118,7 +118,7 @@ def test_a_row_that_was_published_twice_does_not_fold(out: Path) -> None:
         write_tables(out)
 
 
-def test_what_was_published_of_aircraft_was_taken_back_and_corrected(out: Path, logs: Logs) -> None:
+def test_emitted_rows_of_aircraft_were_retracted_and_corrected(out: Path, logs: Logs) -> None:
     table = read_table(out, "aircraft").set_index("flight_id")
     assert table.index.is_monotonic_increasing
     assert set(table.index) == set(logs["departures"]["flight_id"])

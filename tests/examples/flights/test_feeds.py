@@ -75,7 +75,7 @@ def test_some_entries_are_duplicated_also_of_removed_aircraft(
     assert again[again["_change_type"] == "insert"]["tailnum"].isin(deleted).any()
 
 
-def test_the_register_is_made_up_in_the_same_way_each_time(
+def test_the_register_is_generated_deterministically(
     all_flights: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:
     pd.testing.assert_frame_equal(feeds(all_flights, 2)["register"], logs["register"])

@@ -35,7 +35,7 @@ def test_the_package_holds_the_flights_of_2013(all_flights: pd.DataFrame) -> Non
     assert (left <= 0).mean() == pytest.approx(0.609, abs=0.001)
 
 
-def test_an_instant_is_the_hour_and_minute_on_new_yorks_clocks(
+def test_an_instant_is_the_local_time_in_new_york(
     all_flights: pd.DataFrame, package: pd.DataFrame
 ) -> None:
     local = on_the_wall(all_flights["scheduled"]).dt
@@ -71,7 +71,7 @@ def test_no_day_was_worse_than_the_day_of_the_storm(left: pd.DataFrame) -> None:
     assert late[STORM] == pytest.approx(0.29, abs=0.01)
 
 
-def test_days_are_counted_from_the_storm_on_in_new_york(left: pd.DataFrame) -> None:
+def test_days_are_numbered_from_the_storm_in_new_york(left: pd.DataFrame) -> None:
     chosen = on_the_wall(of_days(left, 3)["scheduled"]).dt.date
     assert set(chosen) == {STORM, dt.date(2013, 3, 9), SPRING}
     assert of_days(left, None) is left

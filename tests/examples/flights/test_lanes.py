@@ -30,11 +30,11 @@ def test_output_is_buffered_until_shown_and_passed_on_afterwards() -> None:
 
 
 @pytest.mark.parametrize("screen", [io.StringIO(), Terminal()])
-def test_it_is_a_terminal_if_the_screen_is_one(screen: io.StringIO) -> None:
+def test_output_is_a_terminal_if_the_screen_is(screen: io.StringIO) -> None:
     assert Held(screen).isatty() == screen.isatty()
 
 
-def test_two_run_at_a_time_and_are_shown_one_after_the_other() -> None:
+def test_two_run_at_a_time_and_are_displayed_one_after_the_other() -> None:
     screen, second = io.StringIO(), threading.Event()
 
     def run(name: str, ours: TextIO) -> str:
@@ -53,7 +53,7 @@ def test_two_run_at_a_time_and_are_shown_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("failing", ["first", "second"])
-def test_one_that_fails_ends_the_others(failing: str) -> None:
+def test_a_failure_ends_the_others(failing: str) -> None:
     stopped, begun = threading.Event(), []
 
     def run(name: str, ours: TextIO) -> None:

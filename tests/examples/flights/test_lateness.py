@@ -119,7 +119,7 @@ def test_a_row_is_too_late_six_hours_after_its_window(
     assert set(found["flight_id"]) <= {0}
 
 
-def test_a_late_row_is_by_right_that_is_overdue_by_this_watermark() -> None:
+def test_a_row_is_late_if_it_is_overdue_by_this_watermark() -> None:
     start = pd.Timestamp("2013-07-01 06:00", tz="UTC")
     hour = pd.Timedelta(hours=1)
     due = pd.DataFrame(

@@ -47,7 +47,7 @@ def test_the_day_of_the_storm_has_small_batches_and_the_rest_one_per_quarter(
     assert set(live["departed"].dt.tz_convert(NEW_YORK).dt.date) == {STORM}
 
 
-def test_a_log_that_is_there_is_used_again(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_an_existing_log_is_reused(tmp_path: Path, days: pd.DataFrame) -> None:
     log = tmp_path / "log"
     write(days, EVERY, log)
     before = {path: path.stat().st_ino for path in log.iterdir()}
@@ -55,7 +55,9 @@ def test_a_log_that_is_there_is_used_again(tmp_path: Path, days: pd.DataFrame) -
     assert {path: path.stat().st_ino for path in log.iterdir()} == before
 
 
-def test_a_log_cut_differently_is_written_anew(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_a_log_with_other_micro_batches_is_written_again(
+    tmp_path: Path, days: pd.DataFrame
+) -> None:
     log = tmp_path / "log"
     first = write(days, EVERY, log)
     second = write(days, 2 * EVERY, log)
@@ -63,7 +65,7 @@ def test_a_log_cut_differently_is_written_anew(tmp_path: Path, days: pd.DataFram
     assert len(list(log.glob("*.parquet"))) == second
 
 
-def test_a_log_half_written_is_no_log(tmp_path: Path, days: pd.DataFrame) -> None:
+def test_an_incomplete_log_is_not_used(tmp_path: Path, days: pd.DataFrame) -> None:
     draft = tmp_path / "log.draft"
     draft.mkdir()
     (draft / "9999.parquet").write_text("the machine went down here")

@@ -17,9 +17,7 @@ def hours(pristine: Path) -> pd.DataFrame:
     return story(pristine, STORM)
 
 
-def test_a_picture_is_drawn_where_there_is_no_display(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_drawn_without_a_display(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     head = write_picture(out, 30).read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
@@ -55,7 +53,7 @@ def test_hours_are_those_of_new_york(hours: pd.DataFrame, out: Path) -> None:
     assert labels == ["06", "09", "12", "15", "18", "21", "24"]
 
 
-def test_every_departure_of_the_day_is_in_the_story(
+def test_every_departure_of_the_day_is_in_the_picture(
     hours: pd.DataFrame, days: pd.DataFrame
 ) -> None:
     local = days["scheduled"].dt.tz_convert(NEW_YORK).dt.date
@@ -69,7 +67,7 @@ def test_corrections_made_the_day_look_worse(hours: pd.DataFrame) -> None:
     assert (hours["first"] <= hours["final"]).all()
 
 
-def test_an_hour_without_corrections_is_as_first_published(hours: pd.DataFrame) -> None:
+def test_an_hour_without_corrections_is_as_first_emitted(hours: pd.DataFrame) -> None:
     same = hours[(hours["first"] == hours["final"])]
     assert len(same) > 0
     assert (same["first_delay"] == same["final_delay"]).all()

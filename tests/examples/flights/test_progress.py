@@ -66,7 +66,7 @@ def test_counts_add_up_and_state_does_not() -> None:
     assert "state_rows" not in progress.counts["hourly"]
 
 
-def test_a_micro_batch_without_rows_is_none_of_the_log() -> None:
+def test_a_micro_batch_without_rows_does_not_belong_to_the_log() -> None:
     screen = io.StringIO()
     progress = Progress("hours", 1, screen)
     progress.add(metrics(rows=10), rows=True)
@@ -97,7 +97,7 @@ def test_values_without_windows_have_no_watermark_and_no_stragglers() -> None:
     assert progress.counts["route_delays"] == {k: running[k] for k in running if k != "state_rows"}
 
 
-def test_a_terminal_shows_one_line_that_lives() -> None:
+def test_a_terminal_has_one_line_that_is_updated() -> None:
     screen = Terminal()
     progress = Progress("hours", 2, screen)
     progress.add(metrics(rows=10), rows=True)
@@ -107,7 +107,7 @@ def test_a_terminal_shows_one_line_that_lives() -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_columns_stand_under_their_headings(query: str) -> None:
+def test_columns_are_aligned_with_their_headings(query: str) -> None:
     progress = Progress(query, 68, io.StringIO())
     line = progress.line({"state_rows": 1_234, "state_bytes": 56_000})
     groups, titles = progress.header().splitlines()
@@ -148,7 +148,7 @@ def test_a_query_that_fails_raises_its_error() -> None:
         Progress("hours", 2, io.StringIO()).follow(broken)
 
 
-def test_what_is_before_a_join_is_counted_and_not_shown() -> None:
+def test_operators_before_a_join_are_counted_but_not_displayed() -> None:
     screen = io.StringIO()
     progress = Progress("departures", 4, screen)
     reports = metrics(rows=10)["hourly"]

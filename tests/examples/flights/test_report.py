@@ -102,7 +102,7 @@ def test_a_late_row_that_was_not_delivered_is_found(out: Path, days: pd.DataFram
     assert not facts.sums[-3].holds
 
 
-def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.DataFrame) -> None:
+def test_a_late_row_that_was_also_counted_is_found(out: Path, days: pd.DataFrame) -> None:
     other = int(days["flight_id"].iloc[0])
 
     def change(table: pa.Table) -> pa.Table:
@@ -117,7 +117,7 @@ def test_a_late_row_that_was_counted_all_the_same_is_found(out: Path, days: pd.D
 
 
 @pytest.mark.parametrize("windows", [name for name, about in WINDOWS.items() if about.lasting])
-def test_results_and_corrections_do_not_make_up_for_each_other(
+def test_errors_in_results_and_corrections_do_not_cancel(
     windows: str, out: Path, days: pd.DataFrame
 ) -> None:
     counts = json.loads((out / "run.json").read_text())
@@ -127,7 +127,7 @@ def test_results_and_corrections_do_not_make_up_for_each_other(
     assert not gather(out, days, Run.read(out), windows).hold
 
 
-def test_results_that_a_straggler_first_published_are_not_called_corrected(
+def test_results_first_emitted_by_a_straggler_are_not_corrections(
     out: Path, days: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:
     facts = facts_of(out, days)
@@ -183,7 +183,7 @@ def test_a_change_stream_that_contradicts_itself_does_not_fold(out: Path) -> Non
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path) -> None:
+def test_a_result_that_was_emitted_twice_does_not_fold(windows: str, out: Path) -> None:
     for path in sorted(
         (out / "published" / query_of(windows)).glob("batch=*/output=changes/*.parquet")
     ):
@@ -197,7 +197,7 @@ def test_a_result_that_was_published_twice_does_not_fold(windows: str, out: Path
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_what_was_published_folds_to_the_table(windows: str, out: Path) -> None:
+def test_the_emitted_changes_fold_to_the_table(windows: str, out: Path) -> None:
     """Row by row, also where nothing was corrected."""
     about = WINDOWS[windows]
     folded = pd.DataFrame(fold(changes(out, windows), key=about.key))
@@ -209,7 +209,7 @@ def test_what_was_published_folds_to_the_table(windows: str, out: Path) -> None:
     )
 
 
-def test_a_session_that_a_straggler_prolonged_is_taken_back(out: Path) -> None:
+def test_a_session_that_a_straggler_extended_is_retracted(out: Path) -> None:
     output = changes(out, "working_days").to_pandas()
     removed = output[output["_change_type"] == "delete"]
     table = read_table(out, "working_days")
@@ -235,15 +235,13 @@ def test_a_package_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("arguments", [["--days", "0"], ["--every", "-5"], ["--days", "many"]])
-def test_a_number_that_is_none_is_refused(arguments: list[str]) -> None:
+def test_an_invalid_number_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2
 
 
-def test_a_folder_of_someone_else_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_foreign_folder_is_not_modified(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "published").mkdir()
     (tmp_path / "published" / "homework.txt").write_text("precious")
     assert main(["--out", str(tmp_path)]) == 2

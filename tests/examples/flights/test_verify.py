@@ -40,11 +40,11 @@ def check(table: pd.DataFrame, batch: pd.DataFrame) -> Comparison:
     return compare(table, batch, NOON + 10 * HOUR, key=KEY, due="window_end")
 
 
-def test_a_flight_lies_in_the_hour_that_begins_with_it(rows: pd.DataFrame) -> None:
+def test_a_flight_exactly_on_the_hour_is_in_the_hour_that_begins(rows: pd.DataFrame) -> None:
     assert windows_of(by_the_hour(rows, NOBODY, 1)) == {0: (2, 1.5), 1: (1, 10.0)}
 
 
-def test_a_flight_lies_in_three_windows_of_three_hours(rows: pd.DataFrame) -> None:
+def test_a_flight_is_in_three_windows_of_three_hours(rows: pd.DataFrame) -> None:
     found = windows_of(by_the_hour(rows, NOBODY, 3))
     assert {start: n for start, (n, _) in found.items()} == {-2: 2, -1: 3, 0: 3, 1: 1}
 
@@ -56,7 +56,7 @@ def test_a_flight_too_late_for_one_window_counts_in_the_next(rows: pd.DataFrame)
     assert found[-1][0] == 3
 
 
-def test_a_window_whose_flights_were_all_too_late_is_no_window(rows: pd.DataFrame) -> None:
+def test_a_window_whose_flights_were_all_too_late_does_not_exist(rows: pd.DataFrame) -> None:
     late = pd.DataFrame({"flight_id": [2], "window_start": [NOON + HOUR]})
     assert set(windows_of(by_the_hour(rows, late, 1))) == {0}
 
@@ -104,12 +104,12 @@ def test_a_flight_that_was_too_late_does_not_bridge_two_working_days() -> None:
     assert len(by_the_working_day(rows, late(1))) == 2
 
 
-def test_an_aircraft_has_working_days_of_its_own() -> None:
+def test_each_aircraft_has_its_own_working_days() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 07:00").assign(tailnum=["N1", "N2"])
     assert [*by_the_working_day(rows, late())["tailnum"]] == ["N1", "N2"]
 
 
-def test_a_flight_of_exactly_an_hour_before_is_not_of_the_last_hour() -> None:
+def test_a_flight_exactly_an_hour_earlier_is_not_in_the_last_hour() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 06:59", "2013-07-01 07:00", "2013-07-01 07:00")
     found = by_the_last_hour(rows.sample(frac=1, random_state=1), late())
     assert [*found["departures"]] == [1, 2, 3]
@@ -117,7 +117,7 @@ def test_a_flight_of_exactly_an_hour_before_is_not_of_the_last_hour() -> None:
     assert [*by_the_last_hour(rows, late(1))["departures"]] == [1, 2]
 
 
-def test_an_airport_has_a_last_hour_of_its_own() -> None:
+def test_each_airport_has_its_own_last_hour() -> None:
     rows = at("2013-07-01 06:00", "2013-07-01 06:00").assign(origin=["JFK", "LGA"])
     assert [*by_the_last_hour(rows, late())["departures"]] == [1, 1]
 
@@ -143,7 +143,7 @@ def test_windows_beyond_the_watermark_are_open_and_not_compared(rows: pd.DataFra
     assert (found.compared, found.still_open, found.open_rows) == (1, 1, 1)
 
 
-def test_a_window_published_before_the_watermark_passed_it_is_unexpected(
+def test_a_window_emitted_before_the_watermark_passed_it_is_unexpected(
     rows: pd.DataFrame,
 ) -> None:
     batch = by_the_hour(rows, NOBODY, 1)
@@ -163,7 +163,7 @@ def test_a_missing_window_is_found(rows: pd.DataFrame) -> None:
     assert "13:00" in found.example
 
 
-def test_a_window_that_is_there_twice_is_found(rows: pd.DataFrame) -> None:
+def test_a_duplicate_window_is_found(rows: pd.DataFrame) -> None:
     batch = by_the_hour(rows, NOBODY, 1)
     found = check(pd.concat([batch, batch.iloc[:1]]), batch)
     assert (found.unexpected, found.equal) == (1, False)

@@ -42,7 +42,7 @@ def test_a_flight_matches_if_it_landed_within_a_day_to_the_minute() -> None:
     assert (found["due"][:2] < NOON).all()
 
 
-def test_why_a_flight_did_not_land_within_a_day() -> None:
+def test_reasons_for_flights_that_did_not_land_within_a_day() -> None:
     flights = schedule(NOON + HOUR, NOON + 2 * DAY, NEVER, NEVER, NEVER)
     flights.loc[3:, "departed"] = NEVER
     expected = {"cancelled": 2, "diverted": 1, "landed later than that": 1}
@@ -114,7 +114,7 @@ def test_equal_tables_agree_in_any_order(batch: pd.DataFrame) -> None:
     assert (found.compared, found.still_open, found.example) == (3, 0, "")
 
 
-def test_what_the_watermark_has_not_passed_is_open(batch: pd.DataFrame) -> None:
+def test_rows_that_the_watermark_has_not_passed_are_open(batch: pd.DataFrame) -> None:
     before = NOON + DAY - MINUTE
     table = batch.drop(columns="due")
     found = agree(table.drop(index=1), batch, before)
@@ -134,11 +134,11 @@ def test_any_column_that_differs_is_found(row: int, column: str, batch: pd.DataF
     assert str(row) in found.example
 
 
-def test_a_null_beside_a_value_is_a_difference(batch: pd.DataFrame) -> None:
+def test_a_null_instead_of_a_value_is_a_difference(batch: pd.DataFrame) -> None:
     assert compared(batch.assign(landed=NEVER), batch).different == 2
 
 
-def test_a_row_lost_and_a_row_twice_are_found(batch: pd.DataFrame) -> None:
+def test_a_lost_and_a_duplicate_row_are_found(batch: pd.DataFrame) -> None:
     assert compared(batch.iloc[1:], batch).missing == 1
     assert not compared(batch.iloc[1:], batch).equal
     twice = compared(pd.concat([batch, batch.iloc[:1]]), batch)
