@@ -18,6 +18,7 @@ from streamops.kernel.errors import (
     StateFormatError,
     WatermarkError,
 )
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing import Replay, at, replay
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -47,6 +48,16 @@ def test_each_micro_batch_has_a_result_and_so_has_an_advanced_watermark() -> Non
 def test_there_is_no_micro_batch_without_data_if_the_watermark_did_not_advance() -> None:
     assert len(replay(counting(), [[row("a", 12)], [row("a", 3)]])) == 2
     assert replay(counting(), [], schema=SCHEMA) == []
+
+
+@pytest.mark.parametrize("micros", [None, MIN_INSTANT - 1, MAX_INSTANT + 1, 2**62])
+def test_a_row_without_a_usable_event_time_does_not_move_the_watermark(micros: int | None) -> None:
+    (good,) = pa.Table.from_pylist([row("a", 12)], SCHEMA).to_batches()
+    bad = [pa.array(["a"]), pa.array([micros], pa.int64()).cast(SCHEMA.field("ts").type)]
+    rows = pa.Table.from_batches([good, pa.record_batch(bad, SCHEMA)])
+    results = replay(counting(), [rows, [row("b", 3)]])
+    assert [result.watermark for result in results] == [None, at(7)]
+    assert results[0].counts.rejected == 1
 
 
 def test_rows_are_dicts_with_aware_timestamps() -> None:
