@@ -12,8 +12,8 @@ error: ``approx_count_distinct``, ``approx_count_distinct_theta``, ``approx_perc
 ``count_min``, ``approx_overlap``, ``bloom_filter_stats``. Aggregates that return the sketch itself are in
 :mod:`streamops.sketches`.
 
-Anything that satisfies :class:`streamops.kernel.core.Aggregation` is an aggregate, too:
-``docs/aggregates.md`` has an example to copy.
+Any implementation of :class:`streamops.kernel.aggregation.Aggregation` is an aggregate, too:
+``docs/aggregates.md`` has an example.
 """
 
 from typing import TYPE_CHECKING
