@@ -161,8 +161,8 @@ def test_the_example_of_the_document_runs(spark: SparkSession) -> None:
     (example,) = (
         item
         for item in examples(ROOT / "docs" / "sketches.md")
-        if item.spark and "count_of" in item.source
+        if item.spark and "estimate_count" in item.source
     )
-    namespace: dict[str, Any] = {"spark": spark, "sketches": sketches}
+    namespace: dict[str, Any] = {"spark": spark, "sketches": sketches, "windows": windows}
     example.run(namespace)
     assert namespace["asked"].toArrow().column(0).to_pylist() == [3]

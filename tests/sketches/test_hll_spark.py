@@ -70,7 +70,7 @@ def test_columns_of_images_may_have_nulls_and_errors_name_the_column(spark: Spar
     with pytest.raises(PythonException) as caught:
         frame.select(back).toArrow()
     location = "sketches.from_datasketches('s.x', like=hll_sketch_agg('v', p=9))"
-    assert f"[SKETCH_CORRUPT] {location}: these bytes are no sketch" in str(caught.value)
+    assert f"[SKETCH_CORRUPT] {location}: this sketch is damaged" in str(caught.value)
 
 
 def test_the_example_of_the_document_prints_what_it_shows(spark: SparkSession) -> None:

@@ -50,7 +50,7 @@ def test_windows_on_a_stream_that_was_restarted_have_quantiles_within_the_stated
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     given: dict[str, Any] = {"schema": SCHEMA, "directory": tmp_path}
-    minutes = per_minute(state_api=api)
+    minutes = per_minute().options(state_api=api)
     played = [
         item for part in (SCRIPT[:1], SCRIPT[1:]) for item in stream(spark, minutes, part, **given)
     ]

@@ -43,7 +43,7 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
     played = stream(
-        spark, per_minute(AGG, state_api=api), SCRIPT, schema=SCHEMA, directory=tmp_path
+        spark, per_minute(AGG).options(state_api=api), SCRIPT, schema=SCHEMA, directory=tmp_path
     )
     rows = [row for batch in played for row in batch.rows]
     assert {(r["k"], r["window_start"]): r["n"]["estimate"] for r in rows} == {
@@ -67,7 +67,7 @@ def test_windows_store_sketches_and_larger_windows_merge_them(
         [(r["k"], r["ts"], r["v"]) for batch in SCRIPT[:2] for r in batch],
         "k string, ts timestamp, v long",
     )
-    whole = per_minute({"s": AGG["s"]}, delay=None, shards=1)
+    whole = per_minute({"s": AGG["s"]}, delay=None).options(shards=1)
     direct = frame.withColumn("ts", F.date_trunc("hour", "ts")).transform(whole)
     expected = direct.select("k", "s").toArrow().to_pylist()
     assert sorted(merged, key=str) == sorted(expected, key=str)

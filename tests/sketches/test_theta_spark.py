@@ -167,15 +167,14 @@ SCRIPT = [
 ]
 
 
-def reached(**arguments: Any) -> Any:
-    return sketches.overlap("user", of="page", between=["a", "b"], k=K, shards=2, **arguments)
+AUDIENCES = {"overlap": approx_overlap("user", of="page", between=["a", "b"], k=K)}
 
 
 @pytest.mark.parametrize("api", ["transformWithStateInPandas", "applyInPandasWithState"])
 def test_overlaps_on_a_stream_equal_a_replay_with_a_restart(
     spark: SparkSession, tmp_path: Path, api: Any
 ) -> None:
-    running = reached(changes="retract", state_api=api)
+    running = windows.running(agg=AUDIENCES, changes="retract").options(shards=2, state_api=api)
     got = [
         item
         for part in (SCRIPT[:1], SCRIPT[1:])
@@ -192,15 +191,21 @@ def test_overlaps_on_a_stream_equal_a_replay_with_a_restart(
 
 
 def test_windows_of_audiences_are_corrected_as_they_are_replayed(spark: SparkSession) -> None:
-    arguments: dict[str, Any] = {"size": "1 minute", "time": "ts", "delay": "0 seconds"}
-    corrected = reached(**arguments, allowed_lateness="1 hour", stragglers="update")
+    corrected = windows.tumbling(
+        "1 minute",
+        time="ts",
+        agg=AUDIENCES,
+        delay="0 seconds",
+        allowed_lateness="1 hour",
+        stragglers="update",
+    ).options(shards=2)
     got = stream(spark, corrected, SCRIPT, schema=SCHEMA)
     for ours, theirs in zip(got, replay(corrected, SCRIPT, schema=SCHEMA), strict=True):
         assert_rows(ours.table, theirs.table)
     assert {row["revision"] for item in got for row in item.rows} == {0, 1}
     rows = [tuple(row.values()) for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(rows, "ts timestamp, page string, user bigint")
-    (whole,) = frame.transform(reached()).toArrow().to_pylist()
+    (whole,) = frame.transform(windows.running(agg=AUDIENCES)).toArrow().to_pylist()
     assert whole["revision"] == 0
     (pair,) = whole["overlap"]["pairs"]
     assert pair["either"]["lower"] <= 140 <= pair["either"]["upper"]
