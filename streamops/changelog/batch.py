@@ -31,24 +31,6 @@ from streamops.kernel.groups import (
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 
-__all__ = [
-    "NONE",
-    "KeyedBatch",
-    "OrderedChanges",
-    "carry_forward",
-    "first_of_runs",
-    "gather_values",
-    "join_keys",
-    "key_columns",
-    "last_of_runs",
-    "max_evicted",
-    "over_limit",
-    "positions_of",
-    "sent_layout",
-    "to_flags",
-    "to_positions",
-]
-
 NONE = -1
 
 

@@ -15,22 +15,6 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
-__all__ = [
-    "CHANGE_TYPE",
-    "CHANGE_TYPES",
-    "DELETE",
-    "INSERT",
-    "POSTIMAGE",
-    "PREIMAGE",
-    "RETRACTIONS",
-    "REVISION",
-    "TRUNCATE",
-    "TRUNCATE_COPY",
-    "change_weights",
-    "consolidate",
-    "is_change_type",
-]
-
 CHANGE_TYPE = "_change_type"
 REVISION = "revision"
 

@@ -36,15 +36,6 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 
-__all__ = [
-    "ACCEPTED",
-    "ClassifiedChanges",
-    "Conflicts",
-    "Truncates",
-    "content_codes",
-    "copy_truncates",
-]
-
 ACCEPTED, REJECTED_BEFORE = -1, -2
 """Instead of a reason: the row is not rejected; another operator rejected it."""
 

@@ -13,8 +13,6 @@ from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import rows_differ
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
-__all__ = ["EmittedChanges", "emit_changes", "order_changes"]
-
 Columns: TypeAlias = Sequence[pa.Array]
 
 _TYPES = pa.array([DELETE, PREIMAGE, POSTIMAGE, INSERT])

@@ -36,18 +36,6 @@ from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 
-__all__ = [
-    "Truncation",
-    "accept_changes",
-    "advance_clock",
-    "apply_truncates",
-    "build_latest_rows",
-    "check_latest_rows",
-    "evict_tombstones",
-    "find_effective",
-    "latest_layout",
-]
-
 Fields = Sequence[tuple[str, pa.DataType]]
 
 

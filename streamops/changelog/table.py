@@ -19,33 +19,6 @@ from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import refuse_type, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
-__all__ = [
-    "CHANGED_AT",
-    "CHANGE_COLUMNS",
-    "COMMIT_COLUMNS",
-    "DEFAULT_MAX_KEYS",
-    "DELTA_SEQUENCE",
-    "REASONS",
-    "REJECTED",
-    "SEQUENCE",
-    "SNAPSHOT",
-    "TOMBSTONE",
-    "UNAVAILABLE",
-    "UNKNOWN_OPERATION",
-    "Flag",
-    "KeyedTable",
-    "Microseconds",
-    "Snapshots",
-    "WhenFull",
-    "drop_tombstones",
-    "is_rejected_type",
-    "parse_horizon",
-    "refuse_change_type",
-    "require_change_columns",
-    "require_columns",
-    "value_columns",
-]
-
 Snapshots = Literal["below_log", "by_sequence"]
 WhenFull = Literal["fail", "reject"]
 Flag = Literal[True, False]

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from streamops.kernel.groups import Groups
 
-__all__ = ["Aggregation", "Summary", "aggregate_identity", "merges_exactly"]
-
 
 class Summary(Protocol):
     """The state of an aggregate, vectorised over all groups of a shard.

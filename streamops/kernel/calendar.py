@@ -24,20 +24,6 @@ import numpy.typing as npt
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.time import Instants
 
-__all__ = [
-    "DAY",
-    "LONGEST",
-    "CalendarPeriod",
-    "FixedPeriod",
-    "Period",
-    "Unit",
-    "Weekday",
-    "Windows",
-    "from_local",
-    "midnights",
-    "to_local",
-]
-
 Unit = Literal["day", "week", "month", "quarter", "year"]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-__all__ = ["CLOCK_OUTPUT", "ClockMetrics"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClockMetrics:

@@ -22,16 +22,6 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.frame import FRAME, Content, Header, read_frame
 
-__all__ = [
-    "decode",
-    "encode",
-    "fingerprint",
-    "ipc_read",
-    "ipc_write",
-    "join_bytes",
-    "split_bytes",
-]
-
 _UNSPLIT = 1
 """The version of the frame without split byte streams."""
 _NAME = struct.Struct("<H")

@@ -11,24 +11,6 @@ import pyarrow.compute as pc
 
 from streamops.kernel.groups import Ids, pair_codes
 
-__all__ = [
-    "combine_chunks",
-    "concat",
-    "conform",
-    "is_opaque",
-    "key_codes",
-    "list_codes",
-    "list_items",
-    "null_table",
-    "rows_differ",
-    "take",
-    "timestamp_micros",
-    "to_doubles",
-    "to_floats",
-    "type_name",
-    "value_codes",
-]
-
 _NAN_BITS = np.int64(0x7FF8000000000000)
 _NULL_LIST = -2
 _TYPE_NAMES: dict[pa.DataType, str] = {

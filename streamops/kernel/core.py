@@ -13,21 +13,6 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
-__all__ = [
-    "SIDES",
-    "Core",
-    "Input",
-    "Metrics",
-    "PassThrough",
-    "SideName",
-    "Spec",
-    "State",
-    "StateFormat",
-    "Step",
-    "finish",
-    "next_deadline",
-]
-
 SideName = Literal["left", "right"]
 
 SIDES: tuple[SideName, SideName] = ("left", "right")

@@ -30,8 +30,6 @@ from typing import Any
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StreamopsError
 
-__all__ = ["FRAME", "MAGIC", "START", "Content", "Frame", "Header", "read_frame"]
-
 MAGIC = b"SOPS"
 FRAME = 2
 _HEADER = struct.Struct("<4sHHIIIQ")

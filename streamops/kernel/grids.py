@@ -23,14 +23,6 @@ from streamops.kernel.calendar import DAY, LONGEST, MONTHS, Unit, Weekday, midni
 from streamops.kernel.groups import Groups
 from streamops.kernel.time import Instants
 
-__all__ = [
-    "CalendarGrid",
-    "CumulativeGrid",
-    "FixedGrid",
-    "Grid",
-    "expand_ranges",
-]
-
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONDAY = -3  # 29 December 1969, in days since 1970
 

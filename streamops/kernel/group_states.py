@@ -12,8 +12,6 @@ from streamops.kernel.aggregation import Summary
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ints, Mask
 
-__all__ = ["estimate_all", "list_sizes", "make_lists", "merge_all", "merge_groups", "update_all"]
-
 States = list[pa.Array]
 
 

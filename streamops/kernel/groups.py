@@ -13,18 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Floats",
-    "Groups",
-    "Ids",
-    "Ints",
-    "Mask",
-    "first_of",
-    "ordered_pair_codes",
-    "pair_codes",
-    "running_max",
-]
-
 Ids = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

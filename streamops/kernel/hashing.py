@@ -21,8 +21,6 @@ import pyarrow as pa
 from streamops.kernel.columns import is_opaque
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 
-__all__ = ["require_hashable", "shard_of", "xxhash64"]
-
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import is_opaque, list_codes, list_items, to_floats
 from streamops.kernel.groups import Ints, ordered_pair_codes
 
-__all__ = ["is_comparable", "is_orderable", "ranks"]
-
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
 _LOWEST = np.iinfo(np.int64).min
 

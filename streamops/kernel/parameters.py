@@ -14,28 +14,6 @@ from streamops.kernel.columns import type_name
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
-__all__ = [
-    "MILLISECOND",
-    "parse_aggregates",
-    "parse_delay",
-    "parse_distinct_names",
-    "parse_names",
-    "parse_optional_delay",
-    "parse_optional_duration",
-    "refuse_taken_names",
-    "refuse_type",
-    "require_aggregates",
-    "require_choice",
-    "require_distinct_columns",
-    "require_hashable",
-    "require_instant",
-    "require_keys",
-    "require_most_keys",
-    "require_name",
-    "show_duration",
-    "suggest_timestamp",
-]
-
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""
 

@@ -15,21 +15,6 @@ import numpy.typing as npt
 
 from streamops.kernel.errors import SpecError
 
-__all__ = [
-    "AFTER_ALL",
-    "BEFORE_ALL",
-    "MAX_INSTANT",
-    "MIN_INSTANT",
-    "Duration",
-    "Instants",
-    "advance_watermark",
-    "format_duration",
-    "format_instant",
-    "parse_duration",
-    "parse_instant",
-    "spark_watermark",
-]
-
 Duration = str | dt.timedelta
 """The type of duration parameters: ``timedelta`` or text such as ``"30 minutes"``."""
 

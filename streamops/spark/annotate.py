@@ -14,8 +14,6 @@ from streamops.spark.metadata import METRICS, STATE_API, add_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.results import restore
 
-__all__ = ["AnnotateParameters", "annotate_rows"]
-
 
 class AnnotateParameters(Parameters, Protocol):
     """The parameters of an operator that passes its rows on, annotated."""

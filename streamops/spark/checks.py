@@ -32,16 +32,6 @@ from streamops.spark.metadata import (
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB
 
-__all__ = [
-    "carried_watermark",
-    "metric_name",
-    "refuse_revised",
-    "refuse_taken",
-    "refuse_unchainable",
-    "refuse_upserts",
-    "state_api",
-]
-
 
 def carried_watermark(
     frame: DataFrame,

@@ -21,13 +21,6 @@ from streamops.spark.definition import Parameters
 from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.operator import Operator
 
-__all__ = [
-    "ClockParameters",
-    "define_watermark",
-    "follow_clock",
-    "refuse_watermark",
-]
-
 _CLOCK = "__streamops_clock"
 _INSTANTS = ("clock", "newest")
 

@@ -13,17 +13,6 @@ from streamops.kernel.core import Core, Spec
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import require_choice, require_name
 
-__all__ = [
-    "DEFAULT_SHARDS",
-    "Definition",
-    "Engine",
-    "Native",
-    "Options",
-    "Parameters",
-    "RowParameters",
-    "StateApi",
-]
-
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
 

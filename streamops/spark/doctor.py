@@ -22,8 +22,6 @@ from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIME
 if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
     from pyspark.sql import SparkSession
 
-__all__ = ["Finding", "diagnose", "examine", "prove"]
-
 _WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, google.protobuf, streamops"
 
 

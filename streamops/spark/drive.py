@@ -60,8 +60,6 @@ from streamops.spark.wire import (
     write_cells,
 )
 
-__all__ = ["drive", "is_usable", "no_native_engine", "resolve", "shards_of", "watermark_delays"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Query:

@@ -17,8 +17,6 @@ from typing import Literal
 
 from streamops.kernel.errors import RequirementError
 
-__all__ = ["OLDEST_JAVA", "Java", "find_java"]
-
 OLDEST_JAVA = 17
 
 # Spark passes this to every JVM. A JVM whose image lacks the module does not start with it,

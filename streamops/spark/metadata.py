@@ -11,21 +11,6 @@ from pyspark.sql import DataFrame
 from streamops.kernel.core import Spec
 from streamops.spark.columns import column
 
-__all__ = [
-    "INSTANT",
-    "LATENESS",
-    "METRICS",
-    "ONCE",
-    "REVISED",
-    "STATE_API",
-    "UPSERTS",
-    "WATERMARK",
-    "add_metadata",
-    "drop_stale_metadata",
-    "has_node",
-    "operator_metadata",
-]
-
 WATERMARK = "spark.watermarkDelayMs"
 """Key of a column with a watermark, set by Spark: its delay in milliseconds."""
 

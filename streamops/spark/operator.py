@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive, no_native_engine
 
-__all__ = ["Operator", "show_fields"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Operator(Definition):

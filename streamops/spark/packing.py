@@ -25,8 +25,6 @@ from streamops.spark.columns import column
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.wire import NOTHING, freeze_imports, pack_rows
 
-__all__ = ["PACKED", "mark_watermark", "pack_input", "packer", "unpacker"]
-
 Batches = Iterator[pa.RecordBatch]
 
 PACKED = "shard int, packed binary, event_time timestamp"

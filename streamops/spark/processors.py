@@ -18,8 +18,6 @@ from streamops.spark.wire import EMITTED, freeze_imports
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Begin", "run_steps"]
-
 Begin = Callable[[Sequence[Any] | None, list[bytes]], tuple[Any, ...]]
 """Put packs that were there before the first micro-batch into the stored state, if there is any."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from streamops.kernel.time import MAX_INSTANT
 
-__all__ = ["parse_metrics", "parse_progress_time"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BEYOND = re.compile(r"\+?\d{5,}-")
 

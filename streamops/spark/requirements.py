@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["REQUIRED", "numbers", "requirement"]
-
 REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyspark": ("4.1", "5"),
     "pandas": ("2.2", "3"),

@@ -14,8 +14,6 @@ from streamops.kernel.core import SIDES, Spec
 from streamops.spark.columns import column, make_nullable, spark_schema
 from streamops.spark.metadata import REVISED, WATERMARK
 
-__all__ = ["comments", "declare", "restore"]
-
 _SIDE_OUTPUT = ("late", "rejected")
 _REVISING = (REVISION, CHANGE_TYPE, "late")
 """Columns that distinguish revisions and side output from rows that count once."""

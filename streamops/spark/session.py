@@ -16,8 +16,6 @@ from streamops.kernel.errors import RequirementError
 from streamops.spark.java import find_java
 from streamops.spark.settings import Difference, differences, local_settings
 
-__all__ = ["SessionDiffersWarning", "local_session"]
-
 # PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
 # thousand characters with the stack of the JVM.
 _ECHOES = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

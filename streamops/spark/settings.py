@@ -10,19 +10,6 @@ from streamops.kernel.errors import RequirementError, SpecError
 if TYPE_CHECKING:  # the doctor reads this module also where PySpark is missing
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "MASTER",
-    "PARTITIONS",
-    "PROVIDER",
-    "ROCKSDB",
-    "TIMEZONE",
-    "Difference",
-    "differences",
-    "effective",
-    "local_settings",
-    "refuse_policy",
-]
-
 MASTER = "spark.master"
 PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -9,8 +9,6 @@ from pyspark.sql.types import StructType
 from streamops.kernel.errors import ColumnNotFound, SchemaError
 from streamops.spark.columns import column, require_frame, require_name
 
-__all__ = ["split_side_output"]
-
 _WHERE = "split_side_output"
 _LATE = ("reason", "lateness", "watermark")
 _TAGS = (

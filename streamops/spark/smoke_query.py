@@ -11,8 +11,6 @@ import pandas as pd
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-__all__ = ["count_in_state"]
-
 
 class _RunningCount(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:

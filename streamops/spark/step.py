@@ -14,8 +14,6 @@ from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["STATE_SCHEMA", "Header", "ShardStep", "Stored", "metric_fields"]
-
 Header = tuple[StateFormat, Mapping[str, Any], int]
 """Format, identity and number of shards: what stored state is checked against."""
 

@@ -19,19 +19,6 @@ from streamops.kernel.core import SIDES, Core, SideName, Spec
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "EMITTED",
-    "EMITTED_ARROW",
-    "NOTHING",
-    "emit_frame",
-    "freeze_imports",
-    "group_packs",
-    "pack_rows",
-    "read_packs",
-    "sum_metrics",
-    "write_cells",
-]
-
 EMITTED = "emitted binary, metrics array<bigint>"
 """One row per cell of packed results. Only the first row of a step has the metrics. They are one
 column, because each column costs every shard a conversion in every micro-batch."""

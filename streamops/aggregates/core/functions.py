@@ -18,19 +18,6 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
 from streamops.kernel.ordering import ranks
 
-__all__ = [
-    "ByTime",
-    "ColumnSummary",
-    "Count",
-    "DecimalMean",
-    "DecimalSum",
-    "Extreme",
-    "FloatSum",
-    "IntSum",
-    "Mean",
-    "Variance",
-]
-
 
 class ColumnSummary:
     """A summary that reads one column."""

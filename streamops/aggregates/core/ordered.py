@@ -22,8 +22,6 @@ from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 
-__all__ = ["CountDistinct", "Keep", "Percentile", "Ranked"]
-
 Keep = Literal["all", "distinct", "first", "last"]
 
 

@@ -17,8 +17,6 @@ from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys
 
-__all__ = ["AggregateSpec", "BoundAggregate", "Rejected"]
-
 Rejected = Literal["drop", "route"]
 
 _BY_EVENT_TIME = ("first", "last", "collect_list")

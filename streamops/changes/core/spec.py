@@ -32,19 +32,6 @@ from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.parameters import require_choice, require_keys, require_most_keys
 
-__all__ = [
-    "METRICS",
-    "VALID_FROM",
-    "VALID_TO",
-    "ApplySpec",
-    "ChangeMetrics",
-    "History",
-    "Publish",
-    "TableSpec",
-    "is_replaced",
-    "rejected_rows",
-]
-
 Publish = Literal["every change", "last"]
 History = Literal["overwrite", "intervals"]
 

@@ -29,17 +29,6 @@ from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 
-__all__ = [
-    "CountTotal",
-    "DecimalTotal",
-    "FloatTotal",
-    "IntTotal",
-    "Total",
-    "merge_sums",
-    "round_sums",
-    "sum_weighted",
-]
-
 States = list[pa.Array]
 Fields = tuple[tuple[str, pa.DataType], ...]
 

@@ -54,8 +54,6 @@ from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
-
 STATE = StateFormat("joins.asof", 3)
 
 _NO_KEY = -1

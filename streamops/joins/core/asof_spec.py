@@ -26,8 +26,6 @@ from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
 from streamops.kernel.parameters import refuse_type, require_instant, require_name, show_duration
 from streamops.kernel.time import format_duration
 
-__all__ = ["AsofSpec", "Direction", "How", "LateVersions", "Stragglers", "TooLate", "WaitsFor"]
-
 How = Literal["left", "inner"]
 Direction = Literal["backward", "forward", "nearest"]
 Stragglers = Literal["drop", "route", "answer"]

@@ -47,8 +47,6 @@ from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, 
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
-
 STATE = StateFormat("joins.interval", 2)
 
 

@@ -28,8 +28,6 @@ from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import BEFORE_ALL, Instants
 
-__all__ = ["build_output", "emit_answers", "emit_matches", "final_at", "find_answers"]
-
 _STATUS = pa.array(["early", "expired", "matched", "late_match"])
 _CHANGES = pa.array([DELETE, INSERT])
 _FIRST = EARLY

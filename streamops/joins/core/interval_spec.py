@@ -24,8 +24,6 @@ from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import require_instant, require_name, show_duration
 
-__all__ = ["Early", "How", "IntervalSpec", "Matches", "Stragglers", "TooLate"]
-
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Matches = Literal["every", "first", "last"]
 Stragglers = Literal["drop", "route", "retract"]

@@ -24,32 +24,6 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 
-__all__ = [
-    "INSTANT",
-    "Columns",
-    "Delays",
-    "JoinSpec",
-    "JoinedNames",
-    "PairWithoutEventTime",
-    "added_columns",
-    "join_names",
-    "parse_delays",
-    "parse_key_pair",
-    "parse_keys",
-    "parse_name_pair",
-    "parse_times",
-    "refuse_reserved",
-    "require_choices",
-    "require_columns",
-    "require_into",
-    "require_key_types",
-    "require_order",
-    "revisions_as_sequence",
-    "show_delays",
-    "show_keys",
-    "show_pair",
-]
-
 SUFFIX = "_right"
 """Appended to the name of a right column if a left column has the same name."""
 

@@ -17,15 +17,6 @@ from streamops.kernel.core import Metrics, SideName
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 
-__all__ = [
-    "Arrivals",
-    "build_late",
-    "classify_arrivals",
-    "classify_times",
-    "is_complete",
-    "join_values",
-]
-
 TimedSpec = AsofSpec | IntervalSpec
 
 _STATUS = pa.array(["missing", "matched"])

@@ -19,21 +19,6 @@ from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.time import Instants
 
-__all__ = [
-    "EARLY",
-    "EXPIRED",
-    "LATE",
-    "MATCHED",
-    "NOTHING",
-    "SideRows",
-    "SortedIndex",
-    "Status",
-    "equal_keys",
-    "expand",
-    "state_schema",
-    "stored_times",
-]
-
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 

@@ -24,8 +24,6 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
 
-__all__ = ["Changes", "TableRows", "apply_changes", "forget_deleted", "read_changes"]
-
 Reasons = npt.NDArray[np.int8]
 
 BAD_CHANGE, NULL_KEY, NULL_SEQUENCE, NOT_THERE, CONTRADICTION = range(1, len(REASONS) + 1)

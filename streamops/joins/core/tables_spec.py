@@ -25,8 +25,6 @@ from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import require_keys
 
-__all__ = ["REASONS", "How", "Rejected", "TableSide", "TablesSpec"]
-
 How = Literal["inner", "left", "right", "full"]
 Rejected = Literal["drop", "route"]
 

@@ -23,8 +23,6 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants
 
-__all__ = ["KeyedRows", "MergedVersions", "Versions", "is_deleted"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:

@@ -7,19 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
-__all__ = [
-    "GAUGES",
-    "Alarm",
-    "Finding",
-    "History",
-    "Progress",
-    "Rule",
-    "Run",
-    "Source",
-    "append_progress",
-    "raise_alarms",
-]
-
 GAUGES = (
     *("state_rows", "state_bytes", "active", "behind"),
     *("watermark", "clock", "newest", "clock_micros", "newest_micros"),

@@ -12,15 +12,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
 from streamops.observe.core.alarms import GAUGES, Finding, History, Progress, Rule
 
-__all__ = [
-    "LateRows",
-    "LateShare",
-    "PoisonedWatermark",
-    "StuckWatermark",
-    "require_count",
-    "require_share",
-]
-
 _LATE = ("stragglers", "too_late", "dropped")
 _CLASSIFIED = ("on_time", "stragglers", "too_late", "rejected")
 _MAX_BATCHES = 10_000

@@ -33,8 +33,6 @@ from streamops.sketches.core.filters import FilterBits, Shape, contained, filled
 from streamops.sketches.core.items import group_items
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 
-__all__ = ["Bloom"]
-
 _LARGEST = np.iinfo(np.int64).max
 _MOST_BYTES = (1 << 31) - 1  # of a column with Arrow's 32-bit offsets
 _BITS_AT_ONCE = 1 << 24  # one byte per bit

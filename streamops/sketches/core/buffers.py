@@ -22,30 +22,6 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 
-__all__ = [
-    "Bytes",
-    "argsort_groups",
-    "argsort_rows",
-    "cut",
-    "drop_prefix",
-    "flat_bytes",
-    "item_sizes",
-    "items_fit",
-    "lengths_of",
-    "make_binary",
-    "make_texts",
-    "put_numbers",
-    "ranges",
-    "read_items",
-    "refuse_payloads",
-    "rows_to_binary",
-    "run_starts",
-    "split_binary",
-    "split_payloads",
-    "take_numbers",
-    "write_items",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 _BITS = 63

@@ -41,20 +41,6 @@ from streamops.sketches.core.buffers import (
 from streamops.sketches.core.items import SEED, items, murmur3, type_name
 from streamops.sketches.core.sketch import Format, Parameter
 
-__all__ = [
-    "MOST_CELLS",
-    "CountMin",
-    "CountingSketch",
-    "add_counts",
-    "are_ascending",
-    "cells_of",
-    "depth_for",
-    "find_counts",
-    "total",
-    "width_for",
-    "wrapped_sums",
-]
-
 Table = npt.NDArray[np.int64]
 
 MOST_CELLS = 1 << 24

@@ -26,27 +26,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
 
-__all__ = [
-    "LAYOUT",
-    "MOST_BITS",
-    "NEVER",
-    "FilterBits",
-    "Generation",
-    "Positions",
-    "Rotation",
-    "Shape",
-    "contained",
-    "decode_generations",
-    "encode_generations",
-    "filled",
-    "newest_cells",
-    "ones",
-    "positions",
-    "require_capacity",
-    "require_rate",
-    "too_large",
-]
-
 FilterBits = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.uint64]
 """One row per probe, one column per item: the number of a bit."""

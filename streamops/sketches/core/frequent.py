@@ -46,8 +46,6 @@ from streamops.sketches.core.countmin import (
 from streamops.sketches.core.items import is_flat, is_normal, normal, type_name
 from streamops.sketches.core.sketch import Format, Parameter
 
-__all__ = ["MOST_COUNTERS", "Frequent", "counters_for"]
-
 Parts = tuple[pa.Array, Ints, Ints, Ints, Ints]
 """Items of all states, number of items of each, counts of the items; offset and count of each state."""
 

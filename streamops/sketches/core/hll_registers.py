@@ -23,22 +23,6 @@ from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.sketches.core.buffers import argsort_rows, flat_bytes, make_binary, run_starts
 from streamops.sketches.core.items import Hashes, murmur3
 
-__all__ = [
-    "ADDRESS_BITS",
-    "Coupons",
-    "Registers",
-    "capped",
-    "coupons",
-    "distinct",
-    "estimates",
-    "greatest",
-    "highest",
-    "leading_zeros",
-    "matrix",
-    "most_coupons",
-    "packed",
-]
-
 Coupons = npt.NDArray[np.uint32]
 Registers = npt.NDArray[np.uint8]
 Table = tuple[float, Floats, Floats]

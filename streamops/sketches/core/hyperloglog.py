@@ -60,16 +60,6 @@ from streamops.sketches.core.hll_registers import (
 from streamops.sketches.core.items import group_items
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 
-__all__ = [
-    "SPARSE_ERROR",
-    "HyperLogLog",
-    "from_images",
-    "from_registers",
-    "from_serialized",
-    "to_images",
-    "to_serialized",
-]
-
 SPARSE_ERROR = 1 / (6 * (1 << ADDRESS_BITS)) ** 0.5
 """Relative standard error of a sparse sketch: two items share a coupon once in ``3 * 2**26``."""
 

@@ -21,19 +21,6 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.hashing import xxhash64
 
-__all__ = [
-    "SEED",
-    "Hashes",
-    "flat_type",
-    "group_items",
-    "is_flat",
-    "is_normal",
-    "items",
-    "murmur3",
-    "normal",
-    "type_name",
-]
-
 Hashes = npt.NDArray[np.uint64]
 
 SEED = 9001

@@ -29,8 +29,6 @@ from streamops.sketches.core.buffers import argsort_groups
 from streamops.sketches.core.kll_levels import Runs, by_size, compact, equal_sizes, extremes
 from streamops.sketches.core.sketch import ColumnSketch, Format, Parameter
 
-__all__ = ["STATE", "QuantileSketch", "View", "rank_error"]
-
 _NO_OVERFLOW = 1 << 62
 
 

@@ -32,8 +32,6 @@ from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.buffers import make_binary, ranges, split_binary
 from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
 
-__all__ = ["plain", "read", "refuse_nan", "write"]
-
 Units = npt.NDArray[np.uint32]
 
 _EMPTY, _SINGLE, _FULL = 0x010F0102, 0x040F0202, 0x020F0105

@@ -27,16 +27,6 @@ from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches.core.buffers import argsort_groups, ranges
 from streamops.sketches.core.items import murmur3
 
-__all__ = [
-    "MAX_VALUES",
-    "Runs",
-    "by_size",
-    "capacities",
-    "compact",
-    "equal_sizes",
-    "extremes",
-]
-
 MAX_VALUES = 1 << 48
 """A sketch represents fewer values than this."""
 

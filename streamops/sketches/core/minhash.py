@@ -35,8 +35,6 @@ from streamops.sketches.core.hll_registers import greatest
 from streamops.sketches.core.items import group_items, murmur3
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 
-__all__ = ["SCHEMES", "MinHash", "Values", "hashed", "permutations"]
-
 Values = npt.NDArray[Any]
 
 SCHEMES: Mapping[str, int] = {"affine32": 4, "affine64": 8, "legacy": 4}

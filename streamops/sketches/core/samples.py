@@ -31,26 +31,6 @@ from streamops.sketches.core.buffers import (
 from streamops.sketches.core.items import SEED, murmur3
 from streamops.sketches.core.sketch import NUMBER
 
-__all__ = [
-    "SEED_HASH",
-    "SHARE",
-    "WHOLE",
-    "Compared",
-    "Samples",
-    "beside",
-    "bounds",
-    "compared",
-    "image",
-    "lowest",
-    "number",
-    "number_of",
-    "read",
-    "refuse",
-    "relative_error",
-    "share_of",
-    "united",
-]
-
 WHOLE = 2**63 - 1
 """Theta of a sample that is the whole set."""
 

@@ -28,23 +28,6 @@ from streamops.kernel.frame import FRAME, START, Content, Header, read_frame
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.sketches.core.buffers import Bytes, make_binary, split_binary
 
-__all__ = [
-    "NUMBER",
-    "ColumnSketch",
-    "Format",
-    "Framed",
-    "Merged",
-    "Parameter",
-    "Sketch",
-    "are_valid",
-    "estimate_blobs",
-    "fill_rows",
-    "pack_frames",
-    "read_header",
-    "read_states",
-    "unpack_frames",
-]
-
 Parameter = int | float | str
 
 Format = StateFormat

@@ -40,8 +40,6 @@ from streamops.sketches.core.samples import (
 )
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 
-__all__ = ["FIELDS", "PARTS", "Overlap", "Theta", "compare_samples", "hash_values"]
-
 FIELDS = (("hashes", pa.list_(pa.int64())), ("theta", pa.int64()))
 """State columns of samples: the sorted hashes below theta; and theta, 2^63 - 1 for a whole set."""
 

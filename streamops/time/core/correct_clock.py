@@ -17,17 +17,6 @@ from streamops.kernel.groups import Mask
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Duration, Instants, parse_duration
 
-__all__ = [
-    "CORRECTED",
-    "PLAUSIBLE",
-    "QUALITIES",
-    "CorrectClockSpec",
-    "Otherwise",
-    "calendar_micros",
-    "correct",
-    "parse_limit",
-]
-
 Otherwise = Literal["received", "device", "null"]
 CORRECTED, PLAUSIBLE = "corrected", "plausible"
 _REASONS = (

@@ -54,8 +54,6 @@ from streamops.windows.core.tables import (
 )
 from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
-
 Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.compare", 1)

@@ -15,8 +15,6 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_instant
 from streamops.windows.core.spec import RESERVED, Early, WindowSpec, require_unit, show_length
 
-__all__ = ["WIDEST_DECIMAL", "CompareSpec", "Revised", "difference_type"]
-
 Revised = Literal["never", "upserts", "changes"]
 
 WIDEST_DECIMAL = 38  # digits

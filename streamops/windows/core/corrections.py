@@ -28,8 +28,6 @@ from streamops.windows.core.tables import (
     revision_schema,
 )
 
-__all__ = ["Borders", "Correction", "correct", "evict_revisions"]
-
 Coded = tuple[pa.Table, Ids]
 """A table and the key number of each of its rows."""
 

@@ -44,8 +44,6 @@ from streamops.windows.core.tables import (
     usable_times,
 )
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
-
 STATE = StateFormat("windows.fixed", 1)
 
 

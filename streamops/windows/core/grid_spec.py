@@ -27,17 +27,6 @@ from streamops.windows.core.spec import (
     show_length,
 )
 
-__all__ = [
-    "MOST_WINDOWS",
-    "CalendarSpec",
-    "CumulativeSpec",
-    "Empty",
-    "FixedSpec",
-    "GridSpec",
-    "parse_origin",
-    "parse_period_origin",
-]
-
 Empty = Literal["skip", "publish"]
 
 MOST_WINDOWS = 10_000

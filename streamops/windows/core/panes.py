@@ -34,18 +34,6 @@ from streamops.windows.core.tables import (
     usable_times,
 )
 
-__all__ = [
-    "Windows",
-    "aggregate_rows",
-    "deadlines",
-    "empty_states",
-    "evict_with_empty_windows",
-    "merge_panes",
-    "merge_settled",
-    "pane_schema",
-    "windows_of_panes",
-]
-
 Members = tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]
 """A state table, the key number of each of its rows, and pairs of a row and the number of a window."""
 

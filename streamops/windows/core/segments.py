@@ -28,8 +28,6 @@ from streamops.windows.core.tables import (
     usable_times,
 )
 
-__all__ = ["Arrivals", "Bounds", "Segments", "Sessions", "classify_rows", "segment_schema"]
-
 
 def segment_schema(spec: SessionSpec) -> pa.Schema:
     """Columns of a table of segments."""

@@ -46,8 +46,6 @@ from streamops.windows.core.tables import (
     update_states,
 )
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
-
 STATE = StateFormat("windows.session", 2)
 
 

@@ -12,8 +12,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
 from streamops.windows.core.spec import DEFINES, WindowSpec
 
-__all__ = ["SessionSpec", "WhenLonger"]
-
 WhenLonger = Literal["split", "fail"]
 
 

@@ -51,19 +51,6 @@ from streamops.windows.core.tables import (
 )
 from streamops.windows.core.timestamps import KeyedRows, Timestamps, timestamp_schema
 
-__all__ = [
-    "STATE",
-    "SlidingSpec",
-    "check",
-    "empty",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
 Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.sliding", 2)

@@ -32,21 +32,6 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 
-__all__ = [
-    "DEFINES",
-    "DURATION",
-    "INSTANT",
-    "RESERVED",
-    "Early",
-    "Stragglers",
-    "TooLate",
-    "WindowSpec",
-    "parse_length",
-    "require_unit",
-    "shortest_unit",
-    "show_length",
-]
-
 Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
 Early = Literal["never", "every batch"]

@@ -23,32 +23,6 @@ from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
 from streamops.windows.core.spec import INSTANT, WindowSpec
 
-__all__ = [
-    "EARLY",
-    "LATE",
-    "ON_TIME",
-    "Classified",
-    "Results",
-    "classify_lateness",
-    "drop_rejected",
-    "estimate_values",
-    "integers",
-    "is_order_sensitive",
-    "key_fields",
-    "keys_of",
-    "later",
-    "merge_states",
-    "number_keys",
-    "publish_windows",
-    "result_rows",
-    "revision_schema",
-    "side_output",
-    "state_schema",
-    "states_of",
-    "update_states",
-    "usable_times",
-]
-
 EARLY, ON_TIME, LATE = range(3)
 """Timing of a published result, as stored in state."""
 

@@ -34,16 +34,6 @@ from streamops.windows.core.tables import (
     update_states,
 )
 
-__all__ = [
-    "KeyedRows",
-    "Ordered",
-    "Timestamps",
-    "merge_blocks",
-    "merge_entries",
-    "merge_windows",
-    "timestamp_schema",
-]
-
 _FEW = 16
 """Windows of up to so many entries merge their entries: blocks would cost more than they save."""
 

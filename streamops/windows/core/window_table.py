@@ -31,8 +31,6 @@ from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import INSTANT
 from streamops.windows.core.tables import integers, key_fields, keys_of
 
-__all__ = ["WindowTable", "read_windows", "window_schema"]
-
 
 def window_schema(spec: CompareSpec) -> pa.Schema:
     """Columns of a table of windows."""
