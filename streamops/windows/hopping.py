@@ -49,9 +49,9 @@ def hopping(
     Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
                  columns of the aggregates · duplicate rows count twice
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
-                 with corrections or `early` revision: int, 0 for the first value · with `early`
-                 timing: string, "early", "on_time" or "late" · with "retract" _change_type: string ·
-                 if late rows are routed late: struct<reason, lateness, watermark, row>
+                 with corrections or `early`, revision: int, 0 for the first value · with `early`,
+                 timing: string, "early", "on_time" or "late" · with "retract", _change_type: string ·
+                 with routing, late: struct<reason, lateness, watermark, row>
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
     State        per shard: one row per key and pane (at most two per hop) of windows that ended less

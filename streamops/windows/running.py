@@ -100,7 +100,7 @@ def running(
     """
     where = "windows.running"
     parameters = RunningSpec(
-        where=where,
+        operator=where,
         by=parse_names(by, parameter="by", where=where),
         agg=parse_aggregates(agg, where=where),
         changes=changes,

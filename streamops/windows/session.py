@@ -48,9 +48,9 @@ def session(
                  columns of the aggregates · `gap_column`: interval day to second · `until`: boolean ·
                  duplicate rows count twice
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
-                 with "retract" or `early` revision: int, 0 for the first value, and _change_type:
-                 string · with `early` timing: string, "early", "on_time" or "late" · if late rows are
-                 routed late: struct<reason, lateness, watermark, row>
+                 with "retract" or `early`, revision: int, 0 for the first value, and _change_type:
+                 string · with `early`, timing: string, "early", "on_time" or "late" · with routing,
+                 late: struct<reason, lateness, watermark, row>
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
                  (with `until`: + gap)

@@ -45,9 +45,9 @@ def sliding(
     Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
                  columns of the aggregates · duplicate rows count twice
     Output       key columns · the event time, a timestamp with the name of `time` · the aggregates ·
-                 with corrections or `early` revision: int, 0 for the first value · with `early`
-                 timing: string, "early", "on_time" or "late" · with "retract" _change_type: string ·
-                 if late rows are routed late: struct<reason, lateness, watermark, row>, with the event
+                 with corrections or `early`, revision: int, 0 for the first value · with `early`,
+                 timing: string, "early", "on_time" or "late" · with "retract", _change_type: string ·
+                 with routing, late: struct<reason, lateness, watermark, row>, with the event
                  time of the row
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness

@@ -121,13 +121,19 @@ CLEAN = (
     ),
     *("streamops/aggregates", "streamops/changelog", "streamops/changes", "streamops/kernel"),
     *("streamops/joins", "streamops/spark", "streamops/testing", "tests/testing"),
-    *("docs/joins.md", "tests/joins"),
-    *(f"tests/laws/{name}.py" for name in ("enrich_strategies", "lateness", "tables_strategies")),
+    *("docs/joins.md", "tests/joins", "streamops/windows", "tests/windows", "tests/aggregates"),
+    *(f"tests/laws/{name}.py" for name in ("lateness", "strategies")),
+    *(
+        f"tests/laws/{name}_strategies.py"
+        for name in ("compare", "enrich", "grid", "session", "sliding", "tables")
+    ),
     *(
         f"tests/laws/test_{name}_laws.py"
-        for name in ("asof", "enrich", "interval", "tables", "timeline")
+        for name in (
+            *("asof", "compare", "enrich", "grid", "interval", "running", "session"),
+            *("sliding", "tables", "timeline", "windows"),
+        )
     ),
-    *("streamops/windows/running.py", "streamops/windows/core/running.py", "tests/aggregates"),
     *("streamops/observe", "streamops/time", "tests/observe", "tests/time"),
     *("tests/laws/test_alarm_laws.py", "tests/laws/test_producers_laws.py"),
     *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),

@@ -38,7 +38,7 @@ def spec_of(**changed: Any) -> RunningSpec:
     given: dict[str, Any] = {"by": ("page", "line"), "changes": "retract", "max_keys": 100}
     given |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
     named = tuple(given.pop("agg").items())
-    spec = RunningSpec(where="golden", agg=named, when_full="fail", **given)
+    spec = RunningSpec(operator="golden", agg=named, when_full="fail", **given)
     return spec.resolve((SCHEMA,), carried=(None,), shards=SHARDS)
 
 

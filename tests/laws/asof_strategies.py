@@ -16,7 +16,7 @@ from streamops.joins.core import asof
 from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
-from tests.laws.strategies import STRANGERS, moments
+from tests.laws.strategies import STRANGERS, base_times
 from tests.oracles.asof import AsofOracle, Fact
 from tests.oracles.windows import Expected, Row
 
@@ -101,7 +101,7 @@ def oracles(draw: st.DrawFn, pace: int) -> AsofOracle:
 def histories(draw: st.DrawFn, waits_for: WaitsFor = "both") -> Case:
     """Facts and versions in micro-batches: some empty, each somewhat later than the one before."""
     pace = draw(st.sampled_from([10_000, 4_000, 1_000]))
-    settings, start = draw(oracles(pace)), draw(moments)
+    settings, start = draw(oracles(pace)), draw(base_times)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     seed, count = draw(st.integers(0, 2**32)), draw(st.integers(6, 10))
     most = draw(st.sampled_from([6, 10, 2]))

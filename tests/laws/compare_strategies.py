@@ -15,7 +15,7 @@ from streamops import windows
 from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.windows.core import compare
 from streamops.windows.core.compare_spec import CompareSpec
-from tests.laws.strategies import NUMBERS, WORDS, YEAR_9999_ENDS
+from tests.laws.strategies import NUMBERS, TEXTS, YEAR_9999_ENDS
 from tests.oracles.compare import CompareOracle
 from tests.oracles.windows import Row
 
@@ -52,8 +52,8 @@ CHANGED = [1_364_515_200_000_000, 1_382_659_200_000_000]
 def oracles(draw: st.DrawFn) -> tuple[CompareOracle, int]:
     """Settings of a comparison, as the oracle takes them, and the size of its windows."""
     stragglers = draw(st.sampled_from(["retract", "update", "retract", "update", "route", "drop"]))
-    kinds = {"retract": ["changes", "upserts", "never"], "update": ["upserts", "never"]}
-    corrects = stragglers in kinds
+    types = {"retract": ["changes", "upserts", "never"], "update": ["upserts", "never"]}
+    corrects = stragglers in types
     size, zone = draw(st.sampled_from([1_000, 10_000, 7_000])), ""
     period: int | str = size * draw(st.sampled_from([2, 1, 4, 6, 3])) // 2
     lateness = size * draw(st.sampled_from([6, 3, 200, 4, 0]))
@@ -65,7 +65,7 @@ def oracles(draw: st.DrawFn) -> tuple[CompareOracle, int]:
         zone=zone,
         by=draw(st.sampled_from([(), (), (), ("word",), ("number",), ("number", "word")])),
         values=tuple(draw(st.permutations("nxd"))[: draw(st.integers(1, 3))]),
-        revised=draw(st.sampled_from(kinds.get(stragglers, ["never"]))),
+        revised=draw(st.sampled_from(types.get(stragglers, ["never"]))),
         allowed_lateness=lateness,
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
@@ -78,9 +78,9 @@ def histories(draw: st.DrawFn) -> Case:
     """Comparisons, and micro-batches for them: some empty, each somewhat later than the one before."""
     settings, size = draw(oracles())
     is_calendar = isinstance(settings.period, str)
-    moment = 1_700_000_000_000_000
+    base_time = 1_700_000_000_000_000
     if is_calendar:
-        moment = draw(st.sampled_from(CHANGED))
+        base_time = draw(st.sampled_from(CHANGED))
     seed, count = draw(st.integers(0, 2**32)), draw(st.sampled_from([12, 8, 5, 2, 1]))
     odd = draw(st.sampled_from([0, 0, 0, 1]))
     pace = draw(st.sampled_from([12, 24, 13])) if is_calendar else 1
@@ -88,7 +88,7 @@ def histories(draw: st.DrawFn) -> Case:
     for number in range(count):  # each from dice of its own: fewer are the same ones
         dice = random.Random(f"{seed} {number}")
         rows = [
-            _row(dice, settings, moment, size, number * pace, odd)
+            _row(dice, settings, base_time, size, number * pace, odd)
             for _ in range(dice.choice([0, 4, 8, 12]))
         ]
         batches.append(table_of(rows, settings.revised))
@@ -97,19 +97,19 @@ def histories(draw: st.DrawFn) -> Case:
 
 
 def _row(
-    dice: random.Random, settings: CompareOracle, moment: int, size: int, place: int, odd: int
+    dice: random.Random, settings: CompareOracle, base_time: int, size: int, position: int, odd: int
 ) -> Row:
     back = [0, 0, 1, -1, -2, -3, -7]
     if settings.zone:
         back = [0, 0, 1, 2, -12, -24, -25, -23, -36, -48]
-    start: int | None = moment + (place + dice.choice(back)) * size
+    start: int | None = base_time + (position + dice.choice(back)) * size
     end: int | None = start + size * dice.choice([1, 1, 1, 2])
     if dice.randrange(20) < odd:
         start, end = None, dice.choice([None, YEAR_9999_ENDS + 1])
     row: Row = {
         "window_start": start,
         "window_end": end,
-        "word": dice.choice(WORDS),
+        "word": dice.choice(TEXTS),
         "number": dice.choice(NUMBERS),
     }
     row["revision"] = dice.choice([0, 0, 1, 2, 3])
@@ -127,10 +127,10 @@ def table_of(rows: Sequence[Row], revised: str) -> pa.Table:
     """Rows with their instants as microseconds."""
     schema = SCHEMAS[revised]
     columns = []
-    for each in schema:
-        values = [row[each.name] for row in rows]
-        plain = pa.int64() if each.type == INSTANT else each.type
-        columns.append(pa.array(values, plain).cast(each.type))
+    for item in schema:
+        values = [row[item.name] for row in rows]
+        plain = pa.int64() if item.type == INSTANT else item.type
+        columns.append(pa.array(values, plain).cast(item.type))
     return pa.table(columns, schema=schema)
 
 

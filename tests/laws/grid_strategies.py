@@ -77,10 +77,10 @@ def calendars(draw: st.DrawFn) -> Case:
         unit=unit, zone=zone, week_start=week_start, empty_for=empty_for, **common(draw, pace)
     )
     made = windows.calendar(
-        unit, zone, week_start=week_start, **said(draw, settings, pace)
+        unit, zone, week_start=week_start, **arguments(draw, settings, pace)
     ).parameters
-    moment = draw(moments(settings, change, pace))
-    return history(draw, settings, made, moment, pace)
+    base_time = draw(base_times(settings, change, pace))
+    return history(draw, settings, made, base_time, pace)
 
 
 @st.composite
@@ -105,14 +105,14 @@ def cumulatives(draw: st.DrawFn) -> Case:
         zone=settings.zone or None,
         week_start="monday",
         origin=micros(settings.origin) if settings.origin else "0 seconds",
-        **said(draw, settings, pace),
+        **arguments(draw, settings, pace),
     ).parameters
-    moment = draw(moments(settings, change, pace))
-    return history(draw, settings, made, moment, pace)
+    base_time = draw(base_times(settings, change, pace))
+    return history(draw, settings, made, base_time, pace)
 
 
 @st.composite
-def moments(draw: st.DrawFn, settings: GridOracle, change: str, pace: int) -> int:
+def base_times(draw: st.DrawFn, settings: GridOracle, change: str, pace: int) -> int:
     """Where the stream starts: some paces before the change, or a border of windows near it."""
     changed = dt.datetime.fromisoformat(change).replace(tzinfo=dt.UTC)
     instant = int(changed.timestamp()) * 1_000_000
@@ -123,7 +123,7 @@ def moments(draw: st.DrawFn, settings: GridOracle, change: str, pace: int) -> in
     return draw(st.sampled_from([instant, *borders])) - pace * draw(st.integers(0, 6))
 
 
-def said(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
+def arguments(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
     """The common parameters of the operator."""
     names = ("by", "time", "agg", "stragglers", "too_late", "early")
     return (
@@ -136,10 +136,10 @@ def said(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any]:
     )
 
 
-def history(draw: st.DrawFn, settings: GridOracle, made: Any, moment: int, pace: int) -> Case:
+def history(draw: st.DrawFn, settings: GridOracle, made: Any, base_time: int, pace: int) -> Case:
     """These windows over micro-batches drawn for them."""
     spec = made.resolve((SCHEMA,), carried=(None,), shards=1)
-    batches = draw(tables(moment, pace))
+    batches = draw(tables(base_time, pace))
     return case_of(settings, spec, batches, seed=draw(st.integers(0, 2**16)))
 
 

@@ -15,7 +15,7 @@ from streamops.joins.core import interval
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
-from tests.laws.strategies import NAN, NUDGES, PACES, STRANGERS, moments
+from tests.laws.strategies import NAN, NUDGES, PACES, STRANGERS, base_times
 from tests.oracles.interval import IntervalOracle
 from tests.oracles.windows import Row
 
@@ -65,7 +65,7 @@ BOTH = (("word", "key"), ("number", "number"))
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
     """A join, and micro-batches for it: some empty, each somewhat later than the one before."""
-    settings, timestamp = draw(oracles()), draw(moments)
+    settings, timestamp = draw(oracles()), draw(base_times)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     seed, count = draw(st.integers(0, 2**32)), draw(st.integers(1, 10))
     behind = draw(st.sampled_from([0, 0, 2, -2]))  # how far the right is behind the left, in paces

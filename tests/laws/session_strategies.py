@@ -15,11 +15,11 @@ from streamops.windows.core.session_spec import SessionSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
+    base_times,
     batches_from_a_seed,
     batches_row_by_row,
     earlies,
     latenesses,
-    moments,
     pace_of,
     sizes,
 )
@@ -58,7 +58,7 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
     """Sessions, and micro-batches for them: some empty, each somewhat later than the one before."""
-    settings, moment = draw(oracles()), draw(moments)
+    settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.gap)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     full = draw(st.sampled_from([True, True, True, False]))
@@ -69,7 +69,7 @@ def histories(draw: st.DrawFn) -> Case:
         placed = []
         for time, *rest in rows:
             near = isinstance(time, tuple)
-            instant = moment + (number + time[0]) * pace + time[1] if near else time
+            instant = base_time + (number + time[0]) * pace + time[1] if near else time
             lasts = max(settings.gap // (1 + count % 3), 1)
             placed.append((instant, *rest, count * 7 % 131, lasts, count % every == 1))
             count += 1
@@ -95,7 +95,7 @@ def case_of(settings: SessionOracle, batches: Sequence[pa.Table], *, delay: int,
         for (batch,), watermark in arrivals:
             oracle.watermark = watermark
             oracle.step(to_rows(batch), None)
-        rows = [tuple(each.row.get(f.name) for f in SESSIONS) for each in oracle.arrived]
+        rows = [tuple(item.row.get(f.name) for f in SESSIONS) for item in oracle.arrived]
         packed = session.pack(spec, table_of(rows).select(spec.input.names))
         return to_rows(session.run(spec, [packed]))
 

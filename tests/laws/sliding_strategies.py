@@ -15,11 +15,11 @@ from streamops.windows.core.sliding import SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
+    base_times,
     batches_from_a_seed,
     batches_row_by_row,
     earlies,
     latenesses,
-    moments,
     pace_of,
     sizes,
     table_of,
@@ -51,7 +51,7 @@ def oracles(draw: st.DrawFn) -> SlidingOracle:
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
     """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
-    settings, moment = draw(oracles()), draw(moments)
+    settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.size)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     full = draw(st.sampled_from([True, True, True, False]))
@@ -61,7 +61,7 @@ def histories(draw: st.DrawFn) -> Case:
         placed = []
         for time, *rest in rows:
             near = isinstance(time, tuple)
-            instant = moment + (number + time[0]) * pace + time[1] if near else time
+            instant = base_time + (number + time[0]) * pace + time[1] if near else time
             placed.append((instant, *rest, count * 7 % 131))
             count += 1
         batches.append(table_of(placed))

@@ -59,7 +59,7 @@ NAN, INFINITY = float("nan"), float("inf")
 YEAR_1, YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 # Few values each, so that rows meet in windows, and corrections sometimes change nothing.
-WORDS = ["a", "a", "b", None]
+TEXTS = ["a", "a", "b", None]
 NUMBERS = [0.0, 0.0, -0.0, NAN, None]
 INTEGERS = [0, 1, -1, 2**40, None]
 QUARTERS = [0.0, -0.0, 0.25, -1.75, 1e6, INFINITY, -INFINITY, NAN, None]
@@ -73,7 +73,7 @@ STRANGERS = [
 
 sizes = st.sampled_from([10_000, 4_000, 14_000, 2_500, 60_000, 1_000, 7, 1])
 # Streams that are younger than 1970, now and then one that starts there, or before it.
-moments = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
+base_times = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
 
 earlies = st.sampled_from(["never", "never", "every batch"])
 
@@ -121,7 +121,7 @@ def batches_row_by_row(odd: int) -> st.SearchStrategy[list[list[Drawn]]]:
     """Micro-batches that shrink well, and are mostly small."""
     near = st.tuples(st.sampled_from(PACES), st.sampled_from(NUDGES))
     times = st.one_of(near, st.sampled_from(STRANGERS)) if odd else near
-    values = map(st.sampled_from, (WORDS, NUMBERS, INTEGERS, QUARTERS, DECIMALS))
+    values = map(st.sampled_from, (TEXTS, NUMBERS, INTEGERS, QUARTERS, DECIMALS))
     return st.lists(st.lists(st.tuples(times, *values), max_size=6), min_size=1, max_size=8)
 
 
@@ -134,7 +134,7 @@ def batches_from_a_seed(draw: st.DrawFn, odd: int) -> list[list[Drawn]]:
         near = dice.randrange(8 + odd) < 8
         return (
             (dice.choice(PACES), dice.choice(NUDGES)) if near else dice.choice(STRANGERS),
-            *(dice.choice(each) for each in (WORDS, NUMBERS, INTEGERS, QUARTERS, DECIMALS)),
+            *(dice.choice(item) for item in (TEXTS, NUMBERS, INTEGERS, QUARTERS, DECIMALS)),
         )
 
     batches = []
@@ -147,15 +147,15 @@ def batches_from_a_seed(draw: st.DrawFn, odd: int) -> list[list[Drawn]]:
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
     """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
-    settings, moment = draw(oracles()), draw(moments)
+    settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.size)
-    batches = draw(tables(moment, pace))
+    batches = draw(tables(base_time, pace))
     spec = spec_of(settings, delay=pace * draw(st.sampled_from([0, 0, 1, 2])))
     return case_of(settings, spec, batches, seed=draw(st.integers(0, 2**16)))
 
 
 @st.composite
-def tables(draw: st.DrawFn, moment: int, pace: int) -> list[pa.Table]:
+def tables(draw: st.DrawFn, base_time: int, pace: int) -> list[pa.Table]:
     """Micro-batches of rows, the first about this moment, each a pace later than the one before."""
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     full = draw(st.sampled_from([True, True, True, False]))
@@ -165,7 +165,7 @@ def tables(draw: st.DrawFn, moment: int, pace: int) -> list[pa.Table]:
         placed = []
         for time, *rest in rows:
             near = isinstance(time, tuple)
-            instant = moment + (number + time[0]) * pace + time[1] if near else time
+            instant = base_time + (number + time[0]) * pace + time[1] if near else time
             # A prime number of steps: no two rows share one, and it does not follow arrival.
             placed.append((instant, *rest, count * 7 % 131))
             count += 1
@@ -223,7 +223,7 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
 
 
 def empties_of(settings: GridOracle) -> dict[str, Any]:
-    """What the operator is told of empty windows."""
+    """The parameters of empty windows."""
     if settings.empty_for is None:
         return {}
     return {"empty": "publish", "empty_for": dt.timedelta(microseconds=settings.empty_for)}

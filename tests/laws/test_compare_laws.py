@@ -14,9 +14,9 @@ from tests.laws.lateness import (
 
 pytestmark = pytest.mark.laws
 
-JUDGED = (every_row_is_counted_once, every_late_row_in_the_side_output_is_counted)
+CLASSIFIED = (every_row_is_counted_once, every_late_row_in_the_side_output_is_counted)
 
 
 @given(case=histories())
 def test_comparisons_keep_every_law(case: laws.Case) -> None:
-    laws.check_laws(case, (*laws.CORE, *JUDGED))
+    laws.check_laws(case, (*laws.CORE, *CLASSIFIED))

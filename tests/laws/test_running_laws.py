@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
         ("n", pa.int64()),
     ]
 )
-WORDS, NUMBERS = ["a", "b", None], [0.0, -0.0, float("nan"), 1.5, None]
+TEXTS, NUMBERS = ["a", "b", None], [0.0, -0.0, float("nan"), 1.5, None]
 
 
 def items(rows: list[Row]) -> dict[str, int]:
@@ -70,7 +70,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
     for size in draw(st.lists(st.sampled_from([0, 1, 3, 8]), max_size=6)):
         columns = [
             pa.array([dice.randrange(10**9) for _ in range(size)]).cast(SCHEMA[0].type),
-            pa.array(dice.choices(WORDS, k=size), pa.string()),
+            pa.array(dice.choices(TEXTS, k=size), pa.string()),
             pa.array(dice.choices(NUMBERS, k=size), pa.float64()),
             pa.array(dice.choices([None, None, 1, 2, 3, 9], k=size), pa.int64()),
         ]

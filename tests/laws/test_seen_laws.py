@@ -21,7 +21,7 @@ from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
 from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
 from tests.laws import playing
-from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
+from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.seen import SeenOracle
 from tests.oracles.windows import Row, key_of
 from tests.sketches.seen_specs import change, seen_spec
@@ -73,7 +73,7 @@ def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
             now += dice.choice([0, 0, 0, 1, 1, 3, 3, 10, 10, 40, 200])
             late = 0 if in_order else dice.choice([0, 0, 0, 0, 1, 7, 60, 130, 2_000])
             row: Row = {"n": dice.choice([0, 1, 1, 2, 7, 7, 2**40, None if odd else 5])}
-            row |= {"word": dice.choice(WORDS), "ts": now - late, "x": dice.choice(NUMBERS)}
+            row |= {"word": dice.choice(TEXTS), "ts": now - late, "x": dice.choice(NUMBERS)}
             row |= {"id": number, "map": dice.choice([None, [("a", 1)]])}
             if dice.randrange(15) < odd:
                 row["ts"] = dice.choice(ODD)

@@ -19,7 +19,7 @@ from streamops.testing.values import comparable
 from streamops.time.core import track_clock
 from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
 from tests.laws import playing
-from tests.laws.strategies import NUMBERS, WORDS, YEAR_1, YEAR_9999_ENDS
+from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.tracking import CELLS, TrackOracle
 from tests.oracles.windows import Row
 
@@ -58,12 +58,12 @@ def histories(draw: st.DrawFn) -> Case:
     dice = random.Random(draw(st.integers(0, 2**32)))
     odd = draw(st.sampled_from([0, 0, 1]))
     now, number, batches = draw(st.sampled_from([10**15, 0, -(10**9)])), 0, []
-    true = dict.fromkeys(WORDS, 0)
+    true = dict.fromkeys(TEXTS, 0)
     for _ in range(draw(st.sampled_from([8, 4, 1]))):
         rows = []
         for _ in range(dice.choice([0, 3, 8, 12])):
             now += dice.choice([0, 0, 0, 1, 1, 3, 3, 10, 10, 40, 200])
-            word = dice.choice(WORDS)
+            word = dice.choice(TEXTS)
             true[word] += dice.choice([0] * 20 + [1, -1, 100, -300])
             delay = dice.choice([0, 1, 2, 4, 5, 6, 3, 2, 49, 51, 120])
             received: int | None = now
@@ -185,7 +185,7 @@ def test_devices_are_independent_of_each_other(case: Case) -> None:
     if case.spec.by != ("word",):
         return
     merged: dict[int, Any] = {}
-    for word in dict.fromkeys(WORDS):
+    for word in dict.fromkeys(TEXTS):
         own = [
             batch.filter(pa.array([row["word"] == word for row in to_rows(batch)], pa.bool_()))
             for batch in case.batches

@@ -14,7 +14,7 @@ from tests.laws.strategies import histories
 
 pytestmark = pytest.mark.laws
 
-JUDGED = (
+CLASSIFIED = (
     every_pair_of_a_row_and_a_window_is_counted_once,
     every_late_row_in_the_side_output_is_counted,
 )
@@ -22,4 +22,4 @@ JUDGED = (
 
 @given(case=histories())
 def test_windows_keep_every_law(case: laws.Case) -> None:
-    laws.check_laws(case, (*laws.CORE, *JUDGED))
+    laws.check_laws(case, (*laws.CORE, *CLASSIFIED))

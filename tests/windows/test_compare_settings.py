@@ -28,27 +28,27 @@ SCHEMA = pa.schema(
 )
 REVISED = SCHEMA.append(pa.field("revision", pa.int32()))
 CHANGES = REVISED.append(pa.field("_change_type", pa.string()))
-SAID: dict[str, Any] = {"by": "page", "values": "views"}
+ARGUMENTS: dict[str, Any] = {"by": "page", "values": "views"}
 
 
-def settings(period: Any = "1 hour", **said: Any) -> CompareSpec:
-    made = windows.compare(period, **(SAID | said)).parameters
+def settings(period: Any = "1 hour", **arguments: Any) -> CompareSpec:
+    made = windows.compare(period, **(ARGUMENTS | arguments)).parameters
     assert isinstance(made, CompareSpec)
     return made
 
 
-def bound(schema: pa.Schema = SCHEMA, **said: Any) -> CompareSpec:
-    return settings(**said).resolve((schema,), carried=(None,), shards=1)
+def bound(schema: pa.Schema = SCHEMA, **arguments: Any) -> CompareSpec:
+    return settings(**arguments).resolve((schema,), carried=(None,), shards=1)
 
 
-def refused(kind: type[StreamopsError], schema: pa.Schema = SCHEMA, **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        bound(schema, **said)
+def refused(error_type: type[StreamopsError], schema: pa.Schema = SCHEMA, **arguments: Any) -> Any:
+    with pytest.raises(error_type) as caught:
+        bound(schema, **arguments)
     assert caught.value.where == "windows.compare"
     return caught.value
 
 
-# What is said right.
+# Valid parameters.
 
 
 def test_it_reads_results_and_other_windows_read_events() -> None:
@@ -64,7 +64,7 @@ def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:
     assert week.previous_period == CalendarPeriod("week", "Europe/Berlin")
 
 
-def test_the_output_is_the_window_and_what_is_said_of_each_value() -> None:
+def test_the_output_has_four_columns_per_value() -> None:
     spec = bound(values=["spent", "views"])
     assert spec.output == pa.schema(
         [
@@ -103,14 +103,14 @@ def test_only_what_is_needed_is_read() -> None:
     assert settings().reads == (("page", "window_start"),)
 
 
-def test_how_the_input_is_revised_is_seen_from_its_columns() -> None:
+def test_the_columns_determine_how_the_input_is_revised() -> None:
     assert bound(stragglers="retract").revised == "never"
     assert bound(REVISED, stragglers="update").revised == "upserts"
     assert bound(REVISED, stragglers="retract").revised == "upserts"
     assert bound(CHANGES, stragglers="retract").revised == "changes"
 
 
-def test_the_state_knows_what_it_depends_on_and_not_the_delay() -> None:
+def test_the_identity_does_not_contain_the_delay() -> None:
     spec = bound(period="day", zone="Europe/Berlin", delay="1 minute", allowed_lateness="1 second")
     assert spec.identity == {
         "period": "day",
@@ -142,7 +142,7 @@ def test_the_example_of_the_docstring_is_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("arguments", "code"),
     [
         ({"period": "0 seconds"}, "DURATION_TOO_SMALL"),
         ({"period": "-1 day"}, "DURATION_TOO_SMALL"),
@@ -168,15 +168,15 @@ def test_the_example_of_the_docstring_is_true() -> None:
     ids=repr,
 )
 def test_a_parameter_out_of_range_is_refused_before_there_is_a_frame(
-    said: dict[str, Any], code: str
+    arguments: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(SpecError) as caught:
-        settings(**said)
+        settings(**arguments)
     assert (caught.value.code, caught.value.where) == (code, "windows.compare")
-    assert next(iter(said)) in str(caught.value)
+    assert next(iter(arguments)) in str(caught.value)
 
 
-def test_a_unit_without_a_zone_is_told_the_two_ways_out() -> None:
+def test_a_calendar_unit_without_a_zone_is_refused_with_two_remedies() -> None:
     with pytest.raises(SpecError) as caught:
         windows.compare("week", values="views")
     assert str(caught.value) == (
@@ -187,9 +187,9 @@ def test_a_unit_without_a_zone_is_told_the_two_ways_out() -> None:
     )
 
 
-@pytest.mark.parametrize("gone", ["window_start", "window_end"])
-def test_rows_that_are_no_windows_are_refused(gone: str) -> None:
-    schema = pa.schema([field for field in SCHEMA if field.name != gone])
+@pytest.mark.parametrize("missing", ["window_start", "window_end"])
+def test_rows_that_are_not_windows_are_refused(missing: str) -> None:
+    schema = pa.schema([field for field in SCHEMA if field.name != missing])
     assert str(refused(SchemaError, schema)) == (
         "[NOT_WINDOWED] windows.compare: the rows are not results of windows\n"
         f"  got:       columns {', '.join(schema.names)}\n"
@@ -200,8 +200,8 @@ def test_rows_that_are_no_windows_are_refused(gone: str) -> None:
 
 
 def test_borders_of_windows_are_instants() -> None:
-    place = SCHEMA.get_field_index("window_start")
-    schema = SCHEMA.set(place, pa.field("window_start", pa.timestamp("us")))
+    position = SCHEMA.get_field_index("window_start")
+    schema = SCHEMA.set(position, pa.field("window_start", pa.timestamp("us")))
     error = refused(SchemaError, schema)
     assert (error.code, error.got) == ("COLUMN_TYPE", "'window_start' of type timestamp_ntz")
 
@@ -216,8 +216,8 @@ def test_late_rows_among_the_results_are_refused() -> None:
         '  fix:       before it: .where("late is null").drop("late")'
     )
     # A column of another meaning is left alone.
-    for kind in (pa.bool_(), pa.struct([("reason", pa.string())])):
-        assert bound(SCHEMA.append(pa.field("late", kind))).revised == "never"
+    for dtype in (pa.bool_(), pa.struct([("reason", pa.string())])):
+        assert bound(SCHEMA.append(pa.field("late", dtype))).revised == "never"
 
 
 def test_a_column_that_does_not_exist_is_refused_with_the_nearest_name() -> None:

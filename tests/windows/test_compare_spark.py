@@ -40,8 +40,8 @@ def result(
     k: str | None, second: int, n: int | None, revision: int = 0, change: str = "insert"
 ) -> dict[str, Any]:
     price = None if n is None else Decimal(n) / 4
-    said = {"k": k, "window_start": at(second), "window_end": at(second + 10), "n": n}
-    return said | {"price": price, "revision": revision, "_change_type": change}
+    arguments = {"k": k, "window_start": at(second), "window_end": at(second + 10), "n": n}
+    return arguments | {"price": price, "revision": revision, "_change_type": change}
 
 
 # A null key, a null value, a window without a previous one, corrections of both windows of a
@@ -74,7 +74,7 @@ def script(columns: int) -> tuple[list[list[dict[str, Any]]], pa.Schema]:
     if columns == 2:
         return SCRIPT, RESULTS
     plain = pa.schema(list(RESULTS)[:5])
-    kept = [
+    collected = [
         [
             {name: row[name] for name in plain.names}
             for row in batch
@@ -82,7 +82,7 @@ def script(columns: int) -> tuple[list[list[dict[str, Any]]], pa.Schema]:
         ]
         for batch in SCRIPT
     ]
-    return kept, plain
+    return collected, plain
 
 
 @pytest.mark.parametrize(("api", "policy", "columns"), CASES, ids=APIS)
@@ -95,10 +95,10 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
     )
     actual = stream(spark, transform, batches, schema=schema)
     expected = replay(transform, batches, schema=schema)
-    assert sum(each.counts.results for each in expected) >= 5
-    assert sum(each.counts.rejected for each in expected) == 1
+    assert sum(item.counts.results for item in expected) >= 5
+    assert sum(item.counts.rejected for item in expected) == 1
     if columns:
-        assert sum(each.counts.corrections for each in expected) >= 3
+        assert sum(item.counts.corrections for item in expected) >= 3
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected, strict=True):
         assert_rows(one.rows, other.rows)
@@ -123,7 +123,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
     for one, other in zip([*first, *rest], whole, strict=True):
         assert_rows(one.rows, other.rows)
         assert one.counts == other.counts
-    assert sum(each.counts.corrections for each in whole) >= 3
+    assert sum(item.counts.corrections for item in whole) >= 3
     more = [[result("a", 200, 1)]]
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, operator("10 seconds"), more, schema=RESULTS, directory=tmp_path)
@@ -146,10 +146,10 @@ STREAM = [
 
 def published(spark: SparkSession, frame: DataFrame, directory: Any) -> list[dict[str, Any]]:
     """What the query puts out, in the order of its micro-batches."""
-    kept: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
 
     def keep(batch: DataFrame, number: int) -> None:
-        kept.extend(batch.toArrow().to_pylist())
+        collected.extend(batch.toArrow().to_pylist())
 
     query = (
         frame.writeStream.outputMode("append")
@@ -159,7 +159,7 @@ def published(spark: SparkSession, frame: DataFrame, directory: Any) -> list[dic
         .start()
     )
     query.awaitTermination(200)
-    return kept
+    return collected
 
 
 def by_join(counted: DataFrame, seconds: int) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ def test_a_comparison_follows_a_window_of_sparks_own(
 
     def native(frame: DataFrame) -> DataFrame:
         counted = frame.groupBy("k", F.window("ts", "10 seconds")).agg(F.count("*").alias("n"))
-        start, end = (F.col(f"window.{each}").alias(f"window_{each}") for each in ("start", "end"))
+        start, end = (F.col(f"window.{edge}").alias(f"window_{edge}") for edge in ("start", "end"))
         return counted.select("k", "window", start, end, "n")
 
     frame = micro_batches(spark, STREAM, schema=EVENTS).withWatermark("ts", "1 second")
@@ -251,8 +251,8 @@ def test_a_comparison_follows_a_window_of_sparks_own(
     assert "leave allowed_lateness out" in refused.value.fix
     got = published(spark, native(frame).transform(compared), tmp_path)
     # The straggler is dropped by Spark: its window was closed by 44 s.
-    kept = table_of(spark).where("v <> 3")
-    wanted = [row for row in by_join(native(kept), 20) if row["window_end"] <= at(90)]
+    collected = table_of(spark).where("v <> 3")
+    wanted = [row for row in by_join(native(collected), 20) if row["window_end"] <= at(90)]
     if calendar:
         assert [row["previous_n"] for row in got] == [None] * len(wanted)
     else:
@@ -300,8 +300,8 @@ def test_types_and_comments_are_those_of_the_frame(spark: SparkSession) -> None:
     assert result.schema["a.b"].metadata == {"comment": "who"}
     assert result.schema["s"].metadata == {"comment": "how many"}
     assert result.schema["previous_s"].metadata == {}
-    kinds = {field.name: field.dataType.simpleString() for field in result.schema.fields}
-    assert [kinds[f"{word}{v}"] for v in "sfd" for word in ("", "previous_", "change_", "rate_")] == [
+    types = {field.name: field.dataType.simpleString() for field in result.schema.fields}
+    assert [types[f"{word}{v}"] for v in "sfd" for word in ("", "previous_", "change_", "rate_")] == [
         "smallint", "smallint", "bigint", "double",
         "float", "float", "double", "double",
         "decimal(5,2)", "decimal(5,2)", "decimal(6,2)", "double",

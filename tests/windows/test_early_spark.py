@@ -21,39 +21,39 @@ pytestmark = pytest.mark.spark
 LATE: dict[str, Any] = {"allowed_lateness": "20 seconds", "too_late": "route"}
 
 
-def hopping(**said: Any) -> Any:
+def hopping(**arguments: Any) -> Any:
     shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "retract", **LATE}
-    return windows.hopping("10 seconds", "4 seconds", **(COMMON | shape | said))
+    return windows.hopping("10 seconds", "4 seconds", **(COMMON | shape | arguments))
 
 
-def growing(**said: Any) -> Any:
+def growing(**arguments: Any) -> Any:
     shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "route"}
-    return windows.cumulative("20 seconds", "10 seconds", **(COMMON | shape | said))
+    return windows.cumulative("20 seconds", "10 seconds", **(COMMON | shape | arguments))
 
 
-def sliding(**said: Any) -> Any:
+def sliding(**arguments: Any) -> Any:
     shape = {"delay": "5 seconds", "early": "every batch", "stragglers": "retract", **LATE}
-    return windows.sliding("15 seconds", **(COMMON | shape | said))
+    return windows.sliding("15 seconds", **(COMMON | shape | arguments))
 
 
-def filled(**said: Any) -> Any:
+def filled(**arguments: Any) -> Any:
     shape = {"delay": "5 seconds", "empty": "publish", "empty_for": "20 seconds"}
-    return windows.tumbling("10 seconds", **(COMMON | shape | said))
+    return windows.tumbling("10 seconds", **(COMMON | shape | arguments))
 
 
 def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession) -> None:
     for make, api in ((hopping, APIS[0]), (growing, APIS[1]), (sliding, APIS[0])):
         replayed = replay(make(), SCRIPT, schema=SCHEMA)
         same(stream(spark, make(state_api=api), SCRIPT, schema=SCHEMA), replayed)
-        said = {row["timing"] for result in replayed for row in result.rows}
-        assert said == {"early", "on_time", *(["late"] if make is not growing else [])}
+        arguments = {row["timing"] for result in replayed for row in result.rows}
+        assert arguments == {"early", "on_time", *(["late"] if make is not growing else [])}
 
 
 def test_windows_without_rows_on_spark_are_those_of_the_replay(spark: SparkSession) -> None:
     retract: dict[str, Any] = {"stragglers": "retract", "early": "every batch", **LATE}
-    for said, api in (({}, APIS[0]), (retract, APIS[1])):
-        replayed = replay(filled(**said), SCRIPT, schema=SCHEMA)
-        same(stream(spark, filled(state_api=api, **said), SCRIPT, schema=SCHEMA), replayed)
+    for arguments, api in (({}, APIS[0]), (retract, APIS[1])):
+        replayed = replay(filled(**arguments), SCRIPT, schema=SCHEMA)
+        same(stream(spark, filled(state_api=api, **arguments), SCRIPT, schema=SCHEMA), replayed)
         assert sum(row["n"] == 0 for result in replayed for row in result.rows) > 3
 
 
@@ -75,11 +75,11 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
     rows = frame.withColumn("at", window.start).withColumnRenamed("k", "key")
     same_key = F.col("k").eqNullSafe(F.col("key"))
     joined = slots.distinct().join(rows, same_key & (slots["at"] == rows["at"]), "left")
-    said = [
+    arguments = [
         a.to_spark(time="ts").alias(name) for name, a in mixed.items() if name not in ("n", "best")
     ]
     theirs = joined.groupBy("k", slots["at"].alias("window_start")).agg(
-        F.count("ts").alias("n"), *said
+        F.count("ts").alias("n"), *arguments
     )
     names = theirs.columns
     assert_rows(ours.select(*names), theirs)
@@ -90,7 +90,7 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
         frame.transform(filled(engine="native", delay=None))
 
 
-def test_a_batch_knows_nothing_early_on_either_engine(spark: SparkSession) -> None:
+def test_a_batch_has_no_early_results_on_either_engine(spark: SparkSession) -> None:
     events = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
     kernel, native = (
@@ -112,10 +112,10 @@ def test_a_batch_knows_nothing_early_on_either_engine(spark: SparkSession) -> No
 def test_a_restart_continues_and_refuses_results_that_are_not_early(
     spark: SparkSession, tmp_path: Any
 ) -> None:
-    said = {"empty": "publish", "empty_for": "8 seconds"}
-    whole = replay(hopping(**said), SCRIPT, schema=SCHEMA)
-    first = stream(spark, hopping(**said), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
-    rest = stream(spark, hopping(**said), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
+    arguments = {"empty": "publish", "empty_for": "8 seconds"}
+    whole = replay(hopping(**arguments), SCRIPT, schema=SCHEMA)
+    first = stream(spark, hopping(**arguments), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
+    rest = stream(spark, hopping(**arguments), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)
     names = ("revision", "timing")
     there, here = (
         [{n: v for n, v in row.items() if n not in names} for row in fold(results)]
@@ -123,7 +123,7 @@ def test_a_restart_continues_and_refuses_results_that_are_not_early(
     )
     assert_rows(here, there)
     with pytest.raises(StreamingQueryException) as caught:
-        stream(spark, hopping(**said, early="never"), SCRIPT[:1], directory=tmp_path)
+        stream(spark, hopping(**arguments, early="never"), SCRIPT[:1], directory=tmp_path)
     assert "[STATE_PARAMETERS]" in str(caught.value)
     assert "early='every batch'" in str(caught.value)
 

@@ -20,25 +20,30 @@ from streamops.spark.operator import Operator
 from tests.windows.core.play import Stream
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
-SAID: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "delay": "1 second"}
+ARGUMENTS: dict[str, Any] = {
+    "time": "ts",
+    "by": "k",
+    "agg": {"n": agg.count()},
+    "delay": "1 second",
+}
 HOUR = 3_600_000_000
 
 
-def tumbling(size: str = "1 hour", **said: Any) -> Operator:
-    return windows.tumbling(size, **(SAID | {"empty": "publish"} | said))
+def tumbling(size: str = "1 hour", **arguments: Any) -> Operator:
+    return windows.tumbling(size, **(ARGUMENTS | {"empty": "publish"} | arguments))
 
 
-def calendar(unit: Any = "day", **said: Any) -> Operator:
-    return windows.calendar(unit, "Europe/Berlin", **(SAID | {"empty": "publish"} | said))
+def calendar(unit: Any = "day", **arguments: Any) -> Operator:
+    return windows.calendar(unit, "Europe/Berlin", **(ARGUMENTS | {"empty": "publish"} | arguments))
 
 
-def cumulative(size: Any = "1 day", every: str = "1 hour", **said: Any) -> Operator:
-    return windows.cumulative(size, every, **(SAID | {"empty": "publish"} | said))
+def cumulative(size: Any = "1 day", every: str = "1 hour", **arguments: Any) -> Operator:
+    return windows.cumulative(size, every, **(ARGUMENTS | {"empty": "publish"} | arguments))
 
 
-def refused(make: Any, *args: Any, **said: Any) -> SpecError:
+def refused(make: Any, *args: Any, **arguments: Any) -> SpecError:
     with pytest.raises(SpecError) as caught:
-        make(*args, **said)
+        make(*args, **arguments)
     return caught.value
 
 
@@ -75,7 +80,7 @@ def test_a_bound_without_empty_windows_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "least"),
+    ("error", "arguments", "least"),
     [
         (refused(tumbling, empty_for="59 minutes"), "hop='1 hour'", "1 hour"),
         (refused(calendar, empty_for="20 hours"), "unit='day'", "22 hours"),
@@ -83,18 +88,18 @@ def test_a_bound_without_empty_windows_is_refused() -> None:
         (refused(cumulative, empty_for="1 second"), "every='1 hour'", "1 hour"),
     ],
 )
-def test_a_bound_in_which_no_window_ends_is_refused(error: Any, said: str, least: str) -> None:
-    shown = error.got.partition(", ")[0]
+def test_a_bound_in_which_no_window_ends_is_refused(error: Any, arguments: str, least: str) -> None:
+    formatted = error.got.partition(", ")[0]
     assert str(error) == (
         f"[EMPTY_FOR_TOO_SHORT] {error.where}: no empty window ends that soon after a window with "
         "rows\n"
-        f"  got:       {shown}, {said}\n"
+        f"  got:       {formatted}, {arguments}\n"
         f"  expected:  at least {least}\n"
         "  fix:       lengthen empty_for, or leave out both empty_for and empty='publish'"
     )
 
 
-def test_ten_thousand_empty_windows_are_the_most() -> None:
+def test_more_than_ten_thousand_empty_windows_are_refused() -> None:
     assert bound(tumbling("1 second", empty_for="10000 seconds")).empty_for == 10_000_000_000
     assert str(refused(tumbling, "1 second", empty_for="10001 seconds")) == (
         "[TOO_MANY_WINDOWS] windows.tumbling: each key would have too many empty windows after its "
@@ -112,13 +117,13 @@ def test_ten_thousand_empty_windows_are_the_most() -> None:
     assert refused(calendar, empty_for="10000 days").code == "TOO_MANY_WINDOWS"
 
 
-def test_of_cumulative_windows_those_count_that_end_with_their_period() -> None:
-    said: dict[str, Any] = {"size": "10 seconds", "every": "9 seconds"}
-    assert refused(cumulative, **said, empty_for="90000 seconds").got == (
+def test_the_limit_of_empty_cumulative_windows_counts_the_ends_of_periods() -> None:
+    arguments: dict[str, Any] = {"size": "10 seconds", "every": "9 seconds"}
+    assert refused(cumulative, **arguments, empty_for="90000 seconds").got == (
         "empty_for='1 day 1 hour', every='9 seconds': 18,000 windows"
     )
-    assert bound(cumulative(**said, empty_for="50000 seconds")).empty_for == 50_000_000_000
-    assert refused(cumulative, **said, empty_for="50009 seconds").code == "TOO_MANY_WINDOWS"
+    assert bound(cumulative(**arguments, empty_for="50000 seconds")).empty_for == 50_000_000_000
+    assert refused(cumulative, **arguments, empty_for="50009 seconds").code == "TOO_MANY_WINDOWS"
     assert bound(cumulative(every="1 minute", empty_for="10000 minutes"))
     error = refused(cumulative, every="1 minute", empty_for="10001 minutes")
     assert error.got.endswith("every='1 minute': 10,001 windows")
@@ -129,7 +134,7 @@ def test_of_cumulative_windows_those_count_that_end_with_their_period() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("every", range(1, 11))
-def test_as_many_empty_windows_are_counted_as_there_can_be(every: int) -> None:
+def test_the_maximum_number_of_empty_windows_is_exact(every: int) -> None:
     grid = CumulativeGrid(FixedGrid(10, 10), every)
     for empty_for in range(every, 50):
         settings: Any = cumulative(
@@ -175,9 +180,9 @@ class OfRows:
     ("mistake", "got"),
     [("fails", "ValueError: 0 rows"), ("leaves it out", "0 values")],
 )
-def test_an_aggregate_without_a_value_of_nothing_is_refused(mistake: str, got: str) -> None:
-    said = {"agg": {"own": OfRows(mistake)}}
-    transform = tumbling(empty_for="1 day", **said)
+def test_an_aggregate_without_a_value_for_no_rows_is_refused(mistake: str, got: str) -> None:
+    arguments = {"agg": {"own": OfRows(mistake)}}
+    transform = tumbling(empty_for="1 day", **arguments)
     with pytest.raises(SpecError) as caught:
         bound(transform)
     assert str(caught.value) == (
@@ -186,4 +191,4 @@ def test_an_aggregate_without_a_value_of_nothing_is_refused(mistake: str, got: s
         "  expected:  a state and an estimate, such as null, for a group without rows\n"
         "  fix:       return one entry per group, even without rows (docs/aggregates.md), or use empty='skip'"
     )
-    assert bound(tumbling(empty="skip", **said)).empty_for is None
+    assert bound(tumbling(empty="skip", **arguments)).empty_for is None

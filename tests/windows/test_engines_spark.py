@@ -84,9 +84,9 @@ def batch(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     return typed(spark.createDataFrame(pa.Table.from_pylist(rows, RAW)))
 
 
-def tumbling(engine: Any = "auto", **said: Any) -> Any:
-    said = {"time": "ts", "by": KEYS, "agg": AGG, **said}
-    return windows.tumbling("1 minute", **said).options(engine=engine, shards=SHARDS)
+def tumbling(engine: Any = "auto", **arguments: Any) -> Any:
+    arguments = {"time": "ts", "by": KEYS, "agg": AGG, **arguments}
+    return windows.tumbling("1 minute", **arguments).options(engine=engine, shards=SHARDS)
 
 
 def assert_declared_alike(kernel: DataFrame, native: DataFrame) -> None:
@@ -128,32 +128,37 @@ def test_a_key_and_a_picked_value_have_the_types_of_their_columns(spark: SparkSe
 def test_both_engines_publish_the_same_rows_of_a_stream_and_reject_the_same(
     spark: SparkSession, tmp_path: Any
 ) -> None:
-    # A row of year 10000 would move the watermark past everything, did it come that far.
+    # If a row of year 10000 were not rejected, it would move the watermark past everything.
     script = [ROWS, [{"micros": MIDNIGHT + 3 * MINUTE, "k": "a", "v": 1}], ROWS[5:]]
     script += [[{"micros": MIDNIGHT + 5 * MINUTE, "k": "a", "v": 1}]]
-    frames, told = {}, {}
+    frames, observed = {}, {}
     for engine in ENGINES:
-        place = tmp_path / engine
-        place.mkdir()
-        source = micro_batches(spark, script, schema=RAW, directory=place)
+        folder = tmp_path / engine
+        folder.mkdir()
+        source = micro_batches(spark, script, schema=RAW, directory=folder)
         stream = typed(source).transform(tumbling(engine, delay="10 seconds"))
-        kept: list[pa.Table] = []
+        collected: list[pa.Table] = []
         query = (
-            stream.writeStream.option("checkpointLocation", str(place / "checkpoint"))
-            .foreachBatch(lambda rows, _, kept=kept: kept.append(rows.toArrow()))
+            stream.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+            .foreachBatch(lambda rows, _, collected=collected: collected.append(rows.toArrow()))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination(200)
         metrics = [p.observedMetrics["tumbling"] for p in query.recentProgress]
-        told[engine] = [(m["rows"] or 0, m["rejected"] or 0) for m in metrics]
-        frames[engine] = (stream, pa.concat_tables(kept))
+        observed[engine] = [(m["rows"] or 0, m["rejected"] or 0) for m in metrics]
+        frames[engine] = (stream, pa.concat_tables(collected))
     (kernel, published), (native, theirs) = (frames[engine] for engine in ENGINES)
     assert_declared_alike(kernel, native)
     assert sorted(map(str, published.to_pylist())) == sorted(map(str, theirs.to_pylist()))
     assert sum(published.column("n").to_pylist()) == 6
-    assert [counts for counts in told["kernel"] if counts[0]] == [(9, 4), (1, 0), (4, 4), (1, 0)]
-    assert told["kernel"] == told["native"]
+    assert [counts for counts in observed["kernel"] if counts[0]] == [
+        (9, 4),
+        (1, 0),
+        (4, 4),
+        (1, 0),
+    ]
+    assert observed["kernel"] == observed["native"]
 
 
 def test_a_late_row_has_the_types_of_the_frame(spark: SparkSession) -> None:

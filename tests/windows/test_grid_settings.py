@@ -20,36 +20,38 @@ HOUR = 3_600_000_000
 DAY = 24 * HOUR
 
 
-def calendar(unit: Any = "day", zone: Any = "Europe/Berlin", **said: Any) -> Operator:
-    return windows.calendar(unit, zone, **({"time": "ts", "agg": {"n": agg.count()}} | said))
+def calendar(unit: Any = "day", zone: Any = "Europe/Berlin", **arguments: Any) -> Operator:
+    return windows.calendar(unit, zone, **({"time": "ts", "agg": {"n": agg.count()}} | arguments))
 
 
-def cumulative(size: Any = "1 day", every: Any = "1 hour", **said: Any) -> Operator:
-    return windows.cumulative(size, every, **({"time": "ts", "agg": {"n": agg.count()}} | said))
+def cumulative(size: Any = "1 day", every: Any = "1 hour", **arguments: Any) -> Operator:
+    return windows.cumulative(
+        size, every, **({"time": "ts", "agg": {"n": agg.count()}} | arguments)
+    )
 
 
 def spec(transform: Operator) -> Any:
     return transform.parameters.resolve((SCHEMA,), carried=(0,), shards=1)
 
 
-def refused(make: Any, *args: Any, **said: Any) -> SpecError:
+def refused(make: Any, *args: Any, **arguments: Any) -> SpecError:
     with pytest.raises(SpecError) as caught:
-        make(*args, **said)
+        make(*args, **arguments)
     return caught.value
 
 
-# What is said right.
+# Valid parameters.
 
 
 @pytest.mark.parametrize("unit", get_args(Unit))
-def test_every_unit_can_be_said(unit: Any) -> None:
+def test_every_unit_is_accepted(unit: Any) -> None:
     assert spec(calendar(unit)).grid == CalendarGrid(unit, "Europe/Berlin", "monday")
 
 
 def test_a_week_may_start_on_any_day() -> None:
     assert spec(calendar("week", week_start="sunday")).grid.week_start == "sunday"
-    said = {"zone": "UTC", "week_start": "saturday"}
-    assert spec(cumulative("week", "1 day", **said)).grid.periods.week_start == "saturday"
+    arguments = {"zone": "UTC", "week_start": "saturday"}
+    assert spec(cumulative("week", "1 day", **arguments)).grid.periods.week_start == "saturday"
 
 
 def test_a_period_is_a_duration_or_with_a_zone_a_unit() -> None:
@@ -71,7 +73,7 @@ def test_an_origin_may_be_an_instant() -> None:
 
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
-def test_the_output_is_that_of_other_windows(make: Any) -> None:
+def test_the_output_has_the_columns_of_other_windows(make: Any) -> None:
     corrected = {"stragglers": "retract", "allowed_lateness": "1 hour"}
     names = spec(make(by="k", **corrected, too_late="route", delay="1 hour")).output.names
     assert names == [
@@ -79,7 +81,7 @@ def test_the_output_is_that_of_other_windows(make: Any) -> None:
     ]  # fmt: skip
 
 
-def test_a_transform_shows_what_defines_its_windows_first() -> None:
+def test_repr_shows_the_parameters_of_the_windows_first() -> None:
     assert repr(calendar("week")).startswith(
         "windows.calendar(unit='week', zone='Europe/Berlin', week_start='monday', time='ts', "
     )
@@ -97,7 +99,7 @@ def test_a_transform_shows_what_defines_its_windows_first() -> None:
 
 
 def test_another_calendar_is_another_identity() -> None:
-    said = [
+    arguments = [
         calendar(),
         calendar("month"),
         calendar(zone="Europe/Paris"),
@@ -112,8 +114,8 @@ def test_another_calendar_is_another_identity() -> None:
         cumulative("month", "1 day", zone="Europe/Berlin"),
         windows.tumbling("1 day", time="ts", agg={"n": agg.count()}),
     ]
-    identities = [str(spec(each).identity) for each in said]
-    assert len(set(identities)) == len(said)
+    identities = [str(spec(item).identity) for item in arguments]
+    assert len(set(identities)) == len(arguments)
 
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
@@ -125,7 +127,7 @@ def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
     )
 
 
-# What is said wrong.
+# Mistakes.
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_delay_is_not_part_of_the_identity(make: Any) -> None:
         (None, "write one of 'day', 'week', 'month', 'quarter', 'year'"),
     ],
 )
-def test_what_is_no_unit_is_refused(value: Any, fix: str) -> None:
+def test_an_unknown_unit_is_refused(value: Any, fix: str) -> None:
     assert str(refused(calendar, value)) == (
         "[UNKNOWN_CHOICE] windows.calendar: `unit` is not one of its choices\n"
         f"  got:       unit={value!r}\n"
@@ -148,7 +150,7 @@ def test_what_is_no_unit_is_refused(value: Any, fix: str) -> None:
     )
 
 
-def test_a_duration_is_no_unit_of_a_calendar() -> None:
+def test_a_duration_is_not_a_calendar_unit() -> None:
     error = refused(cumulative, "1 day", zone="UTC")
     assert (error.code, error.got) == ("UNKNOWN_CHOICE", "size='1 day'")
     assert error.expected == "one of 'day', 'week', 'month', 'quarter', 'year'"
@@ -169,7 +171,7 @@ def test_a_duration_is_no_unit_of_a_calendar() -> None:
         (dt.UTC, "did you mean 'UTC'?"),
     ],
 )
-def test_an_unknown_zone_is_answered_with_the_nearest_name(zone: Any, fix: str) -> None:
+def test_an_unknown_zone_is_refused_with_the_nearest_name(zone: Any, fix: str) -> None:
     assert str(refused(calendar, zone=zone)) == (
         "[UNKNOWN_ZONE] windows.calendar: `zone` is not a time zone\n"
         f"  got:       zone={zone!r}\n"
@@ -183,13 +185,13 @@ def test_a_zone_that_counts_leap_seconds_is_refused() -> None:
     assert refused(cumulative, "day", zone="right/Europe/Berlin").code == "UNKNOWN_ZONE"
 
 
-def test_a_day_that_is_no_day_of_the_week_is_refused() -> None:
+def test_an_unknown_weekday_is_refused() -> None:
     error = refused(calendar, "week", week_start="Sunday")
     assert (error.code, error.got) == ("UNKNOWN_CHOICE", "week_start='Sunday'")
 
 
 @pytest.mark.parametrize(
-    ("error", "shown"),
+    ("error", "formatted"),
     [
         (refused(calendar, "month", week_start="sunday"), "windows.calendar unit='month'"),
         (
@@ -198,19 +200,19 @@ def test_a_day_that_is_no_day_of_the_week_is_refused() -> None:
         ),
     ],
 )
-def test_a_start_of_weeks_without_weeks_is_refused(error: SpecError, shown: str) -> None:
-    where, _, said = shown.partition(" ")
-    parameter = said.partition("=")[0]
+def test_week_start_without_weeks_is_refused(error: SpecError, formatted: str) -> None:
+    where, _, arguments = formatted.partition(" ")
+    parameter = arguments.partition("=")[0]
     assert str(error) == (
         f"[WEEK_START_WITHOUT_WEEK] {where}: `week_start` applies to weeks "
         "only\n"
-        f"  got:       week_start='sunday' with {said}\n"
+        f"  got:       week_start='sunday' with {arguments}\n"
         f"  expected:  {parameter}='week' with it\n"
         "  fix:       leave week_start out"
     )
 
 
-def test_a_start_of_weeks_beside_a_duration_is_refused() -> None:
+def test_week_start_with_a_duration_is_refused() -> None:
     assert str(refused(cumulative, "7 days", week_start="sunday")) == (
         "[WEEK_START_WITHOUT_WEEK] windows.cumulative: `week_start` applies to weeks "
         "only\n"
@@ -220,7 +222,7 @@ def test_a_start_of_weeks_beside_a_duration_is_refused() -> None:
     )
 
 
-def test_a_unit_of_the_calendar_without_a_zone_is_refused() -> None:
+def test_a_calendar_unit_without_a_zone_is_refused() -> None:
     assert str(refused(cumulative, "day")) == (
         "[UNIT_WITHOUT_ZONE] windows.cumulative: where a day of the calendar starts depends on "
         "the time zone\n"
@@ -230,7 +232,7 @@ def test_a_unit_of_the_calendar_without_a_zone_is_refused() -> None:
     )
 
 
-def test_an_origin_beside_a_zone_is_refused() -> None:
+def test_an_origin_with_a_zone_is_refused() -> None:
     assert str(refused(cumulative, "day", zone="UTC", origin="6 hours")) == (
         "[ORIGIN_WITH_ZONE] windows.cumulative: `origin` shifts fixed periods, and calendar periods start "
         "at fixed dates\n"
@@ -241,15 +243,15 @@ def test_an_origin_beside_a_zone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "got"),
+    ("arguments", "got"),
     [
         (("1 hour", "2 hours"), "every='2 hours', size='1 hour'"),
         (("day", "25 hours"), "every='1 day 1 hour', size='day'"),
     ],
 )
-def test_a_pace_longer_than_the_period_is_refused(said: Any, got: str) -> None:
-    zone = {"zone": "UTC"} if said[0] == "day" else {}
-    assert str(refused(cumulative, *said, **zone)) == (
+def test_every_longer_than_the_period_is_refused(arguments: Any, got: str) -> None:
+    zone = {"zone": "UTC"} if arguments[0] == "day" else {}
+    assert str(refused(cumulative, *arguments, **zone)) == (
         "[EVERY_EXCEEDS_SIZE] windows.cumulative: `every` is longer than `size`: no window would "
         "end within its period\n"
         f"  got:       {got}\n"
@@ -270,13 +272,13 @@ def test_a_pace_longer_than_the_period_is_refused(said: Any, got: str) -> None:
         (None, "BAD_DURATION"),
     ],
 )
-def test_what_is_no_length_is_refused(parameter: str, value: Any, code: str) -> None:
+def test_an_invalid_length_is_refused(parameter: str, value: Any, code: str) -> None:
     error = refused(cumulative, **{parameter: value})
     assert (error.code, error.where) == (code, "windows.cumulative")
     assert error.got == f"{parameter}={value!r}"
 
 
-def test_ten_thousand_windows_in_a_period_are_the_most() -> None:
+def test_more_than_ten_thousand_windows_per_period_are_refused() -> None:
     assert spec(cumulative("10000 seconds", "1 second")).grid.width == 10_000
     assert spec(cumulative("year", "1 hour", zone="UTC")).grid.every == HOUR
     error = refused(cumulative, "year", "52 minutes", zone="UTC")
@@ -292,7 +294,7 @@ def test_ten_thousand_windows_in_a_period_are_the_most() -> None:
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
 def test_mistakes_that_all_windows_share_have_the_same_answers(make: Any) -> None:
-    for said, code in (
+    for arguments, code in (
         ({"delay": "-1 second"}, "DURATION_TOO_SMALL"),
         ({"allowed_lateness": "1500 microseconds"}, "DURATION_TOO_FINE"),
         ({"stragglers": "Drop"}, "UNKNOWN_CHOICE"),
@@ -301,7 +303,7 @@ def test_mistakes_that_all_windows_share_have_the_same_answers(make: Any) -> Non
         ({"by": "window_start"}, "NAME_TAKEN"),
         ({"time": None}, "NOT_A_NAME"),
     ):
-        error = refused(make, **said)
+        error = refused(make, **arguments)
         assert (error.code, error.where) == (code, make(delay="1 hour").name)
     with pytest.raises(ColumnNotFound, match="did you mean 'ts'"):
         spec(make(time="tss"))

@@ -56,15 +56,15 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
-def day(**said: Any) -> Any:
-    return windows.calendar("day", ZONE, **(COMMON | {"delay": "1 hour"} | said)).options(
+def day(**arguments: Any) -> Any:
+    return windows.calendar("day", ZONE, **(COMMON | {"delay": "1 hour"} | arguments)).options(
         shards=SHARDS
     )
 
 
-def so_far(**said: Any) -> Any:
+def so_far(**arguments: Any) -> Any:
     return windows.cumulative(
-        "day", "7 hours", zone=ZONE, **(COMMON | {"delay": "1 hour"} | said)
+        "day", "7 hours", zone=ZONE, **(COMMON | {"delay": "1 hour"} | arguments)
     ).options(shards=SHARDS)
 
 
@@ -101,7 +101,7 @@ def test_a_batch_of_days_is_what_spark_computes_by_local_date(spark: SparkSessio
         assert_rows(ours, theirs)
 
 
-def test_a_batch_is_what_a_stream_says_when_nothing_is_late(spark: SparkSession) -> None:
+def test_a_batch_equals_a_stream_without_late_rows(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
         [tuple(row[name] for name in SCHEMA.names) for batch in SCRIPT for row in batch],
         "k string, v long, ts timestamp",
@@ -124,7 +124,7 @@ def test_the_session_time_zone_changes_nothing(spark: SparkSession) -> None:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_they_chain_behind_other_windows_and_continue_after_a_restart(
+def test_they_chain_after_other_windows_and_continue_after_a_restart(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     script = [rows(*((k, 24 * b + h, 1) for k in "ab" for h in range(24))) for b in range(4)]
@@ -139,19 +139,19 @@ def test_they_chain_behind_other_windows_and_continue_after_a_restart(
     daily = windows.calendar("day", ZONE, **summed).options(shards=2)
     half = windows.cumulative("day", "12 hours", zone=ZONE, **summed).options(shards=2)
     local = (START + dt.timedelta(hours=h) for h in (0, 24, 49))
-    first, second, third = (each.replace(tzinfo=None) for each in local)
+    first, second, third = (item.replace(tzinfo=None) for item in local)
     for name, transform, expected in (
         ("daily", daily, {(first, 24), (second, 25), (third, 24)}),
         ("half", half, {(first, 12), (first, 24), (second, 12), (second, 24), (second, 25),
                         (third, 12), (third, 24)}),
     ):  # fmt: skip
-        place = tmp_path / name
-        place.mkdir()
+        folder = tmp_path / name
+        folder.mkdir()
         for there in (script[:2], script):
             frame = micro_batches(spark, there, schema=SCHEMA).transform(hourly)
-            got = folded(spark, frame.transform(transform), place)
+            got = folded(spark, frame.transform(transform), folder)
         found = [(row["k"], row["window_start"], row["n"]) for row in got]
-        wanted = {(k, *each) for k in "ab" for each in expected}
+        wanted = {(k, *item) for k in "ab" for item in expected}
         assert len(found) == len(set(found))
         assert wanted <= set(found)
 

@@ -38,7 +38,7 @@ def test_a_script_is_replayed_over_any_number_of_shards(restart: bool, shards: A
     assert (last.batch, last.state_rows, last.watermark) == (2, 3, None)
 
 
-def test_what_is_ignored_is_running_count_as_rejected() -> None:
+def test_ignored_rows_are_counted_as_rejected() -> None:
     only_one = running_count(by="k", max_keys=1, when_full="ignore_new").options(shards=1)
     table = pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]})
     (result,) = replay(only_one, [table])

@@ -80,7 +80,7 @@ def test_parameters_out_of_range_are_refused(parameters: Any, code: str, got: st
 
 
 @pytest.mark.parametrize("parameter", ["size", "time", "delay", "stragglers", "allowed_lateness"])
-def test_parameters_of_windows_do_not_exist_here(parameter: str) -> None:
+def test_parameters_of_windows_are_unknown(parameter: str) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{parameter}'"):
         count(**{parameter: "1 hour"})
 

@@ -25,30 +25,30 @@ SCHEMA = pa.schema(
 )
 
 
-def session(gap: Any = "30 minutes", **said: Any) -> Any:
+def session(gap: Any = "30 minutes", **arguments: Any) -> Any:
     common: dict[str, Any] = {"time": "ts", "by": "user", "agg": {"n": agg.count()}}
-    return windows.session(gap, **{**common, "delay": "1 minute", **said})
+    return windows.session(gap, **{**common, "delay": "1 minute", **arguments})
 
 
-def settings(**said: Any) -> SessionSpec:
-    found = session(**said).parameters
+def settings(**arguments: Any) -> SessionSpec:
+    found = session(**arguments).parameters
     assert isinstance(found, SessionSpec)
     return found
 
 
-def refused(kind: type[Exception], **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        session(**said).parameters.resolve((SCHEMA,), carried=(None,), shards=1)
+def refused(error_type: type[Exception], **arguments: Any) -> Any:
+    with pytest.raises(error_type) as caught:
+        session(**arguments).parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     return caught.value
 
 
 def test_durations_become_microseconds() -> None:
-    said = settings(gap=dt.timedelta(minutes=1), max_length="2 hours")
-    assert (said.gap, said.max_length) == (60_000_000, 7_200_000_000)
+    arguments = settings(gap=dt.timedelta(minutes=1), max_length="2 hours")
+    assert (arguments.gap, arguments.max_length) == (60_000_000, 7_200_000_000)
     assert settings().max_length is None
 
 
-def test_a_transform_shows_everything_that_was_said() -> None:
+def test_repr_shows_all_parameters() -> None:
     assert repr(session(until="out", max_length="8 hours", when_longer="fail")) == (
         "windows.session(gap='30 minutes', gap_column=None, until='out', max_length='8 hours', "
         "when_longer='fail', time='ts', by=('user',), agg=(('n', count()),), delay='1 minute', "
@@ -56,10 +56,10 @@ def test_a_transform_shows_everything_that_was_said() -> None:
     )
 
 
-def test_the_output_says_what_corrections_and_early_results_add() -> None:
-    def names(**said: Any) -> list[str]:
+def test_corrections_and_early_results_add_columns_to_the_output() -> None:
+    def names(**arguments: Any) -> list[str]:
         found: list[str] = (
-            settings(**said).resolve((SCHEMA,), carried=(None,), shards=1).output.names
+            settings(**arguments).resolve((SCHEMA,), carried=(None,), shards=1).output.names
         )
         return found[4:]
 
@@ -85,9 +85,9 @@ def test_only_columns_that_are_read_travel_unless_rows_are_delivered() -> None:
     )
 
 
-def test_sparks_watermark_lies_a_gap_further_back_where_a_closing_row_can_come() -> None:
-    for said, minutes in (({}, 10), ({"until": "out"}, 40)):
-        found = settings(allowed_lateness="10 minutes", **said)
+def test_closing_rows_delay_the_watermark_of_spark_by_a_gap() -> None:
+    for arguments, minutes in (({}, 10), ({"until": "out"}, 40)):
+        found = settings(allowed_lateness="10 minutes", **arguments)
         assert (
             found.lag
             == found.resolve((SCHEMA,), carried=(None,), shards=1).lag
@@ -96,7 +96,7 @@ def test_sparks_watermark_lies_a_gap_further_back_where_a_closing_row_can_come()
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "got"),
+    ("arguments", "code", "got"),
     [
         ({"gap": "0 seconds"}, "DURATION_TOO_SMALL", "'0 seconds'"),
         ({"gap": "1 month"}, "CALENDAR_DURATION", "'1 month'"),
@@ -120,10 +120,10 @@ def test_sparks_watermark_lies_a_gap_further_back_where_a_closing_row_can_come()
         ({"allowed_lateness": "-1 second"}, "DURATION_TOO_SMALL", "'-1 second'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_was_said(
-    said: dict[str, Any], code: str, got: str
+def test_contradictory_parameters_are_refused(
+    arguments: dict[str, Any], code: str, got: str
 ) -> None:
-    error = refused(SpecError, **said)
+    error = refused(SpecError, **arguments)
     assert error.code == code
     assert error.where.startswith("windows.session")
     assert got in error.got
@@ -131,7 +131,7 @@ def test_what_cannot_be_meant_is_refused_with_what_was_said(
     assert error.fix
 
 
-def test_an_update_is_refused_with_the_way_out() -> None:
+def test_update_is_refused_with_a_remedy() -> None:
     assert str(refused(SpecError, stragglers="update")) == (
         "[UPDATE_CANNOT_MERGE] windows.session: a straggler can merge sessions, and an update "
         "cannot retract one\n"
@@ -142,7 +142,7 @@ def test_an_update_is_refused_with_the_way_out() -> None:
     )
 
 
-def test_columns_that_do_not_exist_are_named_with_the_nearest_that_do() -> None:
+def test_unknown_columns_are_refused_with_the_nearest_name() -> None:
     error = refused(ColumnNotFound, gap_column="patienc")
     assert error.code == "COLUMN_NOT_FOUND"
     assert "patience" in error.fix
@@ -160,7 +160,7 @@ def test_columns_of_another_type_are_refused_with_the_cast() -> None:
     assert error.what == "column 'seconds' cannot be used as the mark of a closing row"
 
 
-def test_rows_without_a_usable_gap_or_time_are_kept_with_the_reason() -> None:
+def test_rows_without_a_usable_gap_or_time_are_routed_with_the_reason() -> None:
     minute = dt.timedelta(minutes=1)
     rows = [
         {"ts": at(0), "user": "a", "patience": minute},
@@ -178,7 +178,7 @@ def test_rows_without_a_usable_gap_or_time_are_kept_with_the_reason() -> None:
         assert [row["window_end"] - row["window_start"] for row in end.rows] == [minute]
 
 
-def test_a_session_that_is_too_long_ends_the_query_where_that_is_wanted() -> None:
+def test_a_session_that_is_too_long_fails_the_query_if_chosen() -> None:
     transform = session(gap="10 seconds", max_length="15 seconds", when_longer="fail")
     replay(transform, [[{"ts": at(s), "user": "a"} for s in (0, 5, 14)]], schema=SCHEMA)
     with pytest.raises(CapacityError) as caught:

@@ -172,8 +172,10 @@ def test_a_restart_continues_and_refuses_other_parameters(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     def operator(**changed: Any) -> Any:
-        said = {**COMMON, **POLICIES[1], "max_length": "1 minute", **changed}
-        return windows.session(said.pop("gap", "10 seconds"), **said).options(shards=SHARDS)
+        arguments = {**COMMON, **POLICIES[1], "max_length": "1 minute", **changed}
+        return windows.session(arguments.pop("gap", "10 seconds"), **arguments).options(
+            shards=SHARDS
+        )
 
     whole = replay(operator(), SCRIPT, schema=SCHEMA)
     first = stream(spark, operator(), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
@@ -181,7 +183,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
     assert_rows(fold([*first, *rest]), fold(whole))
 
     more = [rows(("a", 200, 1))]
-    for changed, words in (
+    for changed, message in (
         ({"gap": "20 seconds"}, "gap=10000000"),
         ({"until": None}, "until='over'"),
         ({"max_length": "2 minutes"}, "max_length=60000000"),
@@ -190,7 +192,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
         with pytest.raises(StreamingQueryException) as caught:
             stream(spark, operator(**changed), more, schema=SCHEMA, directory=tmp_path)
         assert "[STATE_PARAMETERS]" in str(caught.value)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
         more = []  # they wait in the source since the first attempt
 
 

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         ("flag", pa.bool_()),
     ]
 )
-SAID: dict[str, Any] = {
+ARGUMENTS: dict[str, Any] = {
     "time": "ts",
     "by": "origin",
     "agg": {"n": agg.count()},
@@ -44,29 +44,29 @@ SAID: dict[str, Any] = {
 DURATIONS = ["size", "hop", "allowed_lateness", "delay", "origin", "empty_for"]
 
 
-def settings(size: Any = "3 hours", hop: Any = "1 hour", **said: Any) -> FixedSpec:
-    return windows.hopping(size, hop, **(SAID | said)).parameters
+def settings(size: Any = "3 hours", hop: Any = "1 hour", **arguments: Any) -> FixedSpec:
+    return windows.hopping(size, hop, **(ARGUMENTS | arguments)).parameters
 
 
-def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **said: Any) -> FixedSpec:
-    return settings(**said).resolve((schema,), carried=(carried,), shards=1)
+def bound(schema: pa.Schema = SCHEMA, carried: int | None = None, **arguments: Any) -> FixedSpec:
+    return settings(**arguments).resolve((schema,), carried=(carried,), shards=1)
 
 
 def refused(
-    kind: type[StreamopsError], size: Any = "3 hours", hop: Any = "1 hour", **said: Any
+    error_type: type[StreamopsError], size: Any = "3 hours", hop: Any = "1 hour", **arguments: Any
 ) -> Any:
-    with pytest.raises(kind) as caught:
-        settings(size, hop, **said)
+    with pytest.raises(error_type) as caught:
+        settings(size, hop, **arguments)
     return caught.value
 
 
-def refused_bound(kind: type[StreamopsError], **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        bound(**said)
+def refused_bound(error_type: type[StreamopsError], **arguments: Any) -> Any:
+    with pytest.raises(error_type) as caught:
+        bound(**arguments)
     return caught.value
 
 
-# What is said right.
+# Valid parameters.
 
 
 def test_durations_become_microseconds_and_names_become_tuples() -> None:
@@ -111,7 +111,7 @@ def test_a_delay_may_be_left_out_and_may_be_zero() -> None:
         (dt.datetime(1969, 12, 31, 23, 55, tzinfo=dt.UTC), 3_300_000_000),
     ],
 )
-def test_an_origin_is_kept_as_its_phase_in_a_hop(origin: Any, phase: int) -> None:
+def test_an_origin_is_stored_as_its_offset_in_a_hop(origin: Any, phase: int) -> None:
     assert settings(origin=origin).origin == phase
 
 
@@ -120,9 +120,9 @@ def test_a_hop_of_the_size_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
-def test_every_policy_for_stragglers_can_be_said(stragglers: str) -> None:
-    said = settings(stragglers=stragglers, allowed_lateness="1 hour")
-    assert said.stragglers == stragglers
+def test_every_policy_for_stragglers_is_accepted(stragglers: str) -> None:
+    arguments = settings(stragglers=stragglers, allowed_lateness="1 hour")
+    assert arguments.stragglers == stragglers
 
 
 @pytest.mark.parametrize("stragglers", ["update", "retract"])
@@ -143,7 +143,7 @@ def test_the_spec_reads_the_columns_it_needs_and_no_others() -> None:
     assert spec.grid == FixedGrid(10_800_000_000, 3_600_000_000, 0)
 
 
-def test_the_spec_reads_every_column_where_rows_may_be_routed() -> None:
+def test_all_columns_are_read_if_rows_are_routed() -> None:
     assert bound(stragglers="route").input == SCHEMA
     late = {"allowed_lateness": "1 hour", "too_late": "route"}
     assert bound(stragglers="update", **late).input == SCHEMA
@@ -179,7 +179,7 @@ def test_early_results_add_a_revision_and_their_timing() -> None:
     assert names[-4:] == ["revision", "timing", "_change_type", "late"]
 
 
-def test_routing_adds_what_is_said_of_a_late_row() -> None:
+def test_routing_adds_a_column_for_late_rows() -> None:
     late = bound(stragglers="route").output.field("late").type
     assert late == pa.struct(
         [
@@ -199,7 +199,7 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {"size": "4 hours"},
         {"hop": "30 minutes"},
@@ -217,8 +217,8 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
         {"empty": "publish", "empty_for": "1 day"},
     ],
 )
-def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
-    assert bound(**said).identity != bound().identity
+def test_another_parameter_is_another_identity(arguments: dict[str, Any]) -> None:
+    assert bound(**arguments).identity != bound().identity
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_another_type_of_a_key_is_another_identity() -> None:
     assert bound(number).identity != bound().identity
 
 
-def test_the_same_grid_said_otherwise_is_the_same_identity() -> None:
+def test_the_same_grid_in_another_spelling_has_the_same_identity() -> None:
     assert bound(origin="1 hour", hop="60 minutes").identity == bound().identity
 
 
@@ -254,7 +254,7 @@ def test_the_delay_is_not_part_of_the_identity() -> None:
     assert bound(delay="5 minutes").identity == bound().identity
 
 
-# What is said wrong.
+# Mistakes.
 
 
 @pytest.mark.parametrize("parameter", ["size", "hop", "empty_for"])
@@ -270,7 +270,7 @@ def test_a_length_that_is_not_positive_is_refused(parameter: str, value: Any) ->
 
 
 @pytest.mark.parametrize("parameter", ["allowed_lateness", "delay"])
-def test_a_negative_wait_is_refused(parameter: str) -> None:
+def test_a_negative_delay_is_refused(parameter: str) -> None:
     error = refused(SpecError, **{parameter: "-1 second"})
     assert str(error) == (
         f"[DURATION_TOO_SMALL] windows.hopping: `{parameter}` is too small\n"
@@ -281,7 +281,7 @@ def test_a_negative_wait_is_refused(parameter: str) -> None:
 
 
 @pytest.mark.parametrize("parameter", ["allowed_lateness", "delay"])
-def test_a_wait_finer_than_a_millisecond_is_refused(parameter: str) -> None:
+def test_a_delay_finer_than_a_millisecond_is_refused(parameter: str) -> None:
     error = refused(SpecError, **{parameter: "1500 microseconds"})
     assert str(error) == (
         f"[DURATION_TOO_FINE] windows.hopping: `{parameter}` is finer than the engine can honour\n"
@@ -351,7 +351,7 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
         ("empty", None, "'skip', 'publish'"),
     ],
 )
-def test_a_word_that_is_no_choice_is_refused(parameter: str, value: Any, choices: str) -> None:
+def test_an_unknown_choice_is_refused(parameter: str, value: Any, choices: str) -> None:
     error = refused(SpecError, **{parameter: value})
     fix = (
         "write stragglers='drop', or another of them"
@@ -367,7 +367,7 @@ def test_a_word_that_is_no_choice_is_refused(parameter: str, value: Any, choices
 
 
 @pytest.mark.parametrize("stragglers", ["drop", "route"])
-def test_what_is_too_late_for_corrections_needs_corrections(stragglers: str) -> None:
+def test_too_late_needs_corrections(stragglers: str) -> None:
     error = refused(SpecError, stragglers=stragglers, too_late="route")
     assert str(error) == (
         "[TOO_LATE_WITHOUT_CORRECTIONS] windows.hopping: "
@@ -400,7 +400,7 @@ def test_aggregates_without_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "taken"),
+    ("arguments", "taken"),
     [
         ({"by": "origin", "agg": {"origin": agg.count()}}, "origin"),
         ({"by": ["origin", "origin"]}, "origin"),
@@ -410,13 +410,15 @@ def test_aggregates_without_names_are_refused() -> None:
         ({"agg": {"window_end": agg.count()}}, "window_end"),
     ],
 )
-def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], taken: str) -> None:
-    error = refused(SpecError, **said)
-    by = said.get("by", "origin")
+def test_a_name_for_two_columns_of_the_result_is_refused(
+    arguments: dict[str, Any], taken: str
+) -> None:
+    error = refused(SpecError, **arguments)
+    by = arguments.get("by", "origin")
     keys = [by] if isinstance(by, str) else by
     assert str(error) == (
         f"[NAME_TAKEN] windows.hopping: a name stands for two columns of the result: {taken}\n"
-        f"  got:       by={keys}, agg={list(said.get('agg', ['n']))}\n"
+        f"  got:       by={keys}, agg={list(arguments.get('agg', ['n']))}\n"
         "  expected:  names unlike one another and unlike "
         "window_start, window_end, revision, timing, _change_type, late\n"
         "  fix:       name the aggregate, or rename the key column, differently"
@@ -424,7 +426,7 @@ def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], t
 
 
 @pytest.mark.parametrize(
-    ("said", "parameter", "got"),
+    ("arguments", "parameter", "got"),
     [
         ({"time": None}, "time", "None of type NoneType"),
         ({"time": ["ts"]}, "time", "['ts'] of type list"),
@@ -435,8 +437,8 @@ def test_a_name_for_two_columns_of_the_result_is_refused(said: dict[str, Any], t
         ({"agg": {1: agg.count()}}, "agg", "1 of type int"),
     ],
 )
-def test_what_is_not_a_name_is_refused(said: dict[str, Any], parameter: str, got: str) -> None:
-    error = refused(SpecError, **said)
+def test_what_is_not_a_name_is_refused(arguments: dict[str, Any], parameter: str, got: str) -> None:
+    error = refused(SpecError, **arguments)
     assert (error.code, error.where) == ("NOT_A_NAME", "windows.hopping")
     assert error.what == f"`{parameter}` is not a name"
     assert error.got == got
@@ -452,7 +454,7 @@ def test_a_column_expression_is_not_an_aggregate() -> None:
     assert refused(SpecError, agg={"n": Column()}).code == "NOT_AN_AGGREGATE"
 
 
-def test_ten_thousand_windows_for_an_event_are_the_most() -> None:
+def test_more_than_ten_thousand_windows_per_event_are_refused() -> None:
     assert settings("10000 seconds", "1 second").hop == 1_000_000
     error = refused(SpecError, "10000 seconds", "999999 microseconds")
     assert str(error) == (
@@ -472,7 +474,7 @@ def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "role"),
+    ("arguments", "name", "role"),
     [
         ({"time": "tss"}, "tss", "time"),
         ({"by": "orgin"}, "orgin", "by"),
@@ -485,8 +487,8 @@ def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
         ),
     ],
 )
-def test_a_column_that_does_not_exist_is_refused(said: Any, name: str, role: str) -> None:
-    error = refused_bound(ColumnNotFound, **said)
+def test_a_column_that_does_not_exist_is_refused(arguments: Any, name: str, role: str) -> None:
+    error = refused_bound(ColumnNotFound, **arguments)
     names = ", ".join(SCHEMA.names)
     assert str(error).startswith(
         f"[COLUMN_NOT_FOUND] windows.hopping: column {name!r}, given as `{role}`, does not exist\n"
@@ -496,25 +498,25 @@ def test_a_column_that_does_not_exist_is_refused(said: Any, name: str, role: str
     )
 
 
-def test_a_column_that_does_not_exist_is_answered_with_the_nearest_name() -> None:
+def test_an_unknown_column_is_refused_with_the_nearest_name() -> None:
     assert refused_bound(ColumnNotFound, by="orgin").fix == "did you mean 'origin'?"
 
 
 @pytest.mark.parametrize(
-    ("column", "kind"),
+    ("column", "dtype"),
     [("text", "string"), ("delay", "bigint"), ("local", "timestamp_ntz"), ("flag", "boolean")],
 )
-def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> None:
+def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> None:
     assert str(refused_bound(SchemaError, time=column)) == (
         f"[COLUMN_TYPE] windows.hopping: column {column!r} cannot be used as event time\n"
-        f"  got:       {column!r} of type {kind}\n"
+        f"  got:       {column!r} of type {dtype}\n"
         "  expected:  timestamp\n"
-        f"  fix:       {suggest_timestamp(column, kind)}"
+        f"  fix:       {suggest_timestamp(column, dtype)}"
     )
 
 
 @pytest.mark.parametrize(
-    ("kind", "function"),
+    ("dtype", "function"),
     [
         ("string", "to_timestamp"),
         ("date", "to_timestamp"),
@@ -526,8 +528,8 @@ def test_an_event_time_of_another_type_is_refused(column: str, kind: str) -> Non
         ("struct<start:timestamp,end:timestamp>", "window_time"),
     ],
 )
-def test_the_fix_makes_an_instant_of_what_there_is(kind: str, function: str) -> None:
-    assert suggest_timestamp("at", kind).startswith(f"df.withColumn('at', F.{function}('at'))")
+def test_the_fix_converts_the_column_to_a_timestamp(dtype: str, function: str) -> None:
+    assert suggest_timestamp("at", dtype).startswith(f"df.withColumn('at', F.{function}('at'))")
 
 
 @pytest.mark.parametrize("column", ["tags", "nested"])
@@ -542,12 +544,12 @@ def test_a_map_at_any_depth_cannot_be_a_key(column: str) -> None:
     )
 
 
-def test_a_type_that_cannot_be_a_key_may_stand_beside_the_keys() -> None:
+def test_a_type_that_cannot_be_a_key_is_allowed_in_other_columns() -> None:
     assert "tags" in bound(stragglers="route").input.names
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "kind", "expected"),
+    ("aggregate", "dtype", "expected"),
     [
         (agg.sum("text"), "string", "numbers"),
         (agg.mean("flag"), "boolean", "numbers"),
@@ -561,11 +563,11 @@ def test_a_type_that_cannot_be_a_key_may_stand_beside_the_keys() -> None:
     ids=str,
 )
 def test_an_aggregate_over_a_type_it_does_not_know_is_refused(
-    aggregate: agg.Aggregate, kind: str, expected: str
+    aggregate: agg.Aggregate, dtype: str, expected: str
 ) -> None:
     assert str(refused_bound(SchemaError, agg={"x": aggregate})) == (
         f"[AGGREGATE_TYPE] windows.hopping: {aggregate!r} cannot be computed over this type\n"
-        f"  got:       column {aggregate.column!r} of type {kind}\n"
+        f"  got:       column {aggregate.column!r} of type {dtype}\n"
         f"  expected:  {expected}\n"
         "  fix:       cast the column, or pick a field of it"
     )
@@ -578,13 +580,13 @@ def test_a_tie_break_without_an_order_is_refused_by_its_own_name() -> None:
     assert error.got == "column 'point' of type struct<x:double>"
 
 
-def test_a_mistake_is_answered_before_spark_sees_it_and_names_the_operator() -> None:
+def test_an_error_is_raised_before_the_plan_and_names_the_operator() -> None:
     with pytest.raises(SpecError, match=r"^\[DURATION_TOO_SMALL\] windows.tumbling: `size` "):
         windows.tumbling("0 seconds", time="ts", agg={"n": agg.count()})
 
 
-def test_a_transform_shows_its_durations_in_words() -> None:
-    shown = repr(
+def test_repr_formats_durations() -> None:
+    formatted = repr(
         windows.hopping(
             "3 hours",
             "90 minutes",
@@ -595,26 +597,26 @@ def test_a_transform_shows_its_durations_in_words() -> None:
             origin="15 minutes",
         )
     )
-    for words in (
+    for text in (
         "size='3 hours'",
         "hop='1 hour 30 minutes'",
         "origin='15 minutes'",
         "delay='1 minute 30 seconds'",
         "allowed_lateness='6 hours'",
     ):
-        assert words in shown
+        assert text in formatted
 
 
-def test_a_transform_shows_everything_that_was_said() -> None:
-    shown = repr(windows.tumbling("1 hour", time="ts", by="origin", agg={"n": agg.count()}))
-    assert shown == (
+def test_repr_shows_all_parameters() -> None:
+    formatted = repr(windows.tumbling("1 hour", time="ts", by="origin", agg={"n": agg.count()}))
+    assert formatted == (
         "windows.tumbling(size='1 hour', hop='1 hour', origin='0 seconds', time='ts', "
         "by=('origin',), agg=(('n', count()),), delay=None, allowed_lateness='0 seconds', "
         "stragglers='drop', too_late='drop', early='never', empty='skip', empty_for=None)"
     )
 
 
-def test_the_output_tells_which_columns_hold_values_of_the_input() -> None:
+def test_origins_are_the_columns_with_values_of_the_input() -> None:
     """Keys, picked values, lists of them; a count, or a mean of another type, is its own."""
     settings = windows.tumbling(
         "10 seconds",

@@ -23,26 +23,31 @@ SCHEMA = pa.schema(
         ("tags", pa.map_(pa.string(), pa.int64())),
     ]
 )
-SAID: dict[str, Any] = {"time": "ts", "by": "user", "agg": {"n": agg.count()}, "delay": "1 minute"}
+ARGUMENTS: dict[str, Any] = {
+    "time": "ts",
+    "by": "user",
+    "agg": {"n": agg.count()},
+    "delay": "1 minute",
+}
 
 
-def settings(size: Any = "1 hour", **said: Any) -> SlidingSpec:
-    made = windows.sliding(size, **(SAID | said)).parameters
+def settings(size: Any = "1 hour", **arguments: Any) -> SlidingSpec:
+    made = windows.sliding(size, **(ARGUMENTS | arguments)).parameters
     assert isinstance(made, SlidingSpec)
     return made
 
 
-def bound(schema: pa.Schema = SCHEMA, **said: Any) -> SlidingSpec:
-    return settings(**said).resolve((schema,), carried=(None,), shards=1)
+def bound(schema: pa.Schema = SCHEMA, **arguments: Any) -> SlidingSpec:
+    return settings(**arguments).resolve((schema,), carried=(None,), shards=1)
 
 
-def refused(kind: type[StreamopsError], **said: Any) -> Any:
-    with pytest.raises(kind) as caught:
-        bound(**said)
+def refused(error_type: type[StreamopsError], **arguments: Any) -> Any:
+    with pytest.raises(error_type) as caught:
+        bound(**arguments)
     return caught.value
 
 
-# What is said right.
+# Valid parameters.
 
 
 def test_the_size_becomes_microseconds() -> None:
@@ -74,14 +79,14 @@ def test_the_event_time_is_a_column_of_the_input() -> None:
     }
 
 
-def test_a_moment_is_needed_for_the_size_and_with_corrections_for_the_lateness() -> None:
-    said = {"size": "1 second", "allowed_lateness": "5 seconds"}
-    assert bound(**said, stragglers="route").event_retention == 999_999
-    assert bound(**said, stragglers="update").event_retention == 5_999_999
+def test_a_timestamp_is_stored_for_the_size_and_with_corrections_for_the_lateness() -> None:
+    arguments = {"size": "1 second", "allowed_lateness": "5 seconds"}
+    assert bound(**arguments, stragglers="route").event_retention == 999_999
+    assert bound(**arguments, stragglers="update").event_retention == 5_999_999
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         {"size": "2 hours"},
         {"by": ()},
@@ -92,24 +97,24 @@ def test_a_moment_is_needed_for_the_size_and_with_corrections_for_the_lateness()
         {"stragglers": "update", "allowed_lateness": "1 hour", "too_late": "route"},
     ],
 )
-def test_another_parameter_is_another_identity(said: dict[str, Any]) -> None:
-    assert bound(**said).identity != bound().identity
+def test_another_parameter_is_another_identity(arguments: dict[str, Any]) -> None:
+    assert bound(**arguments).identity != bound().identity
 
 
-def test_another_delay_and_another_word_for_the_size_are_the_same_identity() -> None:
+def test_another_delay_and_another_spelling_of_the_size_are_the_same_identity() -> None:
     assert bound(delay="5 minutes", size="60 minutes").identity == bound().identity
 
 
-def test_a_transform_shows_everything_that_was_said() -> None:
-    shown = repr(windows.sliding("90 minutes", **SAID))
-    assert shown == (
+def test_repr_shows_all_parameters() -> None:
+    formatted = repr(windows.sliding("90 minutes", **ARGUMENTS))
+    assert formatted == (
         "windows.sliding(size='1 hour 30 minutes', time='ts', by=('user',), agg=(('n', count()),), "
         "delay='1 minute', allowed_lateness='0 seconds', stragglers='drop', too_late='drop', "
         "early='never')"
     )
 
 
-# What is said wrong.
+# Mistakes.
 
 
 @pytest.mark.parametrize("value", ["0 seconds", "-1 hour", dt.timedelta(0)])
@@ -139,7 +144,7 @@ def test_a_negative_lateness_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "taken", "got"),
+    ("arguments", "taken", "got"),
     [
         ({"by": "ts"}, "ts", "by=['ts'], time='ts', agg=['n']"),
         ({"agg": {"TS": agg.count()}}, "TS, ts", "by=['user'], time='ts', agg=['TS']"),
@@ -149,9 +154,9 @@ def test_a_negative_lateness_is_refused() -> None:
     ],
 )
 def test_a_name_for_two_columns_of_the_result_is_refused(
-    said: dict[str, Any], taken: str, got: str
+    arguments: dict[str, Any], taken: str, got: str
 ) -> None:
-    assert str(refused(SpecError, **said)) == (
+    assert str(refused(SpecError, **arguments)) == (
         f"[NAME_TAKEN] windows.sliding: a name stands for two columns of the result: {taken}\n"
         f"  got:       {got}\n"
         "  expected:  names unlike one another and unlike revision, timing, _change_type, late\n"
@@ -159,7 +164,7 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
     )
 
 
-def test_what_is_too_late_for_corrections_needs_corrections() -> None:
+def test_too_late_needs_corrections() -> None:
     assert refused(SpecError, too_late="route").code == "TOO_LATE_WITHOUT_CORRECTIONS"
 
 
@@ -168,15 +173,15 @@ def test_windows_without_an_aggregate_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "role"),
+    ("arguments", "role"),
     [
         ({"time": "usr"}, "time"),
         ({"by": "usr"}, "by"),
         ({"agg": {"x": agg.max("usr")}}, "agg: max('usr')"),
     ],
 )
-def test_a_column_that_does_not_exist_is_refused(said: dict[str, Any], role: str) -> None:
-    error = refused(ColumnNotFound, **said)
+def test_a_column_that_does_not_exist_is_refused(arguments: dict[str, Any], role: str) -> None:
+    error = refused(ColumnNotFound, **arguments)
     assert str(error) == (
         f"[COLUMN_NOT_FOUND] windows.sliding: column 'usr', given as `{role}`, does not exist\n"
         "  got:       usr\n"
@@ -199,13 +204,13 @@ def test_a_map_cannot_be_a_key() -> None:
     assert refused(SchemaError, by="tags").code == "KEY_NOT_HASHABLE"
 
 
-def test_a_word_that_is_no_choice_of_early_is_refused() -> None:
+def test_an_unknown_choice_of_early_is_refused() -> None:
     error = refused(SpecError, early="always")
     assert (error.code, error.got) == ("UNKNOWN_CHOICE", "early='always'")
     assert error.expected == "one of 'never', 'every batch'"
 
 
 def test_windows_that_end_with_an_event_are_never_empty() -> None:
-    said: dict[str, Any] = {"empty": "publish", "empty_for": "1 day"}
+    arguments: dict[str, Any] = {"empty": "publish", "empty_for": "1 day"}
     with pytest.raises(TypeError, match="empty"):
-        windows.sliding("1 hour", **SAID, **said)
+        windows.sliding("1 hour", **ARGUMENTS, **arguments)

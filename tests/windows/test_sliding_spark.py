@@ -185,9 +185,9 @@ def test_a_restart_continues_and_refuses_other_parameters(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     def operator(**changed: Any) -> Any:
-        said = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
+        arguments = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
         return windows.sliding(
-            said.pop("size", "10 seconds"), allowed_lateness="20 seconds", **said
+            arguments.pop("size", "10 seconds"), allowed_lateness="20 seconds", **arguments
         ).options(shards=SHARDS)
 
     played = Replay(operator(), SCHEMA)

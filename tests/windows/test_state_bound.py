@@ -64,9 +64,9 @@ OPERATORS: list[Operator] = [
     ),
     *(windows.sliding("20 seconds", early="every batch", **COMMON, **p) for p in POLICIES[1:3]),
     *(
-        windows.session("15 seconds", **COMMON, **kind, **policy)
+        windows.session("15 seconds", **COMMON, **session, **policy)
         for policy in POLICIES[:3]
-        for kind in SESSIONS
+        for session in SESSIONS
     ),
 ]
 

@@ -111,7 +111,7 @@ def test_the_two_engines_publish_the_same_windows_in_the_same_micro_batches(
             assert_rows(one.rows, other.rows)
 
 
-def test_a_frame_that_brings_its_watermark_gives_the_same_as_spark_does(
+def test_a_frame_with_its_own_watermark_gives_the_results_of_spark(
     spark: SparkSession,
 ) -> None:
     # The row at 5 s comes behind the watermark, but its hopping window is still open.
@@ -250,10 +250,12 @@ def test_a_restart_continues_and_refuses_other_parameters(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     def operator(**changed: Any) -> Any:
-        said = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
-        said.setdefault("allowed_lateness", "20 seconds")
-        shards = said.pop("shards", SHARDS)
-        return windows.tumbling(said.pop("size", "10 seconds"), **said).options(shards=shards)
+        arguments = {**COMMON, "delay": "5 seconds", "stragglers": "retract", **changed}
+        arguments.setdefault("allowed_lateness", "20 seconds")
+        shards = arguments.pop("shards", SHARDS)
+        return windows.tumbling(arguments.pop("size", "10 seconds"), **arguments).options(
+            shards=shards
+        )
 
     whole = replay(operator(), SCRIPT, schema=SCHEMA)
     first = stream(spark, operator(), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
@@ -261,7 +263,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
     assert_rows(fold([*first, *rest]), fold(whole))
 
     more = [rows(("a", 200, 1))]
-    for changed, code, words in (
+    for changed, code, message in (
         ({"shards": 5}, "STATE_SHARDS", "shards=3"),
         ({"size": "20 seconds"}, "STATE_PARAMETERS", "size=10000000"),
         ({"allowed_lateness": "30 seconds"}, "STATE_PARAMETERS", "allowed_lateness"),
@@ -271,7 +273,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
         with pytest.raises(StreamingQueryException) as caught:
             stream(spark, operator(**changed), more, schema=SCHEMA, directory=tmp_path)
         assert f"[{code}]" in str(caught.value)
-        assert words in str(caught.value)
+        assert message in str(caught.value)
         more = []  # they wait in the source since the first attempt
 
 
@@ -311,7 +313,7 @@ def test_columns_of_every_type_pass_through_unharmed(
     )
     types = [name for name in source.columns if name not in ("ts", "seq")]
     keys = [name for name in types if name not in ("mp", "va", "vo")]
-    # By the third, rows are judged by the first; the fourth closes the window of the first two.
+    # By the third, rows are compared with the watermark of the first; the fourth closes the window of the first two.
     tables = [frame.toArrow() for frame in (far, far, source, farther)]
     transform = windows.tumbling(
         "10 seconds",
@@ -321,14 +323,14 @@ def test_columns_of_every_type_pass_through_unharmed(
         delay="5 seconds",
         stragglers="route",
     ).options(shards=2, state_api=api)
-    kept: dict[str, list[str]] = {"late": [], "keys": [], "values": []}
+    collected: dict[str, list[str]] = {"late": [], "keys": [], "values": []}
 
     def keep(batch: DataFrame, number: int) -> None:
         batch.persist()
         results, late = split_side_output(batch)
-        kept["late"] += _as_json(late, {f"row.{name}": name for name in types})
-        kept["keys"] += _as_json(results, {name: name for name in keys})
-        kept["values"] += _as_json(results, {f"last_{name}": name for name in types})
+        collected["late"] += _as_json(late, {f"row.{name}": name for name in types})
+        collected["keys"] += _as_json(results, {name: name for name in keys})
+        collected["values"] += _as_json(results, {f"last_{name}": name for name in types})
         batch.unpersist()
 
     query = (
@@ -341,9 +343,9 @@ def test_columns_of_every_type_pass_through_unharmed(
     )
     query.awaitTermination(200)
     whole = _as_json(source, {name: name for name in types})
-    assert kept["late"] == whole
-    assert kept["values"] == whole
-    assert kept["keys"] == _as_json(source, {name: name for name in keys})
+    assert collected["late"] == whole
+    assert collected["values"] == whole
+    assert collected["keys"] == _as_json(source, {name: name for name in keys})
 
 
 def _as_json(frame: DataFrame, names: dict[str, str]) -> list[str]:
@@ -352,7 +354,7 @@ def _as_json(frame: DataFrame, names: dict[str, str]) -> list[str]:
     return [row[0] for row in frame.select(F.to_json(columns)).collect()]
 
 
-def test_counts_are_there_for_each_operator_of_a_query_under_a_name_of_its_own(
+def test_each_operator_of_a_query_has_metrics_under_its_own_name(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     fine = windows.tumbling(
@@ -372,7 +374,7 @@ def test_counts_are_there_for_each_operator_of_a_query_under_a_name_of_its_own(
         .start()
     )
     query.awaitTermination(200)
-    told = [p.observedMetrics for p in query.recentProgress]
-    assert [t["tumbling"]["rows"] for t in told][:2] == [3, 2]
-    assert sum(t["tumbling-2"]["rows"] or 0 for t in told) == 4
-    assert told[-1]["tumbling"]["watermark"] == "2024-01-01 00:00:30"
+    counts = [p.observedMetrics for p in query.recentProgress]
+    assert [t["tumbling"]["rows"] for t in counts][:2] == [3, 2]
+    assert sum(t["tumbling-2"]["rows"] or 0 for t in counts) == 4
+    assert counts[-1]["tumbling"]["watermark"] == "2024-01-01 00:00:30"

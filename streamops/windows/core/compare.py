@@ -37,18 +37,25 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
     to_floats,
+    type_name,
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, MIN_INSTANT, Instants, format_instant
+from streamops.kernel.time import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    MIN_INSTANT,
+    Instants,
+    advance_watermark,
+    format_instant,
+)
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
 from streamops.windows.core.tables import (
     classify_lateness,
     drop_rejected,
     integers,
     keys_of,
-    later,
     result_rows,
     usable_times,
 )
@@ -80,7 +87,7 @@ def step(
     """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = later(previous_watermark, watermark)
+    watermark = advance_watermark(previous_watermark, watermark)
     was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
     now_by = BEFORE_ALL if watermark is None else watermark
     rows, late, counts = _classify(spec, packed, previous_watermark)
@@ -299,16 +306,12 @@ def _overflow(
     row = bisect.bisect_left(range(len(value)), True, key=fails)
     keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
-    dtype = difference_type(value.type)
-    type_name = (
-        f"decimal({dtype.precision},{dtype.scale})" if pa.types.is_decimal(dtype) else "bigint"
-    )
     return CapacityError(
         "CHANGE_OVERFLOW",
         "a change does not fit into its type",
         where="windows.compare",
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
-        expected=f"changes that fit into {type_name}",
+        expected=f"changes that fit into {type_name(difference_type(value.type))}",
         fix=f"cast {name!r} to double before the comparison",
     )

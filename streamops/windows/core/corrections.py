@@ -101,8 +101,9 @@ def correct(
 
     old_windows, old_ids = _windows(spec, old, count)
     new_windows, window = _windows(spec, now, count)
+    old_results, new_results = old_windows.results, new_windows.results
     # From here on one entry per touched window, in the order of `new_windows`.
-    previous = _look_up(old_ids, np.arange(len(old_windows)), count, missing=-1)[window]
+    previous = _look_up(old_ids, np.arange(len(old_ids)), count, missing=-1)[window]
     revision = _look_up(revised.ids, integers(revised.table, "revision"), count, missing=0)[window]
     numbers = new_windows.numbers
     timing = np.select([numbers <= borders.before, numbers <= borders.now], [LATE, ON_TIME], EARLY)
@@ -111,7 +112,7 @@ def correct(
     differs = ~existed
     both = np.flatnonzero(existed)
     differs[both] = rows_differ(
-        old_windows.take(previous[both]).values, new_windows.take(both).values
+        old_results.take(previous[both]).values, new_results.take(both).values
     )
     if spec.is_early:
         last_timing = _look_up(
@@ -125,20 +126,20 @@ def correct(
     # The first revision of a window that only stragglers have reached is 1.
     raised = np.where(existed, revision + 1, timing == LATE).astype(np.int32)
     if spec.stragglers == "retract":
-        old_values = old_windows.take(previous[again])
+        old_values = old_results.take(previous[again])
         replaced = revision[again].astype(np.int32)
         emitted = [
-            publish_windows(spec, new_windows.take(first), raised[first], INSERT, timing[first]),
+            publish_windows(spec, new_results.take(first), raised[first], INSERT, timing[first]),
             publish_windows(spec, old_values, replaced, PREIMAGE, last_timing[again]),
-            publish_windows(spec, new_windows.take(again), raised[again], POSTIMAGE, timing[again]),
+            publish_windows(spec, new_results.take(again), raised[again], POSTIMAGE, timing[again]),
         ]
     else:
         rows = np.flatnonzero(differs)
-        emitted = [publish_windows(spec, new_windows.take(rows), raised[rows], timing=timing[rows])]
+        emitted = [publish_windows(spec, new_results.take(rows), raised[rows], timing=timing[rows])]
     # A window without a stored revision was published once: early if it is open, else on time.
     revised_rows = np.flatnonzero(differs & (raised > 0))
-    changes = new_windows.take(revised_rows)
-    columns = [*changes.keys, pa.array(changes.numbers), pa.array(raised[revised_rows])]
+    changes = new_results.take(revised_rows)
+    columns = [*changes.keys, pa.array(numbers[revised_rows]), pa.array(raised[revised_rows])]
     if spec.is_early:
         columns.append(pa.array(timing[revised_rows]).cast(pa.int8()))
     latest = pa.table(columns, schema=revision_schema(spec, "window"))

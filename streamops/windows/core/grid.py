@@ -20,7 +20,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.corrections import Borders, correct, evict_revisions
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import (
@@ -36,7 +36,6 @@ from streamops.windows.core.tables import (
     drop_rejected,
     integers,
     keys_of,
-    later,
     number_keys,
     publish_windows,
     revision_schema,
@@ -68,7 +67,7 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
     """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = later(previous_watermark, watermark)
+    watermark = advance_watermark(previous_watermark, watermark)
     late, panes, counts = _classify(spec, packed, previous_watermark)
 
     stored = state.tables["panes"]
@@ -96,7 +95,7 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
     if watermark is not None:
         due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
         if not spec.is_early:
-            closing = Windows.of(spec, merged, merged_codes, *due)
+            closing = Windows.of(spec, merged, merged_codes, *due).results
             emitted.append(publish_windows(spec, closing))
             counts += Metrics(results=len(closing))
         final = spec.grid.last_closed(watermark - spec.retention)
@@ -122,7 +121,7 @@ def finish(spec: GridSpec, state: State) -> pa.Table:
     first = _first_open(spec, state.watermark)
     if not spec.is_early:
         codes = key_codes(keys_of(panes, spec), len(panes))
-        return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL))
+        return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL).results)
     revisions = state.tables["revisions"]
     both = [keys_of(panes, spec), keys_of(revisions, spec)]
     codes, revision_codes = number_keys(both, [len(panes), len(revisions)])
@@ -144,7 +143,7 @@ def run(spec: GridSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     codes = key_codes(keys_of(panes, spec), len(panes))
     merged, codes = merge_panes(spec, panes[:0], codes, panes)
     windows = Windows.of(spec, merged, codes, BEFORE_ALL, AFTER_ALL)
-    return concat([publish_windows(spec, windows), late])
+    return concat([publish_windows(spec, windows.results), late])
 
 
 def next_deadline(spec: GridSpec, state: State) -> int | None:

@@ -23,6 +23,7 @@ from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import AFTER_ALL, MAX_INSTANT, Instants
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.tables import (
+    Results,
     estimate_values,
     integers,
     is_order_sensitive,
@@ -158,24 +159,11 @@ def _one_per_key(
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of one shard with their aggregates.
+    """Windows of one shard: their key numbers, their numbers on the grid, and their results."""
 
-    Parameters
-    ----------
-    keys : list of Array
-        Key columns.
-    codes, numbers, start, end : arrays of int64
-        Key number, number on the grid, and interval of each window.
-    values : list of Array
-        The aggregates.
-    """
-
-    keys: list[pa.Array]
     codes: Ids
     numbers: Instants
-    start: Instants
-    end: Instants
-    values: list[pa.Array]
+    results: Results
 
     @staticmethod
     def of(spec: GridSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Windows:
@@ -195,29 +183,13 @@ class Windows:
         if not (spec.grid.is_disjoint or spec.grid.is_nested):  # these have one row per window
             entries, codes = _one_per_key(spec, entries, codes, numbers)
             numbers = integers(entries, "pane")
-        return Windows(
-            keys=keys_of(entries, spec),
-            codes=codes,
-            numbers=numbers,
-            start=spec.grid.start_of(numbers),
-            end=spec.grid.end_of(numbers),
-            values=estimate_values(spec, states_of(entries, spec)),
+        results = Results(
+            keys_of(entries, spec),
+            spec.grid.start_of(numbers),
+            spec.grid.end_of(numbers),
+            estimate_values(spec, states_of(entries, spec)),
         )
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Windows:
-        """The windows at these positions."""
-        index = pa.array(rows)
-        return Windows(
-            [key.take(index) for key in self.keys],
-            self.codes[rows],
-            self.numbers[rows],
-            self.start[rows],
-            self.end[rows],
-            [value.take(index) for value in self.values],
-        )
+        return Windows(codes, numbers, results)
 
 
 def _accumulate(spec: GridSpec, panes: pa.Table, codes: Ids, lowest: int, highest: int) -> Members:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
-from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
+from streamops.kernel.aggregation import Aggregation, Summary
+from streamops.kernel.columns import concat, conform, key_codes, rows_differ, take
 from streamops.kernel.core import (
     Input,
     Metrics,
@@ -27,8 +27,7 @@ from streamops.kernel.core import (
     finish,
     next_deadline,
 )
-from streamops.kernel.errors import CapacityError, ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.group_states import estimate_all, merge_all, update_all
+from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.parameters import (
@@ -36,6 +35,16 @@ from streamops.kernel.parameters import (
     require_choice,
     require_keys,
     require_most_keys,
+)
+from streamops.windows.core.spec import AggregatingSpec
+from streamops.windows.core.tables import (
+    estimate_values,
+    integers,
+    keys_of,
+    merge_states,
+    state_schema,
+    states_of,
+    update_states,
 )
 
 __all__ = [
@@ -72,13 +81,13 @@ METRICS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningSpec:
-    """The operator; ``resolve`` adds what depends on the schema of its input.
+class RunningSpec(AggregatingSpec):
+    """Parameters of a running aggregate.
 
     Parameters
     ----------
-    where : str
-        The operator's name, for errors.
+    operator : str
+        Public name of the operator, for errors.
     by : tuple of str
         Key columns.
     agg : tuple of (name, aggregate)
@@ -91,20 +100,20 @@ class RunningSpec:
         What happens to rows of further keys.
     input : Schema
         Resolved: the columns that are read.
-    summaries : tuple of Summary
-        Resolved: what computes each aggregate.
+    aggregates : tuple of (name, repr, summary)
+        Resolved: each aggregate as the user wrote it, and its implementation.
     limit : int
         Resolved: keys that one shard may store.
     """
 
-    where: str = field(repr=False)
+    operator: str = field(repr=False)
     by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
     changes: Changes
     max_keys: int
     when_full: WhenFull
     input: pa.Schema = field(default=None, repr=False)
-    summaries: tuple[Summary, ...] = field(default=(), repr=False)
+    aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
     limit: int = field(default=0, repr=False)
 
     times: ClassVar[tuple[None]] = (None,)
@@ -116,19 +125,11 @@ class RunningSpec:
     event_time: ClassVar[str] = REVISION
 
     def __post_init__(self) -> None:
-        where = self.where
+        where = self.operator
         require_choice(self.changes, Changes, parameter="changes", where=where)
         require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
-        if not self.agg:
-            raise SpecError(
-                "NO_AGGREGATE",
-                "nothing to compute",
-                where=where,
-                got="agg={}",
-                expected="at least one named aggregate",
-                fix='agg={"events": aggregates.count()}',
-            )
+        self.refuse_no_aggregate()
         given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}
         fix = "name the aggregate, or rename the key column, differently"
         refuse_taken_names(
@@ -145,25 +146,16 @@ class RunningSpec:
     ) -> Self:
         """Resolve the aggregates against the schema of the input."""
         (schema,) = schemas
-        for name in self.by:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=self.where, role="by")
-        for _, aggregate in self.agg:  # also for one that does not check itself
-            for name in aggregate.columns:
-                if name not in schema.names:
-                    role = f"agg: {aggregate!r}"
-                    raise ColumnNotFound(name, schema.names, where=self.where, role=role)
-        require_keys(schema, self.by, where=self.where)
-        summaries = tuple(
-            aggregate.bind(schema, time="", where=self.where) for _, aggregate in self.agg
-        )
-        # A sketch has refused a change stream by now, with a remedy of its own.
+        self.require_columns(schema)
+        require_keys(schema, self.by, where=self.operator)
+        aggregates = self.bind_aggregates(schema, time="")
+        # A sketch has already refused a change stream, with its own remedy.
         self._refuse_changes(schema)
-        read = {*self.by, *(name for summary in summaries for name in summary.inputs)}
+        read = {*self.by, *(name for *_, summary in aggregates for name in summary.inputs)}
         return replace(
             self,
             input=pa.schema([column for column in schema if column.name in read]),
-            summaries=summaries,
+            aggregates=aggregates,
             limit=-(-self.max_keys // shards),
         )
 
@@ -172,10 +164,10 @@ class RunningSpec:
             raise SchemaError(
                 "CHANGE_STREAM_INPUT",
                 "every change would count as a row, also updates and deletes",
-                where=self.where,
+                where=self.operator,
                 got=f"a frame with the column {CHANGE_TYPE!r}",
                 expected="rows that are only ever added",
-                fix="changes.aggregate(by=..., agg=...) takes back what is updated or deleted; or drop "
+                fix="changes.aggregate(by=..., agg=...) retracts updated and deleted rows; or drop "
                 f"{CHANGE_TYPE!r} if all rows are inserts",
             )
 
@@ -185,19 +177,10 @@ class RunningSpec:
         return (Input(self.by, None, self.input),)
 
     @property
-    def keys(self) -> list[pa.Field]:
-        """Fields of the key columns."""
-        return [self.input.field(name) for name in self.by]
-
-    @property
     def output(self) -> pa.Schema:
         """Keys, values, the revision, and with "retract" the change type."""
-        values = [
-            (name, summary.result)
-            for (name, _), summary in zip(self.agg, self.summaries, strict=True)
-        ]
         change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
-        return pa.schema([*self.keys, *values, (REVISION, pa.int32()), *change])
+        return pa.schema([*self.keys, *self.value_columns, (REVISION, pa.int32()), *change])
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
@@ -208,18 +191,15 @@ class RunningSpec:
     def identity(self) -> Mapping[str, Any]:
         """Everything the state depends on. The limit is not part of it: it may change."""
         return {
-            "by": [[column.name, str(column.type)] for column in self.keys],
-            "agg": [
-                aggregate_identity(name, repr(aggregate), summary, self.input)
-                for (name, aggregate), summary in zip(self.agg, self.summaries, strict=True)
-            ],
+            "by": self.key_identity(),
+            "agg": self.aggregates_identity(),
             "changes": self.changes,
         }
 
 
 def layout(spec: RunningSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return {"keys": _state_schema(spec, ("revision", pa.int32()))}
+    return {"keys": state_schema(spec, ("revision", pa.int32()))}
 
 
 def empty(spec: RunningSpec) -> State:
@@ -233,8 +213,8 @@ def pack(spec: RunningSpec, rows: pa.Table, side: SideName = "left") -> pa.Table
     codes = key_codes([rows.column(name) for name in spec.by], len(rows))
     groups, firsts = Groups.of(codes)
     keys = take(rows.select(list(spec.by)), firsts).columns
-    states = update_all(spec.summaries, groups, rows)
-    schema = _state_schema(spec, ("rows", pa.int64()))
+    states = update_states(spec, groups, rows)
+    schema = state_schema(spec, ("rows", pa.int64()))
     return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
 
 
@@ -244,7 +224,7 @@ def step(
     """Process one micro-batch."""
     (packed,) = inputs
     stored = state.tables["keys"]
-    key_columns = zip(_key_columns(spec, stored), _key_columns(spec, packed), strict=True)
+    key_columns = zip(keys_of(stored, spec), keys_of(packed, spec), strict=True)
     keys = [pa.concat_arrays(both) for both in key_columns]
     # A stored key is unique and precedes all packed ones: its group number is its row number.
     groups, firsts = Groups.of(key_codes(keys, len(stored) + len(packed)))
@@ -256,18 +236,18 @@ def step(
     slot[np.concatenate([old, new])] = np.arange(len(old) + len(new))
     admitted = np.flatnonzero(slot[arrived] >= 0)
 
-    states_before = _states(spec, stored, old)
-    pairs = zip(states_before, _states(spec, packed, admitted), strict=True)
+    states_before = states_of(take(stored, old), spec)
+    pairs = zip(states_before, states_of(take(packed, admitted), spec), strict=True)
     members = Groups(np.concatenate([slot[old], slot[arrived[admitted]]]), len(old) + len(new))
-    states = merge_all(spec.summaries, members, [pa.concat_arrays(pair) for pair in pairs])
+    states = merge_states(spec, members, [pa.concat_arrays(pair) for pair in pairs])
     before, after = (
-        estimate_all(spec.summaries, states_before),
-        estimate_all(spec.summaries, states),
+        estimate_values(spec, states_before),
+        estimate_values(spec, states),
     )
     differs = rows_differ(before, [value.slice(0, len(old)) for value in after])
     changed, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
 
-    last_revision = np.asarray(combine_chunks(stored.column("revision"))).astype(np.int64)[old]
+    last_revision = integers(stored, "revision").astype(np.int64)[old]
     revision = np.concatenate([last_revision + differs, np.zeros(len(new), np.int64)])
     revision = revision.astype(np.int32)
     index = pa.array(np.concatenate([firsts[old], firsts[new]]))
@@ -279,7 +259,7 @@ def step(
     if spec.changes == "retract":
         output.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
     output.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
-    sizes = np.asarray(combine_chunks(packed.column("rows")))
+    sizes = integers(packed, "rows")
     metrics = Metrics(
         rows=int(sizes.sum()),
         rejected=int(sizes.sum() - sizes[admitted].sum()),
@@ -299,9 +279,9 @@ def check(spec: RunningSpec, state: State) -> None:
     """Keys are unique, and no more than the limit."""
     table = state.tables["keys"]
     printed = str(table.to_pylist())
-    groups, _ = Groups.of(key_codes(_key_columns(spec, table), len(table)))
+    groups, _ = Groups.of(key_codes(keys_of(table, spec), len(table)))
     assert groups.count == len(table) <= spec.limit, f"duplicate keys, or too many: {printed}"
-    assert (np.asarray(combine_chunks(table.column("revision"))) >= 0).all(), printed
+    assert (integers(table, "revision") >= 0).all(), printed
 
 
 def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, stored: int) -> Ids:
@@ -313,35 +293,16 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
         raise CapacityError(
             "KEYS_FULL",
             "there are more keys than `max_keys`",
-            where=spec.where,
+            where=spec.operator,
             got=f"{stored + len(new):,} keys in one shard",
             expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
             fix="raise max_keys, which a checkpoint survives; or leave further keys out: "
             "when_full='ignore_new'",
         )
-    # By their hash, so that the choice does not depend on the order of arrival.
+    # Choose by hash, so that the choice does not depend on the order of rows.
     index = pa.array(firsts[new])
     hashes = xxhash64([key.take(index) for key in keys])
     return np.sort(new[np.argsort(hashes, kind="stable")[:room]])
-
-
-def _state_schema(spec: RunningSpec, own: tuple[str, pa.DataType]) -> pa.Schema:
-    keys = [(f"key.{i}", column.type) for i, column in enumerate(spec.keys)]
-    states = [
-        (f"agg.{i}.{name}", dtype)
-        for i, summary in enumerate(spec.summaries)
-        for name, dtype in summary.fields
-    ]
-    return pa.schema([*keys, own, *states])
-
-
-def _key_columns(spec: RunningSpec, table: pa.Table) -> list[pa.Array]:
-    return [combine_chunks(table.column(i)) for i in range(len(spec.by))]
-
-
-def _states(spec: RunningSpec, table: pa.Table, rows: npt.NDArray[np.integer]) -> list[pa.Array]:
-    index = pa.array(rows)
-    return [combine_chunks(column).take(index) for column in table.columns[len(spec.by) + 1 :]]
 
 
 def _rows(

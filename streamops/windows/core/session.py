@@ -20,7 +20,7 @@ from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.segments import (
     Arrivals,
     Bounds,
@@ -34,11 +34,11 @@ from streamops.windows.core.tables import (
     EARLY,
     LATE,
     ON_TIME,
+    Results,
     estimate_values,
     integers,
     key_fields,
     keys_of,
-    later,
     merge_states,
     number_keys,
     publish_windows,
@@ -75,7 +75,7 @@ def step(
     """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = later(previous_watermark, watermark)
+    watermark = advance_watermark(previous_watermark, watermark)
     arrived, rejected = Arrivals.of(spec, packed)
     stored, bounds_before = state.tables["segments"], state.tables.get("published")
 
@@ -321,47 +321,24 @@ class Publication:
     timing: Ids
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """Sessions to publish or to retract."""
-
-    keys: list[pa.Array]
-    start: Instants
-    end: Instants
-    values: list[pa.Array]
-
-    @staticmethod
-    def of(spec: SessionSpec, source: SessionTable, chosen: Ids) -> _Results:
-        """The results of these sessions, in this order."""
-        sessions = source.sessions
-        position = np.full(len(sessions), -1, np.int64)
-        position[chosen] = np.arange(len(chosen))
-        members = position[sessions.ids]
-        if (members < 0).any():
-            rows = np.flatnonzero(members >= 0)
-            table, members = take(source.table, rows), members[rows]
-        else:
-            table = source.table
-        first = first_of(members, len(chosen))
-        if len(members) == len(chosen):  # one segment per session
-            states = states_of(take(table, first), spec)
-        else:
-            states = merge_states(spec, Groups(members, len(chosen)), states_of(table, spec))
-        index = pa.array(first)
-        keys = [key.take(index) for key in keys_of(table, spec)]
-        return _Results(
-            keys, sessions.start[chosen], sessions.end[chosen], estimate_values(spec, states)
-        )
-
-    def take(self, rows: Ids) -> _Results:
-        """The results at these positions."""
-        index = pa.array(rows)
-        return _Results(
-            [key.take(index) for key in self.keys],
-            self.start[rows],
-            self.end[rows],
-            [value.take(index) for value in self.values],
-        )
+def _results(spec: SessionSpec, source: SessionTable, chosen: Ids) -> Results:
+    """The results of these sessions, in this order."""
+    sessions, table = source.sessions, source.table
+    position = np.full(len(sessions), -1, np.int64)
+    position[chosen] = np.arange(len(chosen))
+    members = position[sessions.ids]
+    if (members < 0).any():
+        rows = np.flatnonzero(members >= 0)
+        table, members = take(table, rows), members[rows]
+    first = first_of(members, len(chosen))
+    if len(members) == len(chosen):  # one session per segment
+        states = states_of(take(table, first), spec)
+    else:
+        states = merge_states(spec, Groups(members, len(chosen)), states_of(table, spec))
+    index = pa.array(first)
+    keys = [key.take(index) for key in keys_of(table, spec)]
+    start, end = sessions.start[chosen], sessions.end[chosen]
+    return Results(keys, start, end, estimate_values(spec, states))
 
 
 def publish(
@@ -396,7 +373,7 @@ def publish(
     was_published = _mask_of(new, follows[(old.end <= was_by)[old.ids]])
     closing = (new.end <= now_by) & ~was_published
     if not spec.revises:
-        results = _Results.of(spec, after, np.flatnonzero(closing))
+        results = _results(spec, after, np.flatnonzero(closing))
         none = np.zeros(len(new), np.int64)
         counts = Metrics(results=len(results.start))
         emitted = publish_windows(spec, results)
@@ -408,7 +385,7 @@ def publish(
     old_rows = np.flatnonzero(was_out & (np.isin(old.codes, changed_keys) | (ends & spec.is_early)))
     is_out = (new.end <= now_by) | spec.is_early
     new_rows = np.flatnonzero(is_out & (np.isin(new.codes, changed_keys) | closing))
-    removed, current = _Results.of(spec, before, old_rows), _Results.of(spec, after, new_rows)
+    removed, current = _results(spec, before, old_rows), _results(spec, after, new_rows)
     match = _match_windows(
         old, old_rows, new, new_rows
     )  # position in `old_rows` per entry of `new_rows`, or -1

@@ -33,7 +33,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.spec import DEFINES, WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
@@ -43,7 +43,6 @@ from streamops.windows.core.tables import (
     drop_rejected,
     integers,
     keys_of,
-    later,
     number_keys,
     result_rows,
     revision_schema,
@@ -109,7 +108,7 @@ def step(
     """Process one micro-batch. See the docstring of the module."""
     (packed,) = inputs
     previous_watermark = state.watermark
-    watermark = later(previous_watermark, watermark)
+    watermark = advance_watermark(previous_watermark, watermark)
     rows, times, late, counts = _classify(spec, packed, previous_watermark)
 
     stored = state.tables["timestamps"]

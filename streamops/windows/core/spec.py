@@ -53,8 +53,78 @@ _SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # da
 _CLOCK_CHANGE = DAY // 12  # clocks are put forward by two hours at most
 
 
+class AggregatingSpec:
+    """Parameters of operators that aggregate per key. The fields are those of the subclasses.
+
+    ``agg`` has pairs of a name and an aggregate. ``resolve`` fills in ``input``, the columns that are
+    read, and ``aggregates``: name, ``repr`` and implementation of each aggregate.
+    """
+
+    __slots__ = ()
+
+    operator: str
+    by: tuple[str, ...]
+    agg: tuple[tuple[str, Aggregation], ...]
+    input: pa.Schema
+    aggregates: tuple[tuple[str, str, Summary], ...]
+
+    @property
+    def keys(self) -> list[pa.Field]:
+        """Fields of the key columns."""
+        return [self.input.field(name) for name in self.by]
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """Implementations of the aggregates, in order."""
+        return [summary for _, _, summary in self.aggregates]
+
+    @property
+    def value_columns(self) -> list[tuple[str, pa.DataType]]:
+        """Name and type of the columns that a result has per key and window."""
+        return [(name, summary.result) for name, _, summary in self.aggregates]
+
+    def key_identity(self) -> list[list[str]]:
+        """The keys in the identity of a checkpoint."""
+        return [[field.name, str(field.type)] for field in self.keys]
+
+    def aggregates_identity(self) -> list[list[str]]:
+        """The aggregates in the identity of a checkpoint."""
+        return [
+            aggregate_identity(name, written, summary, self.input)
+            for name, written, summary in self.aggregates
+        ]
+
+    def bind_aggregates(self, schema: pa.Schema, time: str) -> tuple[tuple[str, str, Summary], ...]:
+        """Bind the aggregates to the columns of a frame."""
+        return tuple(
+            (name, repr(aggregation), aggregation.bind(schema, time=time, where=self.operator))
+            for name, aggregation in self.agg
+        )
+
+    def require_columns(self, schema: pa.Schema, **columns: str) -> None:
+        """Refuse a frame without the key columns, aggregated columns, or these columns by parameter."""
+        pairs = [*columns.items(), *(("by", name) for name in self.by)]
+        # Custom aggregates may not check their columns themselves.
+        pairs += [(f"agg: {a!r}", name) for _, a in self.agg for name in a.columns]
+        for role, name in pairs:
+            if name not in schema.names:
+                raise ColumnNotFound(name, schema.names, where=self.operator, role=role)
+
+    def refuse_no_aggregate(self) -> None:
+        """Refuse an operator without aggregates."""
+        if not self.agg:
+            raise SpecError(
+                "NO_AGGREGATE",
+                "nothing to compute",
+                where=self.operator,
+                got="agg={}",
+                expected="at least one named aggregate",
+                fix='agg={"events": aggregates.count()}',
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpec(ABC):
+class WindowSpec(AggregatingSpec, ABC):
     """Parameters of every window operator. Durations are microseconds.
 
     Parameters
@@ -109,11 +179,10 @@ class WindowSpec(ABC):
     ) -> Self:
         """Resolve the columns and aggregates, see :class:`streamops.spark.definition.Parameters`."""
         (schema,) = schemas
-        self._require_columns(schema)
-        aggregates = tuple(
-            (name, repr(aggregation), aggregation.bind(schema, time=self.time, where=self.operator))
-            for name, aggregation in self.agg
-        )
+        self.require_columns(schema, time=self.time, **self.extra_columns)
+        require_instant(schema, self.time, where=self.operator)
+        require_keys(schema, self.by, where=self.operator)
+        aggregates = self.bind_aggregates(schema, self.time)
         read = {self.time, *self.by, *self.extra_columns.values()}
         read |= {column for *_, summary in aggregates for column in summary.inputs}
         return replace(
@@ -195,16 +264,6 @@ class WindowSpec(ABC):
         return self.allowed_lateness if self.corrects else 0
 
     @property
-    def keys(self) -> list[pa.Field]:
-        """Fields of the key columns."""
-        return [self.input.field(name) for name in self.by]
-
-    @property
-    def summaries(self) -> list[Summary]:
-        """Implementations of the aggregates, in order."""
-        return [summary for _, _, summary in self.aggregates]
-
-    @property
     def origins(self) -> dict[str, tuple[int, str]]:
         """Output columns with values of an input column, or lists of them."""
         found = {name: (0, name) for name in self.by}
@@ -214,11 +273,6 @@ class WindowSpec(ABC):
                 if summary.result in (dtype, pa.list_(dtype)):
                     found[name] = (0, summary.inputs[0])
         return found
-
-    @property
-    def value_columns(self) -> list[tuple[str, pa.DataType]]:
-        """Name and type of the columns that a result has per key and window."""
-        return [(name, summary.result) for name, _, summary in self.aggregates]
 
     @property
     def output(self) -> pa.Schema:
@@ -252,12 +306,9 @@ class WindowSpec(ABC):
         """Parameters that a checkpoint depends on. ``delay`` may change."""
         return {
             **self.window_identity,
-            "by": [[field.name, str(field.type)] for field in self.keys],
+            "by": self.key_identity(),
             "time": self.time,
-            "agg": [
-                aggregate_identity(name, written, summary, self.input)
-                for name, written, summary in self.aggregates
-            ],
+            "agg": self.aggregates_identity(),
             "allowed_lateness": self.allowed_lateness,
             "stragglers": self.stragglers,
             "too_late": self.too_late,
@@ -282,15 +333,7 @@ class WindowSpec(ABC):
                 expected="a duration for which rows still correct a published result",
                 fix='for example allowed_lateness="1 hour"; or stragglers="drop"',
             )
-        if not self.agg:
-            raise SpecError(
-                "NO_AGGREGATE",
-                "nothing to compute",
-                where=self.operator,
-                got="agg={}",
-                expected="at least one named aggregate",
-                fix='agg={"events": aggregates.count()}',
-            )
+        self.refuse_no_aggregate()
         self._refuse_names()
 
     def refuse_too_late_without_corrections(self) -> None:
@@ -316,19 +359,6 @@ class WindowSpec(ABC):
             columns.append(self.time)
         fix = "name the aggregate, or rename the key column, differently"
         refuse_taken_names(columns, reserved, given, fix, self.operator)
-
-    def _require_columns(self, schema: pa.Schema) -> None:
-        """Refuse a frame without the columns, or with columns of the wrong types."""
-        where = self.operator
-        pairs = [("time", self.time), *(("by", name) for name in self.by)]
-        pairs += self.extra_columns.items()
-        # Custom aggregates may not check their columns themselves.
-        pairs += [(f"agg: {a!r}", name) for _, a in self.agg for name in a.columns]
-        for role, name in pairs:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=where, role=role)
-        require_instant(schema, self.time, where=where)
-        require_keys(schema, self.by, where=where)
 
 
 def parse_length(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from streamops.kernel.columns import combine_chunks, key_codes, take, timestamp_
 from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
-from streamops.windows.core.spec import INSTANT, WindowSpec
+from streamops.windows.core.spec import INSTANT, AggregatingSpec, WindowSpec
 
 EARLY, ON_TIME, LATE = range(3)
 """Timing of a published result, as stored in state."""
@@ -29,12 +28,12 @@ EARLY, ON_TIME, LATE = range(3)
 _TIMINGS = pa.array(["early", "on_time", "late"])
 
 
-def key_fields(spec: WindowSpec) -> list[tuple[str, pa.DataType]]:
+def key_fields(spec: AggregatingSpec) -> list[tuple[str, pa.DataType]]:
     """Name and type of the key columns of a state table."""
     return [(f"key.{i}", field.type) for i, field in enumerate(spec.keys)]
 
 
-def state_schema(spec: WindowSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
+def state_schema(spec: AggregatingSpec, *own: tuple[str, pa.DataType]) -> pa.Schema:
     """Keys, the given columns, and the states of the aggregates."""
     aggregates = [
         (f"agg.{i}.{name}", dtype)
@@ -53,7 +52,7 @@ def revision_schema(spec: WindowSpec, column: str) -> pa.Schema:
     return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
 
 
-def keys_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+def keys_of(table: pa.Table, spec: AggregatingSpec) -> list[pa.Array]:
     """Key columns of a state table."""
     return [combine_chunks(table.column(f"key.{i}")) for i in range(len(spec.by))]
 
@@ -69,23 +68,25 @@ def integers(table: pa.Table, name: str) -> Instants:
     return np.asarray(combine_chunks(table.column(name)))
 
 
-def states_of(table: pa.Table, spec: WindowSpec) -> list[pa.Array]:
+def states_of(table: pa.Table, spec: AggregatingSpec) -> list[pa.Array]:
     """States of all aggregates in a state table."""
     names = [f"agg.{i}.{n}" for i, s in enumerate(spec.summaries) for n, _ in s.fields]
     return [combine_chunks(table.column(name)) for name in names]
 
 
-def update_states(spec: WindowSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
+def update_states(spec: AggregatingSpec, groups: Groups, rows: pa.Table) -> list[pa.Array]:
     """Aggregate rows to one state per group."""
     return states.update_all(spec.summaries, groups, rows)
 
 
-def merge_states(spec: WindowSpec, groups: Groups, members: Sequence[pa.Array]) -> list[pa.Array]:
+def merge_states(
+    spec: AggregatingSpec, groups: Groups, members: Sequence[pa.Array]
+) -> list[pa.Array]:
     """Merge states to one state per group."""
     return states.merge_all(spec.summaries, groups, members)
 
 
-def estimate_values(spec: WindowSpec, members: Sequence[pa.Array]) -> list[pa.Array]:
+def estimate_values(spec: AggregatingSpec, members: Sequence[pa.Array]) -> list[pa.Array]:
     """The aggregates of the states."""
     return states.estimate_all(spec.summaries, members)
 
@@ -100,24 +101,27 @@ def is_order_sensitive(spec: WindowSpec) -> bool:
     return spec.retracts and (has_floats or not all(map(merges_exactly, spec.summaries)))
 
 
-class Results(Protocol):
-    """Results to publish: keys, windows and aggregates as columns of one length."""
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Results of windows: key columns, start and end of each window, and aggregates."""
 
-    @property
-    def keys(self) -> list[pa.Array]:
-        """Key columns."""
+    keys: list[pa.Array]
+    start: Instants
+    end: Instants
+    values: list[pa.Array]
 
-    @property
-    def start(self) -> Instants:
-        """Start of each window."""
+    def __len__(self) -> int:
+        return len(self.start)
 
-    @property
-    def end(self) -> Instants:
-        """End of each window."""
-
-    @property
-    def values(self) -> list[pa.Array]:
-        """The aggregates."""
+    def take(self, rows: npt.NDArray[np.integer]) -> Results:
+        """The results at these positions."""
+        index = pa.array(rows)
+        return Results(
+            [key.take(index) for key in self.keys],
+            self.start[rows],
+            self.end[rows],
+            [value.take(index) for value in self.values],
+        )
 
 
 def publish_windows(
@@ -163,11 +167,6 @@ def result_rows(
     if spec.routes:
         columns.append(pa.nulls(count, spec.late))
     return pa.table(columns, schema=spec.output)
-
-
-def later(watermark: int | None, other: int | None) -> int | None:
-    """The later of two watermarks. A watermark never goes back."""
-    return max((w for w in (watermark, other) if w is not None), default=None)
 
 
 def usable_times(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, Mask]:

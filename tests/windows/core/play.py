@@ -36,7 +36,7 @@ class GridOf(GridSpec):
 
 
 def table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Rows of (time, key, value); what is left out is "a" and 1."""
+    """Rows of (time, key, value); the defaults are "a" and 1."""
     full = [(*row, *("a", 1)[len(row) - 1 :]) for row in rows]
     times, keys, values = zip(*full, strict=True) if full else ((), (), ())
     instants = pa.array(times, pa.int64()).cast(SCHEMA.field("t").type)
@@ -49,7 +49,7 @@ def batch(spec: GridSpec, rows: pa.Table) -> pa.Table:
 
 
 class Stream:
-    """Windows of small integers, or on a grid. ``step`` returns what came out, sorted, as tuples."""
+    """Windows over small integers, or on a grid. ``step`` returns the output as sorted tuples."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Stream:
             empty_for=empty_for,
             by=tuple(by),
             time="t",
-            aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
+            aggregates=tuple((name, name, summary) for name, summary in (agg or COUNT).items()),
             input=SCHEMA,
             delay=0,
             allowed_lateness=lateness,
@@ -91,24 +91,24 @@ class Stream:
         fixed.check(self.spec, step.state)
         self.state, self.counts = step.state, step.metrics
         self.late = late(step.late)
-        return shown(step.output)
+        return as_tuples(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
-        """What is still open."""
-        return shown(fixed.finish(self.spec, self.state))
+        """Publish open windows."""
+        return as_tuples(fixed.finish(self.spec, self.state))
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
         given = table([r if isinstance(r, tuple) else (r,) for r in rows])
-        return shown(batch(self.spec, given))
+        return as_tuples(batch(self.spec, given))
 
     @property
     def deadline(self) -> int | None:
-        """When there is something to do without rows."""
+        """The next deadline."""
         return fixed.next_deadline(self.spec, self.state)
 
 
-def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """Result rows in their order per key and window, as tuples without the end of the window."""
     rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row.get("k") or "", row["window_start"]))  # stable
@@ -117,12 +117,10 @@ def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def late(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Late rows: reason, start of the window missed, lateness, watermark, time."""
-    said = ((row["window_start"], row["late"]) for row in to_rows(rows))
-    return sorted(
-        (
-            (told["reason"], start, told["lateness"], told["watermark"], told["row"]["t"])
-            for start, told in said
-        ),
-        key=str,
+    """Late rows: reason, start of the missed window, lateness, watermark, time."""
+    pairs = ((row["window_start"], row["late"]) for row in to_rows(rows))
+    found = (
+        (late["reason"], start, late["lateness"], late["watermark"], late["row"]["t"])
+        for start, late in pairs
     )
+    return sorted(found, key=str)

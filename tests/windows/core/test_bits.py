@@ -47,7 +47,7 @@ def of_floats(spec: Any) -> Any:
 def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str, Any]], int]:
     """What comes out where half of the rows are stragglers, numbers in hexadecimal; corrections."""
     rng = np.random.default_rng(5)
-    state, said, corrections = core.empty(spec), [], 0
+    state, arguments, corrections = core.empty(spec), [], 0
     for number in range(1, 25):
         times = MORNING + STEP * number + rng.integers(-35_000, STEP, 40)
         # Of the last key there are rows now and then, so that it has empty windows.
@@ -56,19 +56,21 @@ def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str,
         rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
         step = core.step(spec, state, [core.pack(spec, rows)], MORNING + STEP * number)
         state, corrections = step.state, corrections + step.metrics.corrections
-        said += [
+        arguments += [
             {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
             for row in to_rows(step.output)
         ]
-    return said, corrections
+    return arguments, corrections
 
 
 @pytest.mark.parametrize("empty_for", [None, 60_000], ids=["skip", "empty"])
 @pytest.mark.parametrize("early", PUBLISHED)
 @pytest.mark.parametrize("grid", GRIDS)
-def test_on_a_grid(grid: str, early: str, empty_for: int | None) -> None:
-    said: dict[str, Any] = {"early": early, "empty_for": empty_for, "lateness": LATENESS}
-    spec = of_floats(Stream(GRIDS[grid], stragglers="retract", **said).spec)
+def test_preimages_of_grid_windows_have_the_published_bits(
+    grid: str, early: str, empty_for: int | None
+) -> None:
+    arguments: dict[str, Any] = {"early": early, "empty_for": empty_for, "lateness": LATENESS}
+    spec = of_floats(Stream(GRIDS[grid], stragglers="retract", **arguments).spec)
     rows, corrections = corrected(fixed, spec, keys="abc")
     assert corrections > 100
     folded = fold(rows, key=("k", "window_start", "window_end"))
@@ -76,7 +78,7 @@ def test_on_a_grid(grid: str, early: str, empty_for: int | None) -> None:
 
 
 @pytest.mark.parametrize("early", PUBLISHED)
-def test_in_sliding_windows(early: str) -> None:
+def test_preimages_of_sliding_windows_have_the_published_bits(early: str) -> None:
     """Whatever was forgotten, came in between, or stands beside it meanwhile."""
     stream = test_sliding.Stream(60_000, stragglers="retract", lateness=LATENESS, early=early)
     rows, corrections = corrected(sliding, of_floats(stream.spec))

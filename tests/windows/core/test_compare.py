@@ -35,14 +35,14 @@ class Stream:
         period: int | CalendarPeriod = 10,
         *,
         by: Sequence[str] = ("k",),
-        kind: pa.DataType | None = None,
+        dtype: pa.DataType | None = None,
         stragglers: Any = "drop",
         too_late: Any = "drop",
         revised: Any = "never",
         lateness: int = 0,
     ) -> None:
         fields = [("k", pa.string()), ("window_start", UTC), ("window_end", UTC)]
-        fields += [("v", kind or pa.int64())]
+        fields += [("v", dtype or pa.int64())]
         fields += [("revision", pa.int32())] if revised != "never" else []
         fields += [("_change_type", pa.string())] if revised == "changes" else []
         self.spec = CompareSpec(
@@ -86,11 +86,11 @@ class Stream:
         step = compare.step(self.spec, self.state, [packed], watermark)
         compare.check(self.spec, step.state)
         self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
-        return shown(step.output)
+        return as_tuples(step.output)
 
     def run(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return shown(compare.run(self.spec, [compare.pack(self.spec, self.table(rows))]))
+        return as_tuples(compare.run(self.spec, [compare.pack(self.spec, self.table(rows))]))
 
     @property
     def deadline(self) -> int | None:
@@ -98,7 +98,7 @@ class Stream:
         return compare.next_deadline(self.spec, self.state)
 
 
-def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """(start, value, previous, change, rate), and then what corrections add; of "a" and no key."""
     rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row["window_start"], row["window_end"]))  # stable
@@ -106,14 +106,14 @@ def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(v for name, v in row.items() if name not in hidden) for row in rows]
 
 
-def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
+def test_an_empty_batch_emits_and_stores_nothing() -> None:
     stream = Stream()
     assert stream.step() == []
     assert (stream.state.rows, stream.deadline, stream.counts) == (0, None, Metrics())
     assert stream.run() == []
 
 
-def test_a_window_stands_beside_that_of_the_period_before() -> None:
+def test_a_window_is_compared_with_that_of_the_previous_period() -> None:
     rows = [(0, 4), (10, 6), (20, 3), (40, 3)]
     wanted = [
         (0, 4, None, None, None),
@@ -157,20 +157,20 @@ def test_a_comparison_is_published_when_its_window_ends_and_once() -> None:
     assert (stream.state.rows, stream.deadline) == (0, None)
 
 
-def test_what_is_open_at_the_end_of_a_stream_can_be_had() -> None:
+def test_finish_publishes_open_windows() -> None:
     stream = Stream()
     stream.step((0, 4), (10, 6), watermark=10)
-    assert shown(compare.finish(stream.spec, stream.state)) == [(10, 6, 4, 2, 0.5)]
+    assert as_tuples(compare.finish(stream.spec, stream.state)) == [(10, 6, 4, 2, 0.5)]
 
 
-def test_results_that_come_as_the_watermark_passes_their_end_are_compared_at_once() -> None:
+def test_results_that_arrive_with_the_watermark_of_their_end_are_compared_at_once() -> None:
     stream = Stream()
     assert stream.step((0, 4), watermark=10) == [(0, 4, None, None, None)]
     assert stream.step((10, 5), watermark=20) == [(10, 5, 4, 1, 0.25)]
     assert stream.counts == Metrics(rows=1, on_time=1, results=1)
 
 
-def test_a_window_that_comes_when_it_is_over_is_late() -> None:
+def test_a_window_that_arrives_after_its_end_is_late() -> None:
     stream = Stream(lateness=10)
     stream.step((20, 1), watermark=20)
     assert stream.step((0, 7), (10, 8), (20, 1), watermark=30) == [(20, 1, None, None, None)]
@@ -178,17 +178,17 @@ def test_a_window_that_comes_when_it_is_over_is_late() -> None:
     assert stream.late == []
 
 
-def test_a_late_window_is_delivered_where_late_ones_are_routed() -> None:
+def test_a_late_window_is_routed() -> None:
     stream = Stream(stragglers="route", lateness=10)
     stream.step(watermark=20)
     assert stream.step((0, 7), (10, 8)) == []
-    told = [(r["window_start"], r["late"]["reason"], r["late"]["lateness"]) for r in stream.late]
-    assert told == [(0, "too_late", 10), (10, "straggler", 0)]
+    late = [(r["window_start"], r["late"]["reason"], r["late"]["lateness"]) for r in stream.late]
+    assert late == [(0, "too_late", 10), (10, "straggler", 0)]
     assert stream.late[0]["late"]["row"]["v"] == 7
     assert stream.late[0]["v"] is stream.late[0]["previous_v"] is None
 
 
-def test_what_is_no_window_is_rejected_and_says_why() -> None:
+def test_invalid_windows_are_rejected_with_a_reason() -> None:
     rows: list[tuple[Any, ...]] = [
         (0, 1, 0, "a", INSERT, None),
         (0, 2, 0, "a", INSERT, MAX_INSTANT + 1),
@@ -204,8 +204,8 @@ def test_what_is_no_window_is_rejected_and_says_why() -> None:
     stream = Stream(stragglers="retract", too_late="route", revised="changes")
     assert stream.step(*rows, watermark=10) == [(0, 10, None, None, None, 0, INSERT)]
     assert stream.counts == Metrics(rows=10, rejected=9, on_time=1, results=1)
-    told = sorted((row["late"]["row"]["v"], row["late"]["reason"]) for row in stream.late)
-    assert [reason for _, reason in told] == [
+    late = sorted((row["late"]["row"]["v"], row["late"]["reason"]) for row in stream.late)
+    assert [reason for _, reason in late] == [
         "null_time",
         *["time_out_of_range"] * 2,
         *["bad_window"] * 3,
@@ -217,7 +217,7 @@ def test_what_is_no_window_is_rejected_and_says_why() -> None:
     assert (silent.counts, silent.late) == (Metrics(rows=6, rejected=6), [])
 
 
-def test_a_straggler_changes_its_own_comparison_and_the_one_with_it() -> None:
+def test_a_straggler_changes_its_own_comparison_and_the_next_one() -> None:
     stream = Stream(stragglers="retract", lateness=100)
     stream.step((10, 6), (20, 3), watermark=30)
     assert stream.step((0, 4), (5, 5)) == [
@@ -239,13 +239,13 @@ def test_a_comparison_that_was_not_published_yet_is_not_corrected() -> None:
     assert stream.step(watermark=20) == [(10, 6, 4, 2, 0.5, 0, INSERT)]
 
 
-def test_a_window_that_comes_again_says_nothing_new() -> None:
+def test_a_window_that_arrives_again_changes_nothing() -> None:
     stream = Stream(stragglers="retract", lateness=100)
     stream.step((0, 4), (0, 4), (10, 6), watermark=20)
     assert stream.counts == Metrics(rows=3, on_time=3, results=2)
     assert stream.step((0, 4)) == []
     assert stream.state.rows == 2
-    nan = Stream(kind=pa.float64())
+    nan = Stream(dtype=pa.float64())
     assert nan.run((0, NAN), (0, NAN), (10, -0.0), (10, 0.0))[1][1] == 0.0
 
 
@@ -268,13 +268,13 @@ def test_revisions_of_a_window_correct_two_comparisons() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
-def test_a_zero_has_no_sign_so_that_what_is_taken_back_is_what_was_said(kind: pa.DataType) -> None:
-    stream = Stream(kind=kind, stragglers="retract", revised="upserts", lateness=100)
-    said = stream.step((0, -0.0), (10, 2.0), watermark=20)
-    said += stream.step((0, 0.0, 1))  # equal, and so no news
-    said += stream.step((0, -0.0, 2), (10, 1.0, 1))
-    assert [repr(row[1:5]) for row in said] == [
+@pytest.mark.parametrize("dtype", [pa.float32(), pa.float64()], ids=str)
+def test_zeros_have_no_sign_so_that_preimages_equal_published_values(dtype: pa.DataType) -> None:
+    stream = Stream(dtype=dtype, stragglers="retract", revised="upserts", lateness=100)
+    arguments = stream.step((0, -0.0), (10, 2.0), watermark=20)
+    arguments += stream.step((0, 0.0, 1))  # equal, and so no news
+    arguments += stream.step((0, -0.0, 2), (10, 1.0, 1))
+    assert [repr(row[1:5]) for row in arguments] == [
         "(0.0, None, None, None)",
         "(2.0, 0.0, 2.0, None)",
         "(2.0, 0.0, 2.0, None)",
@@ -294,7 +294,7 @@ def test_a_change_stream_in_is_a_change_stream_out() -> None:
     assert stream.counts == Metrics(rows=2, stragglers=2, corrections=2)
 
 
-def test_a_delete_removes_a_comparison_and_what_was_compared_with_it() -> None:
+def test_a_delete_removes_a_comparison_and_the_previous_values_of_the_next_one() -> None:
     stream = Stream(stragglers="retract", revised="changes", lateness=100)
     stream.step((0, 4), (10, 6), (20, 1), watermark=20)
     assert stream.step((0, 4, 0, "a", DELETE)) == [
@@ -320,7 +320,7 @@ def test_a_delete_removes_a_comparison_and_what_was_compared_with_it() -> None:
     assert stream.state.rows == 2
 
 
-def test_a_deleted_window_that_waits_is_only_forgotten() -> None:
+def test_a_window_deleted_before_it_is_published_is_only_evicted() -> None:
     stream = Stream(stragglers="retract", revised="changes")
     stream.step((0, 4, 0, "a", DELETE), watermark=5)
     assert stream.deadline == 20
@@ -361,13 +361,13 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
         [(0, 4, 0), (0, 5, 0), (0, 5, 0, "a", DELETE)],
     ],
 )
-def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
+def test_a_conflict_is_detected_though_both_rows_are_superseded_in_the_same_step(
     rows: list[tuple[Any, ...]],
 ) -> None:
-    said: dict[str, Any] = {"stragglers": "retract", "revised": "changes", "lateness": 100}
+    arguments: dict[str, Any] = {"stragglers": "retract", "revised": "changes", "lateness": 100}
     with pytest.raises(ChangeStreamError, match=r"values \[4\] and \[5\] of {'k': 'a'}"):
-        Stream(**said).step(*rows)
-    stream = Stream(**said)
+        Stream(**arguments).step(*rows)
+    stream = Stream(**arguments)
     stream.step(rows[0])
     if rows[0][1] == 4:  # nor does it where one of them was kept
         with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
@@ -378,7 +378,7 @@ def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
 
 
 @pytest.mark.parametrize(
-    ("kind", "now", "before", "change", "rate"),
+    ("dtype", "now", "before", "change", "rate"),
     [
         (pa.int64(), 6, 4, 2, 0.5),
         (pa.int8(), 127, -128, 255, 255 / -128),
@@ -398,36 +398,36 @@ def test_that_both_are_superseded_in_the_same_step_does_not_hide_it(
     ],
 )
 def test_the_change_is_the_difference_and_the_rate_its_share_of_the_previous_value(
-    kind: pa.DataType, now: Any, before: Any, change: Any, rate: Any
+    dtype: pa.DataType, now: Any, before: Any, change: Any, rate: Any
 ) -> None:
-    stream = Stream(kind=kind)
+    stream = Stream(dtype=dtype)
     _, row = stream.run((0, before), (10, now))
     assert repr(row) == repr((10, now, before, change, rate))
-    assert stream.spec.output.field("change_v").type == difference_type(kind)
-    assert stream.spec.output.field("previous_v").type == kind
+    assert stream.spec.output.field("change_v").type == difference_type(dtype)
+    assert stream.spec.output.field("previous_v").type == dtype
 
 
 @pytest.mark.parametrize(
-    ("kind", "now", "before", "words"),
+    ("dtype", "now", "before", "type_name"),
     [
         (pa.int64(), 2**62, -(2**62) - 1, "bigint"),
         (pa.decimal128(38, 0), Decimal(10**38 - 1), Decimal(-1), "decimal(38,0)"),
     ],
 )
 def test_a_change_that_does_not_fit_is_an_error(
-    kind: pa.DataType, now: Any, before: Any, words: str
+    dtype: pa.DataType, now: Any, before: Any, type_name: str
 ) -> None:
     with pytest.raises(CapacityError) as caught:
-        Stream(kind=kind).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
+        Stream(dtype=dtype).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
     assert str(caught.value) == (
         "[CHANGE_OVERFLOW] windows.compare: a change does not fit into its type\n"
         f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
         "window of 1970-01-01 00:00:00.000030Z\n"
-        f"  expected:  changes that fit into {words}\n"
+        f"  expected:  changes that fit into {type_name}\n"
         "  fix:       cast 'v' to double before the comparison"
     )
     with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
-        Stream(kind=kind, by=()).run((0, before), (10, now))
+        Stream(dtype=dtype, by=()).run((0, before), (10, now))
 
 
 HOUR = 3_600_000_000
@@ -448,18 +448,18 @@ def test_the_same_hour_of_the_day_before_may_be_23_hours_ago() -> None:
 
 
 @dataclass(frozen=True)
-class Asked(CalendarPeriod):
-    """A unit of the calendar that notes of how many windows it is asked when they are over."""
+class CountingPeriod(CalendarPeriod):
+    """A calendar unit that counts the windows whose periods are computed."""
 
-    asked: list[int] = field(default_factory=list)
+    queries: list[int] = field(default_factory=list)
 
     def over(self, start: Any, end: Any) -> Any:
-        self.asked.append(len(start))
+        self.queries.append(len(start))
         return CalendarPeriod.over(self, start, end)
 
 
 def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
-    month = Asked("month", "Europe/Berlin")
+    month = CountingPeriod("month", "Europe/Berlin")
     stream = Stream(month, stragglers="retract", lateness=HOUR)
     begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
     hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
@@ -468,7 +468,7 @@ def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
     first = compare.next_deadline(stream.spec, state)
     # The same hour on 1 May, and the one that is allowed.
     assert first == begin + (30 * 24 + 1 + 1) * HOUR
-    assert sum(month.asked) < 150, "of 600 windows, only those of some days were to be asked"
+    assert sum(month.queries) < 150, "of 600 windows, only those of a few days may be queried"
     state = compare.step(stream.spec, state, [packed.slice(0, 0)], first - 1).state
     assert (state.rows, compare.next_deadline(stream.spec, state)) == (600, first)
     state = compare.step(stream.spec, state, [packed.slice(0, 0)], first).state

@@ -19,7 +19,7 @@ def test_a_straggler_publishes_the_new_value_with_the_next_revision() -> None:
     assert stream.step(3, watermark=12) == [("a", 0, 3, 2)]
 
 
-def test_a_straggler_takes_back_what_was_published() -> None:
+def test_a_straggler_retracts_the_published_value() -> None:
     stream = Stream(10, stragglers="retract", lateness=20)
     assert stream.step(1, watermark=10) == [("a", 0, 1, 0, INSERT)]
     assert stream.step(2) == [("a", 0, 1, 0, BEFORE), ("a", 0, 2, 1, AFTER)]
@@ -42,14 +42,14 @@ def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
     assert stream.step((2, "a", 6)) == [("a", 0, 5, 0, BEFORE), ("a", 0, 6, 1, AFTER)]
 
 
-def test_a_value_that_goes_from_null_to_something_is_corrected() -> None:
+def test_a_value_that_was_null_is_corrected() -> None:
     stream = Stream(10, stragglers="retract", lateness=20, agg=SUM)
     assert stream.step((1, "a", None), watermark=10) == [("a", 0, None, 0, INSERT)]
     assert stream.step((2, "a", None)) == []
     assert stream.step((3, "a", 0)) == [("a", 0, None, 0, BEFORE), ("a", 0, 0, 1, AFTER)]
 
 
-def test_a_window_that_only_stragglers_made_starts_at_revision_one() -> None:
+def test_a_window_of_stragglers_only_starts_at_revision_one() -> None:
     stream = Stream(10, stragglers="retract", lateness=20)
     stream.step(15, watermark=10)
     assert stream.step(2) == [("a", 0, 1, 1, INSERT)]
@@ -78,7 +78,7 @@ def test_without_allowed_lateness_nothing_is_ever_corrected() -> None:
     assert stream.counts == Metrics(rows=1, too_late=1)
 
 
-def test_rows_judged_before_there_is_a_watermark_correct_nothing() -> None:
+def test_rows_before_the_first_watermark_correct_nothing() -> None:
     stream = Stream(10, stragglers="retract", lateness=20)
     stream.step(1)
     stream.step(2)
@@ -105,7 +105,7 @@ def test_a_row_can_be_on_time_straggler_and_too_late_at_once() -> None:
     assert stream.counts == Metrics(rows=1, on_time=1, stragglers=1, too_late=1, corrections=1)
 
 
-def test_a_window_corrected_and_one_closed_come_in_the_same_step() -> None:
+def test_a_window_is_corrected_and_another_one_closed_in_the_same_step() -> None:
     stream = Stream(10, stragglers="retract", lateness=20)
     stream.step(1, 11, watermark=10)
     assert stream.step(2, 12, watermark=20) == [
@@ -115,7 +115,7 @@ def test_a_window_corrected_and_one_closed_come_in_the_same_step() -> None:
     ]
 
 
-def test_a_correction_comes_out_though_the_window_is_forgotten_in_the_same_step() -> None:
+def test_a_correction_is_published_though_the_window_is_evicted_in_the_same_step() -> None:
     stream = Stream(10, stragglers="retract", lateness=5)
     stream.step(1, watermark=10)
     assert stream.step(2, watermark=1_000) == [("a", 0, 1, 0, BEFORE), ("a", 0, 2, 1, AFTER)]
@@ -123,7 +123,7 @@ def test_a_correction_comes_out_though_the_window_is_forgotten_in_the_same_step(
     assert stream.deadline is None
 
 
-def test_revisions_are_forgotten_with_their_window() -> None:
+def test_revisions_are_evicted_with_their_window() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, watermark=10)
     stream.step(2)
@@ -142,7 +142,7 @@ def test_a_published_window_is_not_published_again_at_the_end() -> None:
     assert stream.finish() == [("a", 10, 1, 0)]
 
 
-def test_the_batch_knows_no_stragglers() -> None:
+def test_the_batch_has_no_stragglers() -> None:
     assert Stream(10, stragglers="retract", lateness=20).run(25, 1) == [
         ("a", 0, 1, 0, INSERT),
         ("a", 20, 1, 0, INSERT),

@@ -16,8 +16,8 @@ INSERT, BEFORE, AFTER = "insert", "update_preimage", "update_postimage"
 LARGEST = {"top": Extreme("v", pa.int64(), greatest=True)}
 
 
-def early(*shape: Any, **said: Any) -> Stream:
-    return Stream(*shape, early="every batch", **said)
+def early(*shape: Any, **arguments: Any) -> Stream:
+    return Stream(*shape, early="every batch", **arguments)
 
 
 def test_a_window_is_published_in_every_step_that_changes_it() -> None:
@@ -29,7 +29,7 @@ def test_a_window_is_published_in_every_step_that_changes_it() -> None:
     assert stream.step(11) == [("a", 10, 1, 0, "early")]
 
 
-def test_that_a_value_is_on_time_now_is_news_though_it_be_the_same() -> None:
+def test_an_unchanged_value_is_published_again_when_it_is_on_time() -> None:
     stream = early(10)
     stream.step(1)
     assert stream.step(watermark=9) == []
@@ -44,7 +44,7 @@ def test_a_window_that_opens_and_closes_in_one_step_is_published_once_on_time() 
     assert stream.counts == Metrics(rows=2, on_time=2, results=1)
 
 
-def test_rows_that_come_with_the_news_that_closes_their_window_are_in_the_result_on_time() -> None:
+def test_rows_that_arrive_with_the_watermark_of_their_window_are_on_time() -> None:
     stream = early(10, stragglers="retract", lateness=20)
     stream.step(1)
     assert stream.step(2, watermark=10) == [
@@ -60,7 +60,7 @@ def test_a_value_that_is_early_and_the_same_is_not_published_again() -> None:
     assert stream.step((2, "a", 6)) == [("a", 0, 6, 1, "early")]
 
 
-def test_a_straggler_is_late_and_its_preimage_says_when_that_was_published() -> None:
+def test_a_straggler_is_late_and_its_preimage_has_the_previous_timing() -> None:
     stream = early(10, stragglers="retract", lateness=20)
     stream.step(1)
     stream.step(watermark=10)
@@ -71,7 +71,7 @@ def test_a_straggler_is_late_and_its_preimage_says_when_that_was_published() -> 
     assert stream.step(3) == [("a", 0, 2, 2, "late", BEFORE), ("a", 0, 3, 3, "late", AFTER)]
 
 
-def test_a_window_that_was_published_once_and_on_time_needs_no_memory() -> None:
+def test_a_window_published_once_and_on_time_has_no_stored_revision() -> None:
     stream = early(10, stragglers="retract", lateness=20)
     stream.step(1, watermark=10)
     assert len(stream.state.tables["revisions"]) == 0
@@ -81,7 +81,7 @@ def test_a_window_that_was_published_once_and_on_time_needs_no_memory() -> None:
     ]
 
 
-def test_what_only_stragglers_made_starts_at_revision_one() -> None:
+def test_a_result_of_stragglers_only_starts_at_revision_one() -> None:
     stream = early(10, stragglers="update", lateness=20)
     stream.step(15, watermark=10)
     assert stream.step(2) == [("a", 0, 1, 1, "late")]
@@ -118,7 +118,7 @@ def test_other_keys_are_left_alone() -> None:
     assert stream.step((2, "b")) == [("b", 0, 2, 1, "early")]
 
 
-def test_late_rows_are_delivered_beside_early_results() -> None:
+def test_late_rows_are_routed_with_early_results() -> None:
     stream = early(10, stragglers="route")
     stream.step(1, 12, watermark=10)
     assert stream.step(2, 13) == [("a", 10, 2, 1, "early")]
@@ -126,7 +126,7 @@ def test_late_rows_are_delivered_beside_early_results() -> None:
 
 
 @pytest.mark.parametrize("stragglers", ["drop", "update"])
-def test_at_the_end_what_is_open_is_published_on_time(stragglers: str) -> None:
+def test_at_the_end_open_windows_are_published_on_time(stragglers: str) -> None:
     stream = early(10, stragglers=stragglers, lateness=20)
     stream.step(1, 12)
     stream.step(13, watermark=10)
@@ -134,7 +134,7 @@ def test_at_the_end_what_is_open_is_published_on_time(stragglers: str) -> None:
     assert early(10).finish() == []
 
 
-def test_at_the_end_what_is_open_is_taken_back_once_more() -> None:
+def test_at_the_end_open_windows_are_retracted_and_published_again() -> None:
     stream = early(10, stragglers="retract", lateness=20)
     stream.step(1, 12)
     assert stream.finish() == [
@@ -145,7 +145,7 @@ def test_at_the_end_what_is_open_is_taken_back_once_more() -> None:
     ]
 
 
-def test_the_batch_knows_nothing_early() -> None:
+def test_the_batch_has_no_early_results() -> None:
     stream = early(10, stragglers="retract", too_late="route", lateness=20)
     assert stream.run(25, 1, None) == [
         ("a", 0, 1, 0, "on_time", INSERT),
@@ -155,7 +155,7 @@ def test_the_batch_knows_nothing_early() -> None:
     assert late(rows) == [("null_time", None, None, None, None)]
 
 
-def test_publications_are_forgotten_with_their_window() -> None:
+def test_revisions_of_early_results_are_evicted_with_their_window() -> None:
     stream = early(10, stragglers="update", lateness=20)
     stream.step(1)
     stream.step(2)
@@ -169,7 +169,7 @@ def test_publications_are_forgotten_with_their_window() -> None:
     assert [t.num_rows for t in stream.state.tables.values()] == [0, 0]
 
 
-def test_only_windows_that_come_early_say_so_in_their_state() -> None:
+def test_only_early_windows_have_it_in_their_identity() -> None:
     assert "early" not in Stream(10).spec.identity
     assert early(10).spec.identity["early"] == "every batch"
     assert "timing" not in Stream(10, stragglers="update").state.tables["revisions"].column_names

@@ -24,8 +24,8 @@ def instant(text: str) -> int:
     return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp()) * 1_000_000
 
 
-def dense(*shape: Any, empty_for: int = 20, **said: Any) -> Stream:
-    return Stream(*shape, empty_for=empty_for, **said)
+def dense(*shape: Any, empty_for: int = 20, **arguments: Any) -> Stream:
+    return Stream(*shape, empty_for=empty_for, **arguments)
 
 
 def starts(rows: list[tuple[Any, ...]]) -> list[tuple[Any, int]]:
@@ -36,7 +36,7 @@ def starts(rows: list[tuple[Any, ...]]) -> list[tuple[Any, int]]:
 # What is published.
 
 
-def test_empty_windows_come_as_the_watermark_passes_until_so_long_after_one_with_rows() -> None:
+def test_empty_windows_are_published_for_empty_for_after_a_window_with_rows() -> None:
     stream = dense(10)
     assert stream.step(3, watermark=10) == [("a", 0, 1)]
     assert stream.counts == Metrics(rows=1, on_time=1, results=1)
@@ -53,13 +53,13 @@ def test_a_bound_between_two_ends_counts_up_to_the_first() -> None:
     assert starts(dense(10, empty_for=9).run(3)) == [(0, 1)]
 
 
-def test_gaps_are_filled_only_so_far() -> None:
+def test_gaps_are_filled_up_to_empty_for() -> None:
     assert starts(dense(10).run(3, 35, 78)) == [
         (0, 1), (10, 0), (20, 0), (30, 1), (40, 0), (50, 0), (70, 1), (80, 0), (90, 0),
     ]  # fmt: skip
 
 
-def test_there_is_nothing_before_the_first_row_of_a_key() -> None:
+def test_no_empty_window_precedes_the_first_row_of_a_key() -> None:
     assert dense(10).run((3, "a"), (33, "b"))[3] == ("b", 30, 1)
 
 
@@ -79,7 +79,7 @@ def test_a_null_is_a_key_and_no_key_columns_are_one_key() -> None:
     assert dense(10, by=()).run(3) == [(0, 1), (10, 0), (20, 0)]
 
 
-def test_windows_that_overlap_are_empty_behind_the_last_that_a_row_lies_in() -> None:
+def test_overlapping_windows_are_empty_after_the_last_window_of_a_row() -> None:
     # The row lies in [0, 10) and [5, 15); what ends by 15 + 12 is filled.
     assert starts(dense(10, 5, empty_for=12).run(7)) == [(0, 1), (5, 1), (10, 0), (15, 0)]
     # Where hop does not divide size there are two panes to a hop.
@@ -88,7 +88,7 @@ def test_windows_that_overlap_are_empty_behind_the_last_that_a_row_lies_in() -> 
     ]  # fmt: skip
 
 
-def test_a_quiet_period_begins_with_totals_of_nothing() -> None:
+def test_a_period_without_rows_begins_with_empty_totals() -> None:
     stream = dense(CumulativeGrid(FixedGrid(30, 30), 10), empty_for=20)
     assert stream.run(12, 85) == [
         ("a", 0, 1), ("a", 0, 1), ("a", 30, 0), ("a", 30, 0), ("a", 60, 1),
@@ -96,7 +96,7 @@ def test_a_quiet_period_begins_with_totals_of_nothing() -> None:
     ]  # fmt: skip
 
 
-def test_numbers_that_stand_for_no_window_are_left_out() -> None:
+def test_numbers_without_a_window_are_left_out() -> None:
     """Those of a period that is shorter than the longest; a day that a zone left out."""
     day = CalendarGrid("day", "UTC")
     totals = dense(CumulativeGrid(day, 12 * HOUR), empty_for=36 * HOUR).run(1)
@@ -126,7 +126,7 @@ def test_a_straggler_in_an_empty_window_corrects_it() -> None:
     assert stream.step(watermark=50) == [("a", 30, 0, 0, INSERT)]
 
 
-def test_a_straggler_makes_windows_known_that_were_passed() -> None:
+def test_a_straggler_causes_empty_windows_in_the_past() -> None:
     stream = dense(10, stragglers="update", lateness=100)
     stream.step((90, "b"), watermark=45)
     assert stream.step((3, "a")) == [("a", 0, 1, 1), ("a", 10, 0, 1), ("a", 20, 0, 1)]
@@ -136,7 +136,7 @@ def test_a_straggler_makes_windows_known_that_were_passed() -> None:
     assert stream.step(watermark=50) == [("a", 40, 0, 0)]
 
 
-def test_a_straggler_that_counts_for_nothing_corrects_no_empty_window() -> None:
+def test_a_straggler_that_changes_no_value_corrects_no_empty_window() -> None:
     stream = dense(10, stragglers="retract", lateness=50, agg=SUM)
     stream.step(3, watermark=30)
     assert stream.step((15, "a", None), watermark=30) == []
@@ -145,14 +145,14 @@ def test_a_straggler_that_counts_for_nothing_corrects_no_empty_window() -> None:
     ]  # fmt: skip
 
 
-def test_a_row_that_is_dropped_makes_nothing_known() -> None:
+def test_a_dropped_row_causes_no_empty_windows() -> None:
     stream = dense(10)
     stream.step((90, "b"), watermark=50)
     stream.step((3, "a"), watermark=50)
     assert stream.step(watermark=60) == []
 
 
-def test_a_row_that_is_late_for_one_window_makes_the_next_known() -> None:
+def test_a_row_that_is_late_for_one_window_causes_empty_windows_after_the_next() -> None:
     stream = dense(10, 5, empty_for=5)
     stream.step((90, "b"), watermark=12)
     stream.step((7, "a"), watermark=12)
@@ -184,7 +184,7 @@ def test_empty_windows_are_never_early() -> None:
 # State.
 
 
-def test_a_key_that_is_known_is_one_entry_without_aggregates() -> None:
+def test_a_key_with_only_empty_windows_is_one_row_without_aggregates() -> None:
     lists = {
         "all": agg.collect_list("v", at_most=9, tie_break="v").bind(SCHEMA, time="t", where="here")
     }
@@ -197,7 +197,7 @@ def test_a_key_that_is_known_is_one_entry_without_aggregates() -> None:
     assert stream.state.tables["panes"].column("pane").to_pylist() == [30]
 
 
-def test_a_known_key_is_forgotten_with_its_last_empty_window() -> None:
+def test_a_key_is_evicted_with_its_last_empty_window() -> None:
     stream = dense(10, empty_for=29)
     stream.step(3)
     ends = []
@@ -208,7 +208,7 @@ def test_a_known_key_is_forgotten_with_its_last_empty_window() -> None:
     assert stream.state.rows == 0
 
 
-def test_with_corrections_it_is_forgotten_the_lateness_later() -> None:
+def test_with_corrections_it_is_evicted_after_the_allowed_lateness() -> None:
     stream = dense(10, stragglers="update", lateness=15)
     stream.step(3, watermark=30)
     assert stream.deadline == 45
@@ -218,7 +218,7 @@ def test_with_corrections_it_is_forgotten_the_lateness_later() -> None:
     assert stream.state.rows == 0
 
 
-def test_of_two_panes_the_older_is_forgotten_when_the_newer_takes_over() -> None:
+def test_the_older_of_two_panes_is_evicted_when_the_newer_has_no_more_windows_to_publish() -> None:
     stream = dense(10, stragglers="update", lateness=15)
     stream.step(3, 14, watermark=20)
     assert stream.state.rows == 2
@@ -254,13 +254,13 @@ def test_the_state_of_no_rows_is_neutral() -> None:
     assert all(isinstance(state, pa.Array) for state in states)
 
 
-def test_only_windows_that_are_filled_say_so_in_their_state() -> None:
+def test_only_windows_with_empty_for_have_it_in_their_identity() -> None:
     assert "empty_for" not in Stream(10).spec.identity
     assert dense(10).spec.identity["empty_for"] == 20
 
 
 @pytest.mark.parametrize("stragglers", ["drop", "route"])
-def test_late_rows_are_delivered_as_ever(stragglers: str) -> None:
+def test_late_rows_are_routed_with_empty_windows(stragglers: str) -> None:
     stream = dense(10, stragglers=stragglers)
     stream.step(3, watermark=10)
     stream.step(4, watermark=20)

@@ -15,7 +15,7 @@ from tests.windows.core.play import SUM, Stream, batch, table
 MORNING = 1_700_000_000_000_000
 
 
-def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
+def test_an_empty_batch_emits_and_stores_nothing() -> None:
     stream = Stream(10)
     assert stream.step() == []
     assert stream.state.rows == 0
@@ -91,7 +91,7 @@ def test_a_late_row_is_dropped_and_counted() -> None:
     assert stream.step(watermark=20) == [("a", 10, 2)]
 
 
-def test_a_row_is_judged_by_the_watermark_of_the_batch_before() -> None:
+def test_a_row_is_compared_with_the_watermark_of_the_batch_before() -> None:
     stream = Stream(10)
     assert stream.step(5, watermark=30) == [("a", 0, 1)]
     assert stream.counts == Metrics(rows=1, on_time=1, results=1)
@@ -99,7 +99,7 @@ def test_a_row_is_judged_by_the_watermark_of_the_batch_before() -> None:
     assert stream.counts == Metrics(rows=1, too_late=1)
 
 
-def test_a_key_that_is_never_seen_again_is_published_and_forgotten() -> None:
+def test_a_key_without_further_rows_is_published_and_evicted() -> None:
     stream = Stream(10)
     stream.step((1, "gone"))
     assert stream.step((12, "here"), watermark=10) == [("gone", 0, 1)]
@@ -149,7 +149,7 @@ def test_a_row_lies_in_every_window_that_contains_it() -> None:
     assert Stream(12, 4).run(0) == [("a", -8, 1), ("a", -4, 1), ("a", 0, 1)]
 
 
-def test_where_hop_does_not_divide_size_a_row_may_lie_in_one_window_fewer() -> None:
+def test_if_hop_does_not_divide_size_a_row_may_lie_in_one_window_fewer() -> None:
     assert Stream(10, 4).run(1) == [("a", -8, 1), ("a", -4, 1), ("a", 0, 1)]
     assert Stream(10, 4).run(2) == [("a", -4, 1), ("a", 0, 1)]
 
@@ -215,8 +215,8 @@ def test_a_window_of_one_microsecond_is_an_instant() -> None:
 
 
 def test_the_value_of_the_earliest_row_survives_the_batches() -> None:
-    kinds = pa.string(), pa.timestamp("us", tz="UTC"), pa.int64()
-    stream = Stream(10, by=(), agg={"first": ByTime("k", "t", "v", *kinds, latest=False)})
+    types = pa.string(), pa.timestamp("us", tz="UTC"), pa.int64()
+    stream = Stream(10, by=(), agg={"first": ByTime("k", "t", "v", *types, latest=False)})
     stream.step((5, "later", 0))
     stream.step((4, "tie", 2), (4, "first", 1))
     assert stream.step(watermark=10) == [(0, "first")]
@@ -232,7 +232,7 @@ def test_the_next_deadline_is_the_end_of_the_first_open_window() -> None:
     assert stream.deadline is None
 
 
-def test_the_batch_takes_a_table_of_other_columns_and_labels_too() -> None:
+def test_the_batch_accepts_other_columns_and_labels() -> None:
     stream = Stream(10)
     rows = table([(1,)])
     paris = rows.column("t").cast(pa.timestamp("us", tz="Europe/Paris"))
@@ -256,7 +256,7 @@ def test_the_state_is_checked_and_shown_when_it_breaks_an_invariant() -> None:
             fixed.check(stream.spec, State(watermark, {"panes": broken}))
 
 
-def test_a_revision_that_was_never_published_is_noticed() -> None:
+def test_check_detects_a_revision_that_was_never_published() -> None:
     stream = Stream(10, stragglers="update", lateness=100)
     stream.step(1, watermark=10)
     stream.step(2)

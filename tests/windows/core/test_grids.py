@@ -24,8 +24,8 @@ def instant(text: str) -> int:
     return int(dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp()) * 1_000_000
 
 
-def growing(size: int = 60, every: int = 10, **said: Any) -> Stream:
-    return Stream(CumulativeGrid(FixedGrid(size, size), every), **said)
+def growing(size: int = 60, every: int = 10, **arguments: Any) -> Stream:
+    return Stream(CumulativeGrid(FixedGrid(size, size), every), **arguments)
 
 
 # Calendar windows.
@@ -42,7 +42,7 @@ def test_a_day_closes_at_its_own_midnight() -> None:
     assert stream.deadline == end + 24 * HOUR
 
 
-def test_a_skipped_day_neither_holds_anything_back_nor_comes_out() -> None:
+def test_a_skipped_day_delays_no_result_and_has_none() -> None:
     stream = Stream(CalendarGrid("day", "Pacific/Apia"), stragglers="retract", lateness=HOUR)
     change = instant("2011-12-30T10:00")
     stream.step(change - 1, change)
@@ -66,7 +66,7 @@ def test_every_window_holds_the_total_so_far() -> None:
 
 
 @pytest.mark.thorough
-def test_panes_that_do_not_differ_any_more_become_one() -> None:
+def test_panes_in_the_same_open_windows_are_merged() -> None:
     stream = growing(3_000, 10, agg=SUM)
     most = 0
     for now in range(0, 3_000, 10):
@@ -80,7 +80,7 @@ def test_panes_that_do_not_differ_any_more_become_one() -> None:
 
 
 @pytest.mark.thorough
-def test_panes_that_stragglers_can_still_change_are_kept_apart() -> None:
+def test_panes_that_stragglers_can_still_change_are_not_merged() -> None:
     stream = growing(60_000, 10, stragglers="update", lateness=100)
     most = 0
     for now in range(0, 2_000, 10):
@@ -93,7 +93,7 @@ def test_panes_that_stragglers_can_still_change_are_kept_apart() -> None:
     assert [row[3] for row in changed] == [1] * 10 + [0]
 
 
-def test_what_is_too_late_for_some_windows_counts_in_the_others_after_a_settlement() -> None:
+def test_rows_too_late_for_some_windows_count_in_others_after_panes_are_merged() -> None:
     stream = growing(agg=SUM)
     stream.step((1, "a", 1), watermark=30)
     stream.step((2, "a", 2), watermark=30)
@@ -104,7 +104,7 @@ def test_what_is_too_late_for_some_windows_counts_in_the_others_after_a_settleme
     assert stream.finish() == [("a", 0, 3), ("a", 0, 3)]
 
 
-def test_nothing_settles_while_nothing_is_published() -> None:
+def test_panes_are_not_merged_while_nothing_is_published() -> None:
     stream = growing(stragglers="update", lateness=15)
     stream.step(1, 12, watermark=25)
     before = stream.state.tables["panes"]
@@ -114,7 +114,7 @@ def test_nothing_settles_while_nothing_is_published() -> None:
     assert stream.state.tables["panes"].column("pane").to_pylist() == [10]
 
 
-def test_a_key_is_settled_by_itself() -> None:
+def test_panes_of_a_key_are_merged_independently_of_other_keys() -> None:
     stream = growing()
     stream.step((1, "a"), (11, "a"), (35, "b"), watermark=20)
     panes = stream.state.tables["panes"]
@@ -143,7 +143,7 @@ def test_the_deadline_is_the_end_of_the_next_window_of_the_period() -> None:
 
 
 @pytest.mark.parametrize("early", ["never", "every batch"])
-def test_what_is_taken_back_of_a_total_is_what_was_published_to_the_last_bit(early: Any) -> None:
+def test_preimages_of_totals_have_the_published_bits(early: Any) -> None:
     transform = windows.cumulative(
         "60 seconds",
         "5 seconds",
@@ -177,7 +177,7 @@ def test_what_is_taken_back_of_a_total_is_what_was_published_to_the_last_bit(ear
     ],
     ids=["calendar", "cumulative"],
 )
-def test_keys_that_come_and_go_leave_nothing_behind(grid: Grid, pace: int, stragglers: str) -> None:
+def test_keys_that_end_leave_no_state(grid: Grid, pace: int, stragglers: str) -> None:
     stream = Stream(grid, stragglers=stragglers, lateness=24 * HOUR)
     rows = []
     for number in range(1_000):

@@ -43,10 +43,14 @@ KEYS: dict[pa.DataType, list[Any]] = {
 }
 
 
-def spec_of(kind: pa.DataType, **said: Any) -> GridOf:
-    schema = pa.schema([("t", INSTANT), ("k", kind), ("seq", pa.int64())])
-    latest = ByTime("k", "t", "seq", kind, INSTANT, pa.int64(), latest=True)
-    policy: dict[str, Any] = {"stragglers": "retract", "too_late": "route", "early": "never"} | said
+def spec_of(dtype: pa.DataType, **arguments: Any) -> GridOf:
+    schema = pa.schema([("t", INSTANT), ("k", dtype), ("seq", pa.int64())])
+    latest = ByTime("k", "t", "seq", dtype, INSTANT, pa.int64(), latest=True)
+    policy: dict[str, Any] = {
+        "stragglers": "retract",
+        "too_late": "route",
+        "early": "never",
+    } | arguments
     return GridOf(
         on=FixedGrid(10, 10, 0),
         by=("k",),
@@ -70,9 +74,9 @@ def restarted(spec: GridOf, state: State) -> State:
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
 
 
-@pytest.mark.parametrize("kind", KEYS, ids=str)
-def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> None:
-    spec, values = spec_of(kind), KEYS[kind]
+@pytest.mark.parametrize("dtype", KEYS, ids=str)
+def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> None:
+    spec, values = spec_of(dtype), KEYS[dtype]
     first = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, values, 5))], 10)
     assert len(first.output) == len(values)
     again = fixed.pack(spec, rows(spec, values[::-1] * 2, 6))
@@ -85,9 +89,9 @@ def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> Non
     fixed.check(spec, restarted(spec, step.state))
 
 
-@pytest.mark.parametrize("kind", KEYS, ids=str)
-def test_late_rows_carry_keys_of_every_type(kind: pa.DataType) -> None:
-    spec, values = spec_of(kind), KEYS[kind]
+@pytest.mark.parametrize("dtype", KEYS, ids=str)
+def test_late_rows_carry_keys_of_every_type(dtype: pa.DataType) -> None:
+    spec, values = spec_of(dtype), KEYS[dtype]
     before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, [], 0))], 1_000)
     late = fixed.step(spec, before.state, [fixed.pack(spec, rows(spec, values, 5))], 1_000).late
     wanted = to_rows(rows(spec, values, 5))

@@ -39,7 +39,7 @@ def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> Non
     ]
 
 
-def test_beyond_the_allowed_lateness_the_reason_is_another() -> None:
+def test_beyond_the_allowed_lateness_the_reason_is_too_late() -> None:
     stream = Stream(10, stragglers="route", lateness=20)
     stream.step(watermark=30)
     stream.step(9, 10)
@@ -75,7 +75,7 @@ def test_before_there_is_a_watermark_no_row_is_late() -> None:
     assert stream.late == []
 
 
-def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
+def test_a_batch_routes_rejected_rows_only() -> None:
     stream = Stream(10, stragglers="route")
     rows = to_rows(batch(stream.spec, table([(25,), (1,), (None, "b")])))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
@@ -83,7 +83,7 @@ def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("stragglers", ["update", "retract"])
-def test_beside_corrections_only_what_is_too_late_is_delivered(stragglers: str) -> None:
+def test_with_corrections_only_rows_that_are_too_late_are_routed(stragglers: str) -> None:
     stream = Stream(10, stragglers=stragglers, too_late="route", lateness=20)
     stream.step(11, watermark=35)
     emitted = stream.step(12, 9, None)
@@ -101,6 +101,6 @@ def test_a_late_row_has_neither_revision_nor_change_type() -> None:
     assert (late[0]["revision"], late[0]["_change_type"]) == (None, None)
 
 
-def test_where_nothing_is_routed_the_output_has_no_column_for_it() -> None:
+def test_without_routing_the_output_has_no_late_column() -> None:
     assert "late" not in Stream(10, stragglers="update", lateness=20).spec.output.names
     assert Stream(10, stragglers="route").spec.output.names[-1] == "late"

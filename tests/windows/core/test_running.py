@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
 def spec_of(*, by: tuple[str, ...] = ("k",), shards: int = 1, **changed: Any) -> RunningSpec:
     given: dict[str, Any] = {"changes": "update", "max_keys": 100, "when_full": "fail"}
     most = (("most", agg.max("v")),)
-    spec = RunningSpec(where="windows.running", by=by, agg=most, **(given | changed))
+    spec = RunningSpec(operator="windows.running", by=by, agg=most, **(given | changed))
     return spec.resolve((SCHEMA,), carried=(None,), shards=shards)
 
 
@@ -86,7 +86,7 @@ def test_without_keys_there_is_one_value() -> None:
     assert running.next_deadline(spec, running.empty(spec)) is None
 
 
-def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
+def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
     some = [(key, 1) for key in "abc"]
     with pytest.raises(CapacityError) as caught:
         play(spec_of(max_keys=2), some[:2], some)
@@ -108,7 +108,7 @@ def test_more_keys_than_may_be_kept_fail_or_are_ignored_by_choice() -> None:
     assert steps[2].state.rows == 2
 
 
-def test_which_keys_are_kept_does_not_depend_on_the_order_of_their_rows() -> None:
+def test_the_stored_keys_do_not_depend_on_the_order_of_rows() -> None:
     spec = spec_of(max_keys=3, when_full="ignore_new")
     rows = [(key, 1) for key in "abcdefgh"]
     one, other = (play(spec, order)[0] for order in (rows, rows[::-1]))

@@ -15,9 +15,9 @@ from tests.laws.session_strategies import spec_of, table_of
 from tests.oracles.sessions import SessionOracle
 
 
-def sessions(**said: Any) -> Any:
+def sessions(**arguments: Any) -> Any:
     settings: dict[str, Any] = {"gap": 10, "by": ("word",), "agg": {"n": agg.count()}}
-    return spec_of(SessionOracle(time="ts", **(settings | said)), delay=0)
+    return spec_of(SessionOracle(time="ts", **(settings | arguments)), delay=0)
 
 
 def packed(spec: Any, *rows: tuple[int, str]) -> pa.Table:
@@ -38,7 +38,9 @@ def segments(state: State, key: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("others", [(), ((60, "b"),)], ids=["alone", "beside another key"])
-def test_a_key_is_kept_alike_whoever_shares_its_shard(others: tuple[tuple[int, str], ...]) -> None:
+def test_the_state_of_a_key_does_not_depend_on_the_other_keys_of_its_shard(
+    others: tuple[tuple[int, str], ...],
+) -> None:
     spec = sessions(max_length=10, stragglers="retract", allowed_lateness=1_000)
     first = session.step(
         spec, session.empty(spec), [packed(spec, (0, "a"), (8, "a"), (16, "a"))], None
@@ -49,13 +51,13 @@ def test_a_key_is_kept_alike_whoever_shares_its_shard(others: tuple[tuple[int, s
     assert [row["anchor"] for row in segments(later.state, "a")] == [0, 8, 16]
 
 
-def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() -> None:
+def test_a_session_stays_whole_when_the_long_event_that_links_it_is_evicted() -> None:
     spec = sessions(gap=40, gap_column="lasts", max_length=120)
     # The event of 110 lasts until 150 and is of the session before: only it links 121 and 130.
     events = [(0, 40), (40, 40), (80, 40), (110, 40), (121, 1), (130, 40), (170, 40), (210, 40)]
     rows = lasting(spec, *((at, "a", gap, False) for at, gap in events))
-    came = session.step(spec, session.empty(spec), [rows], None)
-    first = session.step(spec, came.state, [packed(spec)], 200)
+    arrived = session.step(spec, session.empty(spec), [rows], None)
+    first = session.step(spec, arrived.state, [packed(spec)], 200)
     session.check(spec, first.state)
     assert windows_of(first.output) == [(0, 120, 4)]
     quiet = session.step(spec, first.state, [packed(spec)], 220)
@@ -65,7 +67,7 @@ def test_a_session_stays_whole_when_the_long_event_that_links_it_is_forgotten() 
     assert segments(session.step(spec, last.state, [packed(spec)], 320).state, "a") == []
 
 
-def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() -> None:
+def test_a_closing_row_is_stored_while_an_earlier_event_lasts_longer() -> None:
     spec = sessions(gap=40, gap_column="lasts", until="over", max_length=40)
     closed = [(0, "a", 20, False), (20, "a", 40, False), (40, "a", 10, True)]
     following = [(60, "a", 40, False), (80, "a", 40, False)]
@@ -75,7 +77,7 @@ def test_a_closing_row_is_remembered_while_an_earlier_event_reaches_beyond_it() 
     assert windows_of(last.output) == [(60, 100, 2)]
 
 
-def test_a_batch_is_its_results_and_the_rows_that_cannot_be_placed() -> None:
+def test_a_batch_has_its_results_and_the_rejected_rows() -> None:
     spec = sessions(stragglers="route", early="every batch")
     rows = to_rows(session.run(spec, [packed(spec, (0, "a"), (10, "a"), (21, "b"))]))
     assert [(r["word"], r["window_start"], r["window_end"], r["n"]) for r in rows] == [

@@ -44,7 +44,7 @@ class Stream:
             agg=(("n", agg_functions.count()),),
             by=tuple(by),
             time="t",
-            aggregates=tuple((name, name, each) for name, each in (agg or COUNT).items()),
+            aggregates=tuple((name, name, summary) for name, summary in (agg or COUNT).items()),
             input=SCHEMA,
             delay=0,
             allowed_lateness=lateness,
@@ -65,14 +65,14 @@ class Stream:
         step = sliding.step(self.spec, self.state, [packed], watermark)
         sliding.check(self.spec, step.state)
         self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
-        return shown(step.output)
+        return as_tuples(step.output)
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return shown(sliding.run(self.spec, [sliding.pack(self.spec, given(rows))]))
+        return as_tuples(sliding.run(self.spec, [sliding.pack(self.spec, given(rows))]))
 
     @property
-    def kept(self) -> list[int]:
+    def stored(self) -> list[int]:
         """Rows of the tables of the state."""
         return [table.num_rows for table in self.state.tables.values()]
 
@@ -86,14 +86,14 @@ def given(rows: Sequence[tuple[Any, ...] | int | None]) -> pa.Table:
     return table([row if isinstance(row, tuple) else (row,) for row in rows])
 
 
-def shown(emitted: pa.Table) -> list[tuple[Any, ...]]:
+def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:
     """Result rows in their order per key and time, as tuples."""
     rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row.get("k") or "", row["t"]))  # stable
     return [tuple(v for name, v in row.items() if name != "late") for row in rows]
 
 
-def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
+def test_an_empty_batch_emits_and_stores_nothing() -> None:
     stream = Stream(10)
     assert stream.step() == []
     assert stream.state.rows == 0
@@ -102,7 +102,7 @@ def test_an_empty_batch_gives_nothing_and_keeps_nothing() -> None:
     assert stream.run() == []
 
 
-def test_each_event_sees_what_is_less_than_the_size_older_and_of_its_key() -> None:
+def test_each_result_covers_events_of_its_key_less_than_the_size_older() -> None:
     stream = Stream(10, agg=SUM)
     rows = [(1, "a", 1), (5, "a", 2), (5, "b", 100), (10, "a", 4), (11, "a", 8), (30, "a", 16)]
     wanted = [("a", 1, 1), ("a", 5, 3), ("a", 10, 7), ("a", 11, 14), ("a", 30, 16), ("b", 5, 100)]
@@ -119,13 +119,13 @@ def test_a_size_of_a_microsecond_sees_its_own_instant_only() -> None:
     stream = Stream(1)
     assert stream.run(4, 5, 5) == [("a", 4, 1), ("a", 5, 2)]
     assert stream.step(4, 5, watermark=4) == [("a", 4, 1)]
-    assert (stream.kept, stream.deadline) == ([1], 5)
+    assert (stream.stored, stream.deadline) == ([1], 5)
 
 
 def test_events_of_one_instant_have_one_result() -> None:
     stream = Stream(10)
     assert stream.step(5, 5, 7) == []
-    assert stream.kept == [2]
+    assert stream.stored == [2]
     assert stream.step((5, "b"), 5, watermark=7) == [("a", 5, 3), ("a", 7, 4), ("b", 5, 1)]
     assert stream.counts == Metrics(rows=2, on_time=2, results=3)
 
@@ -163,7 +163,7 @@ def test_a_result_is_published_once_the_watermark_has_reached_its_event() -> Non
     assert stream.step(watermark=7) == []
 
 
-def test_a_row_is_judged_by_the_watermark_of_the_batch_before() -> None:
+def test_a_row_is_compared_with_the_watermark_of_the_batch_before() -> None:
     stream = Stream(10)
     assert stream.step(5, watermark=30) == [("a", 5, 1)]
     assert stream.counts == Metrics(rows=1, on_time=1, results=1)
@@ -180,26 +180,26 @@ def test_a_watermark_never_goes_back() -> None:
     assert stream.counts.too_late == 1
 
 
-def test_a_moment_is_forgotten_when_the_last_window_with_it_is_published() -> None:
+def test_a_timestamp_is_evicted_when_its_last_window_is_published() -> None:
     stream = Stream(10)
     stream.step(5, watermark=5)
     assert stream.deadline == 14
     stream.step(watermark=13)
-    assert stream.kept == [1]
+    assert stream.stored == [1]
     assert stream.step(14, watermark=14) == [("a", 14, 2)]
-    assert stream.kept == [1]
+    assert stream.stored == [1]
     assert stream.deadline == 23
 
 
-def test_with_corrections_a_moment_is_kept_for_the_allowed_lateness_longer() -> None:
+def test_with_corrections_a_timestamp_is_stored_for_the_allowed_lateness_longer() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(5, watermark=5)
     assert stream.deadline == 34
     stream.step(watermark=33)
     assert stream.step(14) == [("a", 14, 2, 1)]
-    assert stream.kept == [2, 1]
+    assert stream.stored == [2, 1]
     stream.step(watermark=34)
-    assert stream.kept == [1, 0]  # the result at 14 cannot change any more, nor be seen from 5
+    assert stream.stored == [1, 0]  # the result at 14 cannot change any more, nor be seen from 5
 
 
 def test_a_straggler_changes_the_results_of_its_key_less_than_the_size_later() -> None:
@@ -216,7 +216,7 @@ def test_a_straggler_changes_the_results_of_its_key_less_than_the_size_later() -
     assert stream.counts == Metrics(rows=1, stragglers=1, corrections=3)
 
 
-def test_a_straggler_between_events_makes_a_result_of_its_own_at_revision_one() -> None:
+def test_a_straggler_between_events_has_a_result_with_revision_one() -> None:
     stream = Stream(10, stragglers="retract", lateness=100)
     stream.step(10, 25, watermark=30)
     assert stream.step(12) == [("a", 12, 2, 1, INSERT)]
@@ -224,7 +224,7 @@ def test_a_straggler_between_events_makes_a_result_of_its_own_at_revision_one() 
     assert stream.step(12) == [("a", 12, 2, 1, BEFORE), ("a", 12, 3, 2, AFTER)]
 
 
-def test_a_straggler_can_make_the_first_moment_of_a_key() -> None:
+def test_a_straggler_can_be_the_first_event_of_a_key() -> None:
     stream = Stream(10, stragglers="update", lateness=100)
     stream.step((10, "b"), watermark=10)
     assert stream.step((5, "a"), (5, "c")) == [("a", 5, 1, 1), ("c", 5, 1, 1)]
@@ -249,10 +249,10 @@ def test_a_straggler_that_changes_no_value_corrects_nothing() -> None:
     stream.step((10, "a", 7), watermark=12)
     assert stream.step((10, "a", 5)) == []
     assert stream.counts == Metrics(rows=1, stragglers=1)
-    assert stream.kept == [1, 0]
+    assert stream.stored == [1, 0]
 
 
-def test_a_value_that_comes_and_goes_is_corrected() -> None:
+def test_a_value_that_becomes_null_or_not_null_is_corrected() -> None:
     last: dict[str, Summary] = {
         "last": ByTime("v", "t", "v", pa.int64(), SCHEMA.field("t").type, pa.int64(), latest=True)
     }
@@ -271,46 +271,46 @@ def test_a_row_exactly_at_the_allowed_lateness_is_too_late(time: int, accepted: 
     )
 
 
-def test_the_oldest_result_that_can_change_sees_all_that_it_saw() -> None:
+def test_the_oldest_result_that_can_change_has_all_its_events() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(2, 11, watermark=30)
     assert stream.step(11) == [("a", 11, 3, 1)]
     stream.step(watermark=31)
-    assert stream.kept == [1, 0]
+    assert stream.stored == [1, 0]
 
 
-def test_a_correction_comes_out_though_all_is_forgotten_in_the_same_step() -> None:
+def test_a_correction_is_published_though_all_state_is_evicted_in_the_same_step() -> None:
     stream = Stream(10, stragglers="retract", lateness=5)
     stream.step(10, watermark=10)
     assert stream.step(10, watermark=1_000) == [("a", 10, 1, 0, BEFORE), ("a", 10, 2, 1, AFTER)]
-    assert stream.kept == [0, 0]
+    assert stream.stored == [0, 0]
     assert stream.deadline is None
 
 
-def test_revisions_are_forgotten_with_the_last_change_of_their_result() -> None:
+def test_revisions_are_evicted_after_the_last_change_of_their_result() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, watermark=10)
     stream.step(2)
-    assert (stream.kept, stream.deadline) == ([2, 1], 22)
+    assert (stream.stored, stream.deadline) == ([2, 1], 22)
     stream.step(watermark=22)
-    assert (stream.kept, stream.deadline) == ([2, 0], 30)
+    assert (stream.stored, stream.deadline) == ([2, 0], 30)
 
 
 def test_the_end_of_the_stream_publishes_what_is_not_on_time_and_nothing_twice() -> None:
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, 12, watermark=10)
     stream.step(2)
-    assert shown(sliding.finish(stream.spec, stream.state)) == [("a", 12, 1, 0)]
+    assert as_tuples(sliding.finish(stream.spec, stream.state)) == [("a", 12, 1, 0)]
 
 
 def test_late_rows_are_delivered_with_the_time_of_the_result_they_missed() -> None:
     stream = Stream(10, stragglers="route", lateness=20)
     stream.step(watermark=30)
     assert stream.step(20, (9, "b", 5), None, MAX_INSTANT + 1, 31) == []
-    said = [
+    arguments = [
         (r["k"], r["t"], r["n"], r["late"]["reason"], r["late"]["lateness"]) for r in stream.late
     ]
-    assert said == [
+    assert arguments == [
         ("a", None, None, "null_time", None),
         ("a", None, None, "time_out_of_range", None),
         ("a", 20, None, "straggler", 10),
@@ -321,7 +321,7 @@ def test_late_rows_are_delivered_with_the_time_of_the_result_they_missed() -> No
     assert stream.counts == Metrics(rows=5, rejected=2, on_time=1, stragglers=1, too_late=1)
 
 
-def test_beside_corrections_only_what_is_too_late_is_delivered() -> None:
+def test_with_corrections_only_rows_that_are_too_late_are_routed() -> None:
     stream = Stream(10, stragglers="retract", too_late="route", lateness=20)
     stream.step(watermark=30)
     assert stream.step(20, 9, None) == [("a", 20, 1, 1, INSERT)]
@@ -329,14 +329,14 @@ def test_beside_corrections_only_what_is_too_late_is_delivered() -> None:
     assert all(row["revision"] is row["_change_type"] is None for row in stream.late)
 
 
-def test_what_cannot_be_placed_is_counted_where_nothing_is_delivered() -> None:
+def test_rejected_rows_are_counted_if_rows_are_not_routed() -> None:
     stream = Stream(10)
     assert stream.step(None, 5, watermark=5) == [("a", 5, 1)]
     assert stream.counts == Metrics(rows=2, rejected=1, on_time=1, results=1)
     assert stream.late == []
 
 
-def test_a_batch_delivers_what_it_cannot_place_and_nothing_else() -> None:
+def test_a_batch_routes_rejected_rows_only() -> None:
     stream = Stream(10, stragglers="route")
     rows = to_rows(sliding.run(stream.spec, [sliding.pack(stream.spec, given([25, 1, None]))]))
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
@@ -350,7 +350,7 @@ def test_the_output_has_the_event_time_under_its_own_name() -> None:
     assert spec.output.names == ["k", "t", "n", "revision", "_change_type", "late"]
 
 
-def test_many_events_of_one_window_are_united_in_blocks() -> None:
+def test_many_events_of_one_window_are_merged_in_blocks() -> None:
     count = 2_000
     rows = [(MORNING + number, "ab"[number % 2], 1) for number in range(count)]
     found = Stream(800).run(*rows)
@@ -359,7 +359,7 @@ def test_many_events_of_one_window_are_united_in_blocks() -> None:
 
 @pytest.mark.laws
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
-def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
+def test_state_does_not_grow_while_keys_change(stragglers: str) -> None:
     stream = Stream(10, stragglers=stragglers, lateness=30)
     rows = []
     for number in range(1_000):
@@ -370,9 +370,9 @@ def test_state_does_not_grow_while_keys_come_and_go(stragglers: str) -> None:
     assert min(rows[250:]) > 0
 
 
-@pytest.mark.parametrize("kind", test_keys.KEYS, ids=str)
-def test_keys_of_every_type_meet_again_after_a_restart(kind: pa.DataType) -> None:
-    given_, values = test_keys.spec_of(kind), test_keys.KEYS[kind]
+@pytest.mark.parametrize("dtype", test_keys.KEYS, ids=str)
+def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> None:
+    given_, values = test_keys.spec_of(dtype), test_keys.KEYS[dtype]
     spec = SlidingSpec(
         operator="windows.sliding",
         agg=(("n", agg_functions.count()),),
@@ -408,8 +408,8 @@ def restarted(spec: SlidingSpec, state: State) -> State:
 # Early results.
 
 
-def early(size: int, **said: Any) -> Stream:
-    return Stream(size, early="every batch", **said)
+def early(size: int, **arguments: Any) -> Stream:
+    return Stream(size, early="every batch", **arguments)
 
 
 def test_a_result_is_published_in_every_step_that_changes_it_and_once_more_on_time() -> None:
@@ -428,10 +428,10 @@ def test_a_result_is_published_in_every_step_that_changes_it_and_once_more_on_ti
     assert stream.counts == Metrics(rows=2, on_time=1, too_late=1, results=1)
 
 
-def test_a_result_that_comes_with_the_news_that_it_is_on_time_is_published_once() -> None:
+def test_a_result_that_arrives_with_its_watermark_is_published_once() -> None:
     stream = early(10)
     assert stream.step(5, watermark=5) == [("a", 5, 1, 0, "on_time")]
-    assert stream.kept == [1, 0]
+    assert stream.stored == [1, 0]
 
 
 def test_a_straggler_changes_results_that_are_on_time_and_others_that_are_early() -> None:
@@ -455,18 +455,18 @@ def test_a_straggler_changes_results_that_are_on_time_and_others_that_are_early(
     ]
 
 
-def test_at_the_end_what_was_early_is_on_time_and_a_batch_knows_nothing_early() -> None:
+def test_at_the_end_early_results_are_on_time_and_a_batch_has_none() -> None:
     stream = early(10, stragglers="update", lateness=50)
     stream.step(5)
-    assert shown(sliding.finish(stream.spec, stream.state)) == [("a", 5, 1, 1, "on_time")]
+    assert as_tuples(sliding.finish(stream.spec, stream.state)) == [("a", 5, 1, 1, "on_time")]
     assert stream.run(5, 9) == [("a", 5, 1, 0, "on_time"), ("a", 9, 2, 0, "on_time")]
 
 
-def test_publications_are_forgotten_with_their_result() -> None:
+def test_revisions_are_evicted_with_their_result() -> None:
     stream = early(10)
     stream.step(5)
     stream.step(5)
-    assert stream.kept == [1, 1]
+    assert stream.stored == [1, 1]
     stream.step(watermark=5)
-    assert stream.kept == [1, 0]
+    assert stream.stored == [1, 0]
     assert stream.deadline == 14
