@@ -154,7 +154,7 @@ HISTORIES = [
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write missing files."""
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec

@@ -34,7 +34,7 @@ MORE: list[Rows] = [
 
 
 def spec_of(**changed: Any) -> RunningSpec:
-    """The operator, or one with other parameters."""
+    """The spec, with other parameters if given."""
     given: dict[str, Any] = {"by": ("page", "line"), "changes": "retract", "max_keys": 100}
     given |= {"agg": {"most": agg.max("n"), "there": agg.count("n")}} | changed
     named = tuple(given.pop("agg").items())
@@ -60,7 +60,7 @@ def state() -> State:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write missing files."""
     if not FILE.exists():
         frame = encode(running.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)

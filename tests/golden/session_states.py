@@ -21,7 +21,7 @@ from tests.oracles.sessions import SessionOracle
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
 NAN = float("nan")
-# By name: what else there is to draw from for the laws may grow, these bytes may not.
+# By name: the aggregates of the laws may grow, these bytes may not change.
 AGG = {
     name: AGGREGATES[name]
     for name in [
@@ -107,7 +107,7 @@ HISTORIES = [
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write missing files."""
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec

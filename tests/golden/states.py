@@ -170,7 +170,7 @@ LATER = [
 LAST = [(6, "JFK", NAN, 8, None, 12), (1, "EWR", 0.5, 4, None, 13), (13, "ä", None, 1, None, 14)]
 
 HISTORIES = [
-    # Hop does not divide size, so that there are uneven panes.
+    # Hop does not divide size, so panes have different lengths.
     History(
         "windows.fixed-v1-drop",
         {"size": "10 seconds", "hop": "4 seconds", "origin": "1 second"},
@@ -212,7 +212,7 @@ HISTORIES = [
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
-    # One key is only known, without aggregates, beside windows that are open.
+    # One key has only a row for empty windows, without aggregates; others have open windows.
     History(
         "windows.fixed-v1-empty",
         {
@@ -224,7 +224,7 @@ HISTORIES = [
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
-    # Days over a change of the clock: the third one starts an hour later than 24 hours would say.
+    # Days with a clock change: the third one starts an hour later than after 24 hours.
     History(
         "windows.fixed-v1-calendar",
         {
@@ -239,7 +239,7 @@ HISTORIES = [
         start=AUTUMN,
         pace=6 * HOUR,
     ),
-    # Panes that do not differ any more have become one.
+    # Panes in the same open windows have been merged.
     History(
         "windows.fixed-v1-cumulative",
         {
@@ -260,7 +260,7 @@ HISTORIES = [
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write missing files."""
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec

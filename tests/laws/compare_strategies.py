@@ -75,7 +75,7 @@ def oracles(draw: st.DrawFn) -> tuple[CompareOracle, int]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """Comparisons, and micro-batches for them: some empty, each somewhat later than the one before."""
+    """Comparisons, and micro-batches for them: some empty, with advancing times."""
     settings, size = draw(oracles())
     is_calendar = isinstance(settings.period, str)
     base_time = 1_700_000_000_000_000
@@ -116,7 +116,7 @@ def _row(
     row["_change_type"] = dice.choice(CHANGES)
     if settings.revised == "never":
         row["revision"] = 0
-    # What a window says depends on nothing else, so a row that comes twice says the same.
+    # The values depend on the window only, so a repeated row is equal.
     key = [str(row[name] if row[name] else None) for name in settings.by]
     same = random.Random(f"{key} {start} {end} {row['revision']}")
     row |= {"n": same.choice(INTEGERS), "x": same.choice(QUARTERS), "d": same.choice(DECIMALS)}

@@ -1,4 +1,4 @@
-"""Histories of rows in sessions, drawn to be as unpleasant as they can be."""
+"""Histories of rows in sessions with many edge cases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def oracles(draw: st.DrawFn) -> SessionOracle:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """Sessions, and micro-batches for them: some empty, each somewhat later than the one before."""
+    """Sessions, and micro-batches for them: some empty, with advancing times."""
     settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.gap)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))

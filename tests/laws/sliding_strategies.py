@@ -1,4 +1,4 @@
-"""Histories of rows in sliding windows, drawn to be as unpleasant as they can be."""
+"""Histories of rows in sliding windows with many edge cases."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def oracles(draw: st.DrawFn) -> SlidingOracle:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
+    """Windows, and micro-batches for them: some empty, with advancing times."""
     settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.size)
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))

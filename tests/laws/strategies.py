@@ -58,13 +58,13 @@ AGGREGATES = {
 NAN, INFINITY = float("nan"), float("inf")
 YEAR_1, YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
 
-# Few values each, so that rows meet in windows, and corrections sometimes change nothing.
+# Few values, so that windows have several rows, and some corrections change nothing.
 TEXTS = ["a", "a", "b", None]
 NUMBERS = [0.0, 0.0, -0.0, NAN, None]
 INTEGERS = [0, 1, -1, 2**40, None]
 QUARTERS = [0.0, -0.0, 0.25, -1.75, 1e6, INFINITY, -INFINITY, NAN, None]
 DECIMALS = [Decimal("0.01"), Decimal("-0.05"), Decimal("9999.99"), None]
-# How far a row is from where its micro-batch stands, in paces; and off a border, or on it.
+# Distance of a row from the time of its micro-batch, in paces, and from a border.
 PACES = [0, 1, -1, -2, -3, 0, -6]
 NUDGES = [0, 0, 1, -1, 333, 4_000]
 STRANGERS = [
@@ -72,14 +72,14 @@ STRANGERS = [
 ]  # fmt: skip
 
 sizes = st.sampled_from([10_000, 4_000, 14_000, 2_500, 60_000, 1_000, 7, 1])
-# Streams that are younger than 1970, now and then one that starts there, or before it.
+# Streams after 1970, and sometimes one that starts in 1970 or before.
 base_times = st.sampled_from([1_700_000_000_000_000] * 6 + [0, -86_400_000_000])
 
 earlies = st.sampled_from(["never", "never", "every batch"])
 
 
 def latenesses(pace: int, *, corrects: bool, early: str) -> st.SearchStrategy[int]:
-    """How much longer stragglers are accepted: never no time at all where only they correct."""
+    """Allowed lateness: never zero if only stragglers correct results."""
     least = 1_000 if corrects and early == "never" else 0  # Spark keeps milliseconds
     return st.sampled_from([pace * 3, pace * 100, pace, least])
 
@@ -146,7 +146,7 @@ def batches_from_a_seed(draw: st.DrawFn, odd: int) -> list[list[Drawn]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> Case:
-    """Windows, and micro-batches for them: some empty, each somewhat later than the one before."""
+    """Windows, and micro-batches for them: some empty, with advancing times."""
     settings, base_time = draw(oracles()), draw(base_times)
     pace = pace_of(settings.size)
     batches = draw(tables(base_time, pace))
@@ -156,7 +156,7 @@ def histories(draw: st.DrawFn) -> Case:
 
 @st.composite
 def tables(draw: st.DrawFn, base_time: int, pace: int) -> list[pa.Table]:
-    """Micro-batches of rows, the first about this moment, each a pace later than the one before."""
+    """Micro-batches of rows: the first around this time, and each one pace later than the last."""
     odd = draw(st.sampled_from([0] * 8 + [1, 4]))
     full = draw(st.sampled_from([True, True, True, False]))
     drawn = draw(batches_from_a_seed(odd) if full else batches_row_by_row(odd))
@@ -252,7 +252,7 @@ def accepted_rows(settings: GridOracle, spec: Any, arrivals: Sequence[Arrival]) 
     for window in [*let_in.contents, *let_in.empty()]:
         rows = let_in.contents.get(window, [])
         if len(rows) < len(all_in.contents.get(window, [])):
-            # Of an empty window, the last one before it tells that it is there.
+            # An empty window exists because of the last window before it.
             results = alone(rows or let_in.contents[let_in.last_before(window)])
         else:
             results = together

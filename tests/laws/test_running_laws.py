@@ -56,12 +56,12 @@ ANSWERS: dict[str, tuple[Aggregation, Callable[[list[Row]], Any]]] = {
     "quantiles": exact(agg.percentile("n", [0.3, 1], at_most=9, when_full="null")),
     "top": exact(agg.top(2, "word", ranked_by="n", tie_break="word")),
 }
-"""Names of aggregates, with what computes the same over all rows of a key, one by one."""
+"""Aggregates by name, with a function that computes the same over all rows of a key."""
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> laws.Case:
-    """Few keys, many rows that change nothing, micro-batches without rows."""
+    """Few keys, many rows that change no value, micro-batches without rows."""
     by = draw(st.sampled_from([(), ("word",), ("number",), ("word", "number")]))
     names = draw(st.lists(st.sampled_from(sorted(ANSWERS)), min_size=1, max_size=4, unique=True))
     changes = draw(st.sampled_from(["update", "retract"]))

@@ -1,6 +1,4 @@
-"""The state of a comparison does not grow with the stream: a thousand micro-batches of keys that
-come and go.
-"""
+"""The state of a comparison does not grow with the stream: a thousand micro-batches of changing keys."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ CASES: list[tuple[Operator, pa.Schema]] = [
 
 
 def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.Table:
-    """Windows of an hour, of keys that live for some twenty of them; a tenth comes later."""
+    """Windows of an hour, of keys that live for about twenty hours; a tenth arrives later."""
     late = np.where(rng.random(ROWS) < 0.1, rng.integers(0, 12, ROWS), 0)
     start = (BEGIN + number - late) * SIZE
     # In a micro-batch each window once; across them a higher revision is newer.
@@ -65,5 +63,5 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
         sizes.append(state.rows)
     quarter = BATCHES // 4
     second, last = max(sizes[quarter : 2 * quarter]), max(sizes[3 * quarter :])
-    assert second > 500, "nothing was kept: this shows nothing"
+    assert second > 500, "the state is too small to show anything"
     assert last <= 1.1 * second, f"{second} entries in the second quarter, {last} in the last"

@@ -1,4 +1,4 @@
-"""What a user may say about a comparison, and what every mistake is answered with."""
+"""Parameters of comparisons, and the errors for mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons on Spark: that they are wired, on both state APIs, in batches, behind windows."""
+"""Comparisons on Spark: on both state APIs, in batches, and after windows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CASES: list[tuple[str, dict[str, Any], int]] = [
 
 
 def script(columns: int) -> tuple[list[list[dict[str, Any]]], pa.Schema]:
-    """The script, or what of it is not revised, without the columns that say so."""
+    """The script, or its unrevised windows without the columns of revisions."""
     if columns == 2:
         return SCRIPT, RESULTS
     plain = pa.schema(list(RESULTS)[:5])
@@ -163,7 +163,7 @@ def published(spark: SparkSession, frame: DataFrame, directory: Any) -> list[dic
 
 
 def by_join(counted: DataFrame, seconds: int) -> list[dict[str, Any]]:
-    """The comparison of a table of windows as SQL says it."""
+    """The comparison of a table of windows in SQL."""
     length = F.expr("interval 1 second") * seconds
     before = counted.select(
         F.col("k").alias("other"),

@@ -1,4 +1,4 @@
-"""Windows that come early, and windows without rows: that they are wired, on Spark."""
+"""Early results and empty windows on Spark."""
 
 from __future__ import annotations
 

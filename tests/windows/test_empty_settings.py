@@ -108,7 +108,7 @@ def test_more_than_ten_thousand_empty_windows_are_refused() -> None:
         "  expected:  at most 10,000 empty windows after one with rows\n"
         "  fix:       shorten empty_for, or use longer windows"
     )
-    # What is left over is too short for one more.
+    # The remaining time is too short for another window.
     assert (
         bound(tumbling("1 second", empty_for="10000 seconds 500 milliseconds")).empty_for
         == 10_000_500_000

@@ -1,4 +1,4 @@
-"""Both engines say the same: which rows count, which values come out, and of which types."""
+"""Both engines accept the same rows, and emit the same values of the same types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = 60_000_000
 MIDNIGHT = 1_704_067_200_000_000
 
 RAW = pa.schema([("micros", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
-# Both ends of the calendar and one microsecond beyond, no time, no key, no value.
+# Both ends of the calendar and one microsecond beyond, and a null time, key and value.
 ROWS: list[dict[str, Any]] = [
     {"micros": MIDNIGHT, "k": "a", "v": 1},
     {"micros": MIDNIGHT + 5_000_000, "k": "a", "v": 2},
@@ -67,7 +67,7 @@ def _session(spark: SparkSession) -> Iterator[None]:
 
 
 def typed(raw: DataFrame) -> DataFrame:
-    """Columns whose types Arrow does not tell apart, computed from plain ones."""
+    """Columns whose types Arrow does not distinguish, computed from plain ones."""
     return raw.select(
         F.timestamp_micros("micros").alias("ts"),
         F.col("k").alias("k", metadata={"comment": "who"}),
@@ -205,7 +205,7 @@ def test_two_operators_meet_in_one_batch_query(spark: SparkSession) -> None:
         assert branch.union(other).agg(F.sum("n")).collect()[0][0] == 5 + 3
         coarse = windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
         assert branch.transform(coarse).collect()[0]["n"] == 5
-    # With a name there are counts, and Spark wants their names to differ.
+    # With a name there are metrics, and Spark requires different names.
     named = frame.transform(tumbling("native", name="mine"))
     with pytest.raises(AnalysisException, match="DUPLICATED_METRICS_NAME"):
         named.union(frame.where("v > 1").transform(tumbling("native", name="mine"))).collect()

@@ -1,4 +1,4 @@
-"""What a user may say about sessions, and what is refused, in which words."""
+"""Parameters of sessions, and the errors for mistakes."""
 
 from __future__ import annotations
 

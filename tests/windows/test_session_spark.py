@@ -1,4 +1,4 @@
-"""Sessions on Spark: that they are wired, and equal to Spark's own where that can say the same."""
+"""Sessions on Spark, compared with Spark's own sessions where these can compute the same."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def rows(*events: tuple[str | None, float | None, int]) -> list[dict[str, Any]]:
     ]
 
 
-# Merges of open sessions (batch 2), a straggler that bridges (batch 3), one that is on time by its
-# own interval but touches what was published (batch 4), one beyond the lateness, null key and time.
+# Merges of open sessions (batch 2), a straggler that merges (batch 3), one that is on time by its
+# own interval but touches a published session (batch 4), one beyond the lateness, null key and time.
 SCRIPT = [
     rows(("a", 1, 1), ("b", 2, 2), (None, 3, 4)),
     rows(("a", 14, 4), ("b", 31, 5), ("a", 9, 7)),
@@ -85,7 +85,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession, numb
 def test_the_two_engines_publish_the_same_sessions_in_the_same_micro_batches(
     spark: SparkSession,
 ) -> None:
-    """In histories in which no row would prolong what was published."""
+    """In histories in which no row would extend a published session."""
     script = [*SCRIPT[:2], rows(("a", 26, 8), ("b", 40, 3)), *SCRIPT[5:]]
     native = stream(
         spark,
@@ -162,7 +162,7 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
         plain = got.drop("revision", "timing", "_change_type")
         if "late" in plain.columns:
             plain = plain.where(F.col("late").isNull()).drop("late")
-        # Unless results are early, nothing is revised while nothing is late.
+        # Unless results are early, no result is revised without late rows.
         expected = fold(whole) if policy.get("early") else [r for b in whole for r in b.rows]
         names = plain.columns
         assert_rows(plain, [{name: row[name] for name in names} for row in expected])
@@ -197,9 +197,9 @@ def test_a_restart_continues_and_refuses_other_parameters(
 
 
 def test_sessions_chain_before_and_behind_other_windows(spark: SparkSession, tmp_path: Any) -> None:
-    """Sessions ended by closing rows come out behind the watermark, and still count downstream."""
+    """Sessions ended by closing rows are emitted behind the watermark, and still count downstream."""
 
-    # A visit of 4 s every 20 s for each key, ended by its third event; b's events come 8 s late.
+    # A visit of 4 s every 20 s for each key, ended by its third event; b's events arrive 8 s late.
     def visits(k: str, late: int, batch: int) -> list[Any]:
         start = 20 * batch - late
         return [(k, start + 2 * i, 3 if i == 2 else 1) for i in range(3)]

@@ -1,4 +1,4 @@
-"""What a user may say about windows, and what every mistake is answered with."""
+"""Parameters of tumbling and hopping windows, and the errors for mistakes."""
 
 from __future__ import annotations
 
@@ -446,7 +446,7 @@ def test_what_is_not_a_name_is_refused(arguments: dict[str, Any], parameter: str
 
 def test_a_column_expression_is_not_an_aggregate() -> None:
     class Column:
-        """As Spark's: it has whatever attribute it is asked for."""
+        """Like a Column of Spark, it has every attribute."""
 
         def __getattr__(self, name: str) -> Column:
             return Column()

@@ -1,4 +1,4 @@
-"""What a user may say about sliding windows, and what every mistake is answered with."""
+"""Parameters of sliding windows, and the errors for mistakes."""
 
 from __future__ import annotations
 

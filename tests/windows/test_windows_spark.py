@@ -114,7 +114,7 @@ def test_the_two_engines_publish_the_same_windows_in_the_same_micro_batches(
 def test_a_frame_with_its_own_watermark_gives_the_results_of_spark(
     spark: SparkSession,
 ) -> None:
-    # The row at 5 s comes behind the watermark, but its hopping window is still open.
+    # The row at 5 s is behind the watermark, but its hopping window is still open.
     script = [rows(("a", 1, 1)), rows(("a", 12, 2)), rows(("a", 5, 3)), rows(("a", 60, 4))]
     window = ("10 seconds", "4 seconds")
     ours = stream(
@@ -192,7 +192,7 @@ def test_operators_chain_in_one_query_ours_and_native(spark: SparkSession, tmp_p
     assert {(r["k"], r["window_start"], r["n"]) for r in got} == expected
     assert len(got) == len(expected)
 
-    # A native windowed aggregation before ours, and one behind it.
+    # A native windowed aggregation before ours, and one after it.
     before = windows.tumbling(
         "5 seconds",
         time="ts",
@@ -241,7 +241,7 @@ def test_a_chain_continues_after_a_restart(spark: SparkSession, tmp_path: Any) -
 
 
 def test_the_mark_of_a_watermark_is_the_key_spark_uses(spark: SparkSession) -> None:
-    """The drive puts this key back where a Python map loses it; Spark must not rename it."""
+    """The plan restores this metadata key after a Python map; Spark must not rename it."""
     frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA).withWatermark("ts", "7 seconds")
     assert frame.schema["ts"].metadata == {WATERMARK: 7000}
 
@@ -305,7 +305,7 @@ EVERY_TYPE = """
 def test_columns_of_every_type_pass_through_unharmed(
     spark: SparkSession, tmp_path: Any, api: str
 ) -> None:
-    """As late rows, as values of `last`, and as keys: nothing on the way is a pandas column."""
+    """As late rows, as values of `last`, and as keys: no step converts them to pandas columns."""
     spark.conf.set("spark.sql.timeType.enabled", "true")
     source = spark.sql(f"select timestamp'2024-01-01 00:00:01Z' as ts, 1 as seq, {EVERY_TYPE}")
     far, farther = (

@@ -1,7 +1,7 @@
-"""What is taken back has the bits that were published: sums that round tell how they were made.
+"""Preimages have exactly the bits that were published, also for sums of floats.
 
-Values are spread over many magnitudes, so that another order of addition gives other last bits;
-rows are compared by the hexadecimal words of their numbers.
+Values have many magnitudes, so another order of addition gives other last bits. Numbers are compared as
+hexadecimal text.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def of_floats(spec: Any) -> Any:
 
 
 def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str, Any]], int]:
-    """What comes out where half of the rows are stragglers, numbers in hexadecimal; corrections."""
+    """The output if half of the rows are stragglers, numbers in hexadecimal; number of corrections."""
     rng = np.random.default_rng(5)
     state, arguments, corrections = core.empty(spec), [], 0
     for number in range(1, 25):
         times = MORNING + STEP * number + rng.integers(-35_000, STEP, 40)
-        # Of the last key there are rows now and then, so that it has empty windows.
+        # The last key has few rows, so that it has empty windows.
         names = [keys[-1] if number % 16 == 1 and t % 5 == 0 else keys[t % 2] for t in times]
         rows = table([(int(t), name) for t, name in zip(times, names, strict=True)])
         rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
@@ -79,7 +79,7 @@ def test_preimages_of_grid_windows_have_the_published_bits(
 
 @pytest.mark.parametrize("early", PUBLISHED)
 def test_preimages_of_sliding_windows_have_the_published_bits(early: str) -> None:
-    """Whatever was forgotten, came in between, or stands beside it meanwhile."""
+    """Whatever was evicted, arrived in between, or is stored in the meantime."""
     stream = test_sliding.Stream(60_000, stragglers="retract", lateness=LATENESS, early=early)
     rows, corrections = corrected(sliding, of_floats(stream.spec))
     assert corrections > 500

@@ -25,7 +25,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 class Stream:
-    """Windows of 10 µs, compared with those of 10 µs before. ``step`` returns what came out.
+    """Windows of 10 µs, compared with those of 10 µs before. ``step`` returns the output.
 
     A row is (start, value), and (start, value, revision), and so on: key, change, end.
     """
@@ -94,12 +94,12 @@ class Stream:
 
     @property
     def deadline(self) -> int | None:
-        """When there is something to do without rows."""
+        """The next deadline."""
         return compare.next_deadline(self.spec, self.state)
 
 
 def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:
-    """(start, value, previous, change, rate), and then what corrections add; of "a" and no key."""
+    """(start, value, previous, change, rate) and the columns of corrections; the key only if not "a"."""
     rows = [row for row in to_rows(emitted) if row.get("late") is None]
     rows.sort(key=lambda row: (row["window_start"], row["window_end"]))  # stable
     hidden = ("k", "window_end", "late")
@@ -150,7 +150,7 @@ def test_a_comparison_is_published_when_its_window_ends_and_once() -> None:
     assert stream.step(watermark=10) == [(0, 4, None, None, None)]
     assert (stream.state.rows, stream.deadline) == (2, 20)
     assert stream.step(watermark=19) == []
-    # That of 0 is forgotten once that of 10 was compared with it.
+    # The window of 0 is evicted after that of 10 was compared with it.
     assert stream.step(watermark=20) == [(10, 6, 4, 2, 0.5)]
     assert (stream.state.rows, stream.deadline) == (1, 30)
     assert stream.step(watermark=30) == []
@@ -256,7 +256,7 @@ def test_revisions_of_a_window_correct_two_comparisons() -> None:
         (10, 6, 4, 2, 0.5, 0),
     ]
     assert stream.step((0, 3, 1)) == [(0, 3, None, None, None, 1), (10, 6, 3, 3, 1.0, 1)]
-    # An older revision changes nothing, wherever it comes; the highest of a batch counts.
+    # An older revision changes nothing, in any position; the highest of a batch counts.
     assert stream.step((0, 4, 0), (0, 2, 3), (0, 9, 2)) == [
         (0, 2, None, None, None, 2),
         (10, 6, 2, 4, 2.0, 2),
@@ -304,7 +304,7 @@ def test_a_delete_removes_a_comparison_and_the_previous_values_of_the_next_one()
     ]
     assert stream.counts == Metrics(rows=1, stragglers=1, corrections=1)
     assert stream.step((0, 4, 0), (20, 1, 0, "a", DELETE)) == []  # older than the delete
-    # It comes again, and goes on where it ended.
+    # It arrives again, and continues its revisions.
     assert stream.step((0, 5, 1)) == [
         (0, 5, None, None, None, 1, INSERT),
         (10, 6, None, None, None, 1, BEFORE),
@@ -369,10 +369,10 @@ def test_a_conflict_is_detected_though_both_rows_are_superseded_in_the_same_step
         Stream(**arguments).step(*rows)
     stream = Stream(**arguments)
     stream.step(rows[0])
-    if rows[0][1] == 4:  # nor does it where one of them was kept
+    if rows[0][1] == 4:  # also if one of them was stored
         with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
             stream.step(*rows[1:])
-    else:  # while what is older than the newest one kept is forgotten
+    else:  # windows older than the newest stored one are evicted
         stream.step(rows[1])
         assert stream.step(rows[2]) == []
 
@@ -440,7 +440,7 @@ def test_the_same_hour_of_the_day_before_may_be_23_hours_ago() -> None:
     assert [row[2] for row in day.run(*hours)] == [None, None, 23]
     day.step(*hours[:2], watermark=NOON - 22 * HOUR)
     assert day.state.rows == 2
-    # Both are kept until the hour that they are compared with is over, and no longer.
+    # Both are stored exactly until the hour that is compared with them is over.
     assert day.step(hours[2], watermark=NOON + HOUR - 1) == []
     assert day.state.rows == 2
     assert [row[2] for row in day.step(watermark=NOON + HOUR)] == [23]

@@ -96,7 +96,7 @@ def test_a_row_changes_every_open_window_it_lies_in() -> None:
         ("a", 0, 3, 1, "early"),
         ("a", 5, 2, 1, "early"),
     ]
-    # Late for one of its windows, and in time for the other.
+    # Late for one of its windows, and on time for the other.
     assert stream.step(watermark=5) == [("a", -5, 1, 1, "on_time")]
     assert stream.step(3) == [("a", 0, 4, 2, "early")]
 

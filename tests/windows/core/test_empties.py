@@ -80,9 +80,9 @@ def test_a_null_is_a_key_and_no_key_columns_are_one_key() -> None:
 
 
 def test_overlapping_windows_are_empty_after_the_last_window_of_a_row() -> None:
-    # The row lies in [0, 10) and [5, 15); what ends by 15 + 12 is filled.
+    # The row lies in [0, 10) and [5, 15); windows that end by 15 + 12 are filled.
     assert starts(dense(10, 5, empty_for=12).run(7)) == [(0, 1), (5, 1), (10, 0), (15, 0)]
-    # Where hop does not divide size there are two panes to a hop.
+    # If hop does not divide size, a hop has two panes.
     assert starts(dense(10, 4, empty_for=9).run(3, 9)) == [
         (-4, 1), (0, 2), (4, 1), (8, 1), (12, 0), (16, 0),
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_period_without_rows_begins_with_empty_totals() -> None:
 
 
 def test_numbers_without_a_window_are_left_out() -> None:
-    """Those of a period that is shorter than the longest; a day that a zone left out."""
+    """Numbers beyond the end of a short period; a day that a zone skipped."""
     day = CalendarGrid("day", "UTC")
     totals = dense(CumulativeGrid(day, 12 * HOUR), empty_for=36 * HOUR).run(1)
     assert [row[1:] for row in totals] == [

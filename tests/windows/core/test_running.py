@@ -1,4 +1,4 @@
-"""Running aggregates: what is emitted, when, and how many keys there may be."""
+"""Running aggregates: their output, and the limit of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions as the core computes them: what no transcript can say."""
+"""Sessions in the core: behaviour that transcripts cannot express."""
 
 from __future__ import annotations
 

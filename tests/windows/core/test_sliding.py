@@ -26,7 +26,7 @@ MORNING = 1_700_000_000_000_000
 
 
 class Stream:
-    """Sliding windows over small integers. ``step`` returns what came out, as sorted tuples."""
+    """Sliding windows over small integers. ``step`` returns the output as sorted tuples."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Stream:
 
     @property
     def deadline(self) -> int | None:
-        """When there is something to do without rows."""
+        """The next deadline."""
         return sliding.next_deadline(self.spec, self.state)
 
 
@@ -199,7 +199,10 @@ def test_with_corrections_a_timestamp_is_stored_for_the_allowed_lateness_longer(
     assert stream.step(14) == [("a", 14, 2, 1)]
     assert stream.stored == [2, 1]
     stream.step(watermark=34)
-    assert stream.stored == [1, 0]  # the result at 14 cannot change any more, nor be seen from 5
+    assert stream.stored == [
+        1,
+        0,
+    ]  # the result at 14 cannot change any more, and 5 is in no later window
 
 
 def test_a_straggler_changes_the_results_of_its_key_less_than_the_size_later() -> None:
