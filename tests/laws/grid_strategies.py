@@ -15,7 +15,7 @@ from tests.laws.strategies import (
     SCHEMA,
     case_of,
     earlies,
-    empties_of,
+    empty_parameters,
     latenesses,
     silences,
     tables,
@@ -127,7 +127,7 @@ def arguments(draw: st.DrawFn, settings: GridOracle, pace: int) -> dict[str, Any
     """The common parameters of the operator."""
     names = ("by", "time", "agg", "stragglers", "too_late", "early")
     return (
-        empties_of(settings)
+        empty_parameters(settings)
         | {name: getattr(settings, name) for name in names}
         | {
             "delay": micros(pace * draw(st.sampled_from([0, 0, 1, 2]))),

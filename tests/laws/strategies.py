@@ -217,12 +217,12 @@ def spec_of(settings: WindowOracle, delay: int, schema: pa.Schema = SCHEMA) -> A
         too_late=settings.too_late,  # type: ignore[arg-type]
         early=settings.early,
         origin=dt.timedelta(microseconds=settings.origin),
-        **empties_of(settings),
+        **empty_parameters(settings),
     ).parameters
     return made.resolve((schema,), carried=(None,), shards=1)
 
 
-def empties_of(settings: GridOracle) -> dict[str, Any]:
+def empty_parameters(settings: GridOracle) -> dict[str, Any]:
     """The parameters of empty windows."""
     if settings.empty_for is None:
         return {}
