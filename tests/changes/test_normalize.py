@@ -171,6 +171,14 @@ def test_values_are_not_carried_forward_across_a_delete() -> None:
     ]
 
 
+def test_the_values_that_a_delete_comes_with_are_not_carried_forward() -> None:
+    removed = upsert("a", 7, 1, "x", _change_type="delete")
+    lacking = upsert("a", 9, 2, None, _unavailable=["w"])
+    expected = [("insert", 2, None, 0)]
+    assert emitted([removed, lacking]) == [expected]
+    assert emitted([removed], [lacking]) == [[], expected]
+
+
 def test_a_change_that_changes_no_value_publishes_nothing() -> None:
     same = upsert("a", 7, 1, "w", ts=at(5))
     assert emitted([upsert("a", 5, 1)], [same], [upsert("a", 6, 2)])[1:] == [[], []]
@@ -207,6 +215,14 @@ def test_a_delete_is_stored_up_to_the_horizon_and_then_evicted() -> None:
     beyond = [[delete("a", 10)], [upsert("b", 21)], [upsert("a", 9, 3), upsert("c", 11, 4)]]
     _, _, last = emitted(*beyond, horizon=10)
     assert last == [("insert", 4, "w", 0), ("forgotten", 3)]
+
+
+@pytest.mark.parametrize("deletes", [[10, 15], [15, 10]])
+def test_a_change_below_any_evicted_delete_does_not_bring_its_row_back(deletes: list[int]) -> None:
+    first, second = (delete("ab"[lsn == 15], lsn) for lsn in deletes)
+    late = upsert("b", 14, 3)
+    for script in ([[first, second]], [[first], [second]]):
+        assert emitted(*script, [upsert("c", 90)], [late], horizon=10)[-1] == [("forgotten", 3)]
 
 
 def test_the_horizon_may_be_a_duration() -> None:
