@@ -61,7 +61,7 @@ laws: $(STAMP) ## Try every law on at least 1,000 histories.
 coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no quick test takes.
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
 
-faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes hours.
+faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
 	$(PYTHON) -m tests.faults.inject
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
