@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from streamops.kernel.errors import StreamopsError
-from streamops.spark.doctor import Finding, diagnose, examine, prove
+from streamops.spark.doctor import Finding, diagnose, examine, run_smoke_query
 
 __all__ = ["main"]
 
@@ -53,7 +53,7 @@ def _examine_session() -> Iterable[Finding]:
         return
     try:
         yield from diagnose(spark)
-        yield prove(spark)
+        yield run_smoke_query(spark)
     finally:
         spark.stop()
 

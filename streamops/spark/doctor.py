@@ -90,7 +90,7 @@ def diagnose(spark: SparkSession, environ: Mapping[str, str] | None = None) -> l
     return [_version("Spark", "pyspark", spark.version), *_check_settings(settings, environ)]
 
 
-def prove(spark: SparkSession) -> Finding:
+def run_smoke_query(spark: SparkSession) -> Finding:
     """Run a small stateful query, to check that the session works.
 
     Parameters

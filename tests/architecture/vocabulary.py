@@ -106,52 +106,6 @@ SKIPPED = {
     "benchmarks/results": "measured output",
 }
 
-# The folders and files that are free of retired words, and stay so.
-CLEAN = (
-    *("streamops/sketches", "tests/sketches"),
-    *("benchmarks", "examples", "notebooks", "scripts"),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "decisions"),
-    *(f"docs/{name}.md" for name in ("aggregates", "changes", "glossary", "observe")),
-    *(
-        f"docs/{name}.md"
-        for name in (
-            *("operations", "reference", "sketches", "state-formats", "testing", "time"),
-            "windows",
-        )
-    ),
-    *("streamops/aggregates", "streamops/changelog", "streamops/changes", "streamops/kernel"),
-    *("streamops/joins", "streamops/spark", "streamops/testing", "tests/testing"),
-    *("docs/joins.md", "tests/joins", "streamops/windows", "tests/windows", "tests/aggregates"),
-    *(f"tests/laws/{name}.py" for name in ("lateness", "strategies")),
-    *(
-        f"tests/laws/{name}_strategies.py"
-        for name in ("compare", "enrich", "grid", "session", "sliding", "tables")
-    ),
-    *(
-        f"tests/laws/test_{name}_laws.py"
-        for name in (
-            *("asof", "compare", "enrich", "grid", "interval", "running", "session"),
-            *("sliding", "tables", "timeline", "windows"),
-        )
-    ),
-    *("streamops/observe", "streamops/time", "tests/observe", "tests/time"),
-    *("tests/laws/test_alarm_laws.py", "tests/laws/test_producers_laws.py"),
-    *("tests/architecture", "tests/changelog", "tests/changes", "tests/examples"),
-    *("tests/docs", "tests/faults", "tests/golden", "tests/kernel", "tests/oracles"),
-    "tests/transcripts",
-    *(
-        f"tests/laws/test_{name}_laws.py"
-        for name in ("aggregate", "column_order", "history", "latest")
-    ),
-    *(
-        "tests/laws/playing.py",
-        "tests/laws/changes_strategies.py",
-        "tests/laws/test_folding_laws_spark.py",
-    ),
-    *("tests/laws/test_pair_laws.py", "tests/spark/pair_cores.py"),
-    *(f"tests/spark/test_{name}_spark.py" for name in ("pairs", "pairs_plan")),
-)
-
 TREE = ("streamops", "examples", "tests", "benchmarks", "docs", "decisions", "notebooks", "scripts")
 TREE_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
 SUFFIXES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".out", ".sql", ""}
@@ -219,14 +173,14 @@ def is_text(path: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the clean part of the tree, list the findings below paths, or count all of them."""
+    """List the findings in the tree or below paths, or count them per file."""
     whole = [ROOT / name for name in (*TREE, *TREE_FILES)]
     if arguments == ["--report"]:
         counts = Counter(where for path in files(whole) for where, *_ in findings(path))
         print(*(f"{count:6} {where}" for where, count in sorted(counts.items())), sep="\n")
         print(f"{counts.total():6} in {len(counts)} files")
         return 0
-    chosen = [Path(name).resolve() for name in arguments] or [ROOT / name for name in CLEAN]
+    chosen = [Path(name).resolve() for name in arguments] or whole
     found = [finding for path in files(chosen) for finding in findings(path)]
     print(*(f"{where}:{line}: {reason}" for where, line, reason in found), sep="\n")
     return int(bool(found))

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 
 from streamops import __main__ as command_line
 from streamops.kernel.errors import RequirementError
-from streamops.spark import doctor
-from streamops.spark import smoke_query as proof
-from streamops.spark.doctor import Finding, diagnose, examine, prove
+from streamops.spark import doctor, smoke_query
+from streamops.spark.doctor import Finding, diagnose, examine, run_smoke_query
 from streamops.spark.java import Java
 from streamops.spark.requirements import REQUIRED, numbers, requirement
 from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
@@ -257,18 +256,18 @@ def test_a_stateful_query_that_fails_is_reported_with_its_error(
         message = "STORE_BACKEND_NOT_SUPPORTED\nand a stack"
         raise RuntimeError(message)
 
-    monkeypatch.setattr(proof, "count_in_state", fail)
-    found = prove(FakeSession({}))
+    monkeypatch.setattr(smoke_query, "count_in_state", fail)
+    found = run_smoke_query(FakeSession({}))
     assert (found.ok, found.found) == (False, "RuntimeError: STORE_BACKEND_NOT_SUPPORTED")
 
 
 def test_a_stateful_query_that_counts_wrongly_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "count_in_state", lambda spark: {0: 10, 1: 5})
-    assert not prove(FakeSession({})).ok
+    monkeypatch.setattr(smoke_query, "count_in_state", lambda spark: {0: 10, 1: 5})
+    assert not run_smoke_query(FakeSession({})).ok
 
 
 @pytest.mark.spark
-def test_a_running_session_is_diagnosed_and_proved(spark: SparkSession) -> None:
+def test_a_running_session_is_diagnosed_and_runs_the_smoke_query(spark: SparkSession) -> None:
     assert {finding.name: finding.ok for finding in diagnose(spark)} == {
         "Spark": True,
         "state store": True,
@@ -277,7 +276,7 @@ def test_a_running_session_is_diagnosed_and_proved(spark: SparkSession) -> None:
         "retries": True,
         "worker interpreter": True,
     }
-    assert prove(spark).ok
+    assert run_smoke_query(spark).ok
 
 
 CONNECT = """
