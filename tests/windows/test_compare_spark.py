@@ -40,8 +40,8 @@ def result(
     k: str | None, second: int, n: int | None, revision: int = 0, change: str = "insert"
 ) -> dict[str, Any]:
     price = None if n is None else Decimal(n) / 4
-    arguments = {"k": k, "window_start": at(second), "window_end": at(second + 10), "n": n}
-    return arguments | {"price": price, "revision": revision, "_change_type": change}
+    row = {"k": k, "window_start": at(second), "window_end": at(second + 10), "n": n}
+    return row | {"price": price, "revision": revision, "_change_type": change}
 
 
 # A null key, a null value, a window without a previous one, corrections of both windows of a

@@ -44,16 +44,19 @@ def filled(**arguments: Any) -> Any:
 def test_a_stream_on_spark_gives_what_its_replay_gives(spark: SparkSession) -> None:
     for make, api in ((hopping, APIS[0]), (growing, APIS[1]), (sliding, APIS[0])):
         replayed = replay(make(), SCRIPT, schema=SCHEMA)
-        same(stream(spark, make(state_api=api), SCRIPT, schema=SCHEMA), replayed)
-        arguments = {row["timing"] for result in replayed for row in result.rows}
-        assert arguments == {"early", "on_time", *(["late"] if make is not growing else [])}
+        same(stream(spark, make().options(state_api=api), SCRIPT, schema=SCHEMA), replayed)
+        timings = {row["timing"] for result in replayed for row in result.rows}
+        assert timings == {"early", "on_time", *(["late"] if make is not growing else [])}
 
 
 def test_windows_without_rows_on_spark_are_those_of_the_replay(spark: SparkSession) -> None:
     retract: dict[str, Any] = {"stragglers": "retract", "early": "every batch", **LATE}
     for arguments, api in (({}, APIS[0]), (retract, APIS[1])):
         replayed = replay(filled(**arguments), SCRIPT, schema=SCHEMA)
-        same(stream(spark, filled(state_api=api, **arguments), SCRIPT, schema=SCHEMA), replayed)
+        same(
+            stream(spark, filled(**arguments).options(state_api=api), SCRIPT, schema=SCHEMA),
+            replayed,
+        )
         assert sum(row["n"] == 0 for result in replayed for row in result.rows) > 3
 
 
@@ -75,11 +78,11 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
     rows = frame.withColumn("at", window.start).withColumnRenamed("k", "key")
     same_key = F.col("k").eqNullSafe(F.col("key"))
     joined = slots.distinct().join(rows, same_key & (slots["at"] == rows["at"]), "left")
-    arguments = [
+    values = [
         a.to_spark(time="ts").alias(name) for name, a in mixed.items() if name not in ("n", "best")
     ]
     theirs = joined.groupBy("k", slots["at"].alias("window_start")).agg(
-        F.count("ts").alias("n"), *arguments
+        F.count("ts").alias("n"), *values
     )
     names = theirs.columns
     assert_rows(ours.select(*names), theirs)
@@ -87,14 +90,14 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
     assert [list(row["best"]) for row in empty] == [[]]
     assert theirs.where("n = 0").count() > 3
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
-        frame.transform(filled(engine="native", delay=None))
+        frame.transform(filled(delay=None).options(engine="native"))
 
 
 def test_a_batch_has_no_early_results_on_either_engine(spark: SparkSession) -> None:
     events = [row for batch in SCRIPT for row in batch]
     frame = spark.createDataFrame(pa.Table.from_pylist(events, SCHEMA))
     kernel, native = (
-        frame.transform(hopping(engine=engine, delay=None, too_late="drop"))
+        frame.transform(hopping(delay=None, too_late="drop").options(engine=engine))
         for engine in ("kernel", "native")
     )
     assert kernel.schema == native.schema
@@ -103,7 +106,7 @@ def test_a_batch_has_no_early_results_on_either_engine(spark: SparkSession) -> N
         (0, "on_time", "insert")
     }
     there, native = (
-        frame.transform(sliding(engine=engine, delay=None, too_late="drop"))
+        frame.transform(sliding(delay=None, too_late="drop").options(engine=engine))
         for engine in ("kernel", "native")
     )
     assert_rows(there, native)
@@ -130,4 +133,4 @@ def test_a_restart_continues_and_refuses_results_that_are_not_early(
 
 def test_spark_itself_is_refused_on_a_stream(spark: SparkSession) -> None:
     with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
-        stream(spark, hopping(engine="native"), SCRIPT[:1], schema=SCHEMA)
+        stream(spark, hopping().options(engine="native"), SCRIPT[:1], schema=SCHEMA)

@@ -206,6 +206,8 @@ def test_two_operators_meet_in_one_batch_query(spark: SparkSession) -> None:
         coarse = windows.tumbling("1 hour", time="window_start", agg={"n": agg.sum("n")})
         assert branch.transform(coarse).collect()[0]["n"] == 5
     # With a name there are metrics, and Spark requires different names.
-    named = frame.transform(tumbling("native", name="mine"))
+    named = frame.transform(tumbling("native").options(name="mine"))
     with pytest.raises(AnalysisException, match="DUPLICATED_METRICS_NAME"):
-        named.union(frame.where("v > 1").transform(tumbling("native", name="mine"))).collect()
+        named.union(
+            frame.where("v > 1").transform(tumbling("native").options(name="mine"))
+        ).collect()

@@ -99,7 +99,7 @@ def test_repr_shows_the_parameters_of_the_windows_first() -> None:
 
 
 def test_another_calendar_is_another_identity() -> None:
-    arguments = [
+    operators = [
         calendar(),
         calendar("month"),
         calendar(zone="Europe/Paris"),
@@ -114,8 +114,8 @@ def test_another_calendar_is_another_identity() -> None:
         cumulative("month", "1 day", zone="Europe/Berlin"),
         windows.tumbling("1 day", time="ts", agg={"n": agg.count()}),
     ]
-    identities = [str(spec(item).identity) for item in arguments]
-    assert len(set(identities)) == len(arguments)
+    identities = [str(spec(operator).identity) for operator in operators]
+    assert len(set(identities)) == len(operators)
 
 
 @pytest.mark.parametrize("make", [calendar, cumulative])
@@ -201,12 +201,12 @@ def test_an_unknown_weekday_is_refused() -> None:
     ],
 )
 def test_week_start_without_weeks_is_refused(error: SpecError, formatted: str) -> None:
-    where, _, arguments = formatted.partition(" ")
-    parameter = arguments.partition("=")[0]
+    where, _, given = formatted.partition(" ")
+    parameter = given.partition("=")[0]
     assert str(error) == (
         f"[WEEK_START_WITHOUT_WEEK] {where}: `week_start` applies to weeks "
         "only\n"
-        f"  got:       week_start='sunday' with {arguments}\n"
+        f"  got:       week_start='sunday' with {given}\n"
         f"  expected:  {parameter}='week' with it\n"
         "  fix:       leave week_start out"
     )

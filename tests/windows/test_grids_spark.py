@@ -75,7 +75,7 @@ def test_a_stream_on_spark_gives_what_its_replay_gives(
     turn = POLICIES.index(policy)
     for number, make in enumerate((day, so_far)):
         # Each API serves two of the policies under each kind of window.
-        transform = make(**policy, state_api=APIS[(turn + number) % 2])
+        transform = make(**policy).options(state_api=APIS[(turn + number) % 2])
         replayed = replay(transform, SCRIPT, schema=SCHEMA)
         same(stream(spark, transform, SCRIPT, schema=SCHEMA), replayed)
         assert sum(result.counts.results for result in replayed) > 5

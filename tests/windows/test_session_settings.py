@@ -43,8 +43,8 @@ def refused(error_type: type[Exception], **arguments: Any) -> Any:
 
 
 def test_durations_become_microseconds() -> None:
-    arguments = settings(gap=dt.timedelta(minutes=1), max_length="2 hours")
-    assert (arguments.gap, arguments.max_length) == (60_000_000, 7_200_000_000)
+    spec = settings(gap=dt.timedelta(minutes=1), max_length="2 hours")
+    assert (spec.gap, spec.max_length) == (60_000_000, 7_200_000_000)
     assert settings().max_length is None
 
 

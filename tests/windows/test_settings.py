@@ -121,8 +121,8 @@ def test_a_hop_of_the_size_is_allowed() -> None:
 
 @pytest.mark.parametrize("stragglers", ["drop", "route", "update", "retract"])
 def test_every_policy_for_stragglers_is_accepted(stragglers: str) -> None:
-    arguments = settings(stragglers=stragglers, allowed_lateness="1 hour")
-    assert arguments.stragglers == stragglers
+    spec = settings(stragglers=stragglers, allowed_lateness="1 hour")
+    assert spec.stragglers == stragglers
 
 
 @pytest.mark.parametrize("stragglers", ["update", "retract"])

@@ -146,13 +146,13 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
     for size in (("10 seconds",), ("10 seconds", "4 seconds")):
         operator = windows.tumbling if len(size) == 1 else windows.hopping
         for policy in POLICIES:
-            kernel = frame.transform(operator(*size, engine="kernel", **policy, **COMMON))
+            kernel = frame.transform(operator(*size, **policy, **COMMON).options(engine="kernel"))
             if "route" in policy.values():
                 results, late = split_side_output(kernel)
                 assert [r["reason"] for r in late.collect()] == ["null_time"]
                 kernel = results
             plain = {k: v for k, v in policy.items() if v != "route" and k != "too_late"}
-            native = frame.transform(operator(*size, engine="native", **plain, **COMMON))
+            native = frame.transform(operator(*size, **plain, **COMMON).options(engine="native"))
             assert_rows(kernel, native)
 
 

@@ -47,7 +47,7 @@ def of_floats(spec: Any) -> Any:
 def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str, Any]], int]:
     """The output if half of the rows are stragglers, numbers in hexadecimal; number of corrections."""
     rng = np.random.default_rng(5)
-    state, arguments, corrections = core.empty(spec), [], 0
+    state, emitted, corrections = core.empty(spec), [], 0
     for number in range(1, 25):
         times = MORNING + STEP * number + rng.integers(-35_000, STEP, 40)
         # The last key has few rows, so that it has empty windows.
@@ -56,11 +56,11 @@ def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str,
         rows = rows.append_column("x", pa.array(np.exp(rng.normal(0, 20, 40))))
         step = core.step(spec, state, [core.pack(spec, rows)], MORNING + STEP * number)
         state, corrections = step.state, corrections + step.metrics.corrections
-        arguments += [
+        emitted += [
             {n: v.hex() if isinstance(v, float) else v for n, v in row.items()}
             for row in to_rows(step.output)
         ]
-    return arguments, corrections
+    return emitted, corrections
 
 
 @pytest.mark.parametrize("empty_for", [None, 60_000], ids=["skip", "empty"])

@@ -271,10 +271,10 @@ def test_revisions_of_a_window_correct_two_comparisons() -> None:
 @pytest.mark.parametrize("dtype", [pa.float32(), pa.float64()], ids=str)
 def test_zeros_have_no_sign_so_that_preimages_equal_published_values(dtype: pa.DataType) -> None:
     stream = Stream(dtype=dtype, stragglers="retract", revised="upserts", lateness=100)
-    arguments = stream.step((0, -0.0), (10, 2.0), watermark=20)
-    arguments += stream.step((0, 0.0, 1))  # equal, and so no news
-    arguments += stream.step((0, -0.0, 2), (10, 1.0, 1))
-    assert [repr(row[1:5]) for row in arguments] == [
+    rows = stream.step((0, -0.0), (10, 2.0), watermark=20)
+    rows += stream.step((0, 0.0, 1))  # equal, so nothing is published
+    rows += stream.step((0, -0.0, 2), (10, 1.0, 1))
+    assert [repr(row[1:5]) for row in rows] == [
         "(0.0, None, None, None)",
         "(2.0, 0.0, 2.0, None)",
         "(2.0, 0.0, 2.0, None)",

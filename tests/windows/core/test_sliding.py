@@ -310,10 +310,10 @@ def test_late_rows_are_delivered_with_the_time_of_the_result_they_missed() -> No
     stream = Stream(10, stragglers="route", lateness=20)
     stream.step(watermark=30)
     assert stream.step(20, (9, "b", 5), None, MAX_INSTANT + 1, 31) == []
-    arguments = [
+    late = [
         (r["k"], r["t"], r["n"], r["late"]["reason"], r["late"]["lateness"]) for r in stream.late
     ]
-    assert arguments == [
+    assert late == [
         ("a", None, None, "null_time", None),
         ("a", None, None, "time_out_of_range", None),
         ("a", 20, None, "straggler", 10),
