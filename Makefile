@@ -22,7 +22,7 @@ setup: $(STAMP) ## Make the environment in .venv, with all that work on streamop
 demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a year of flights, and verify them.
 	$(PYTHON) -m examples.flights
 
-notebooks: $(STAMP) ## Run the notebooks, and renew what is stored of them.
+notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 	$(PYTHON) -m notebooks
 
 test: $(STAMP) ## Run the quick tests, the laws on few examples, and every operator once on Spark.
@@ -32,33 +32,34 @@ test: $(STAMP) ## Run the quick tests, the laws on few examples, and every opera
 
 test-all: $(STAMP) ## Run all tests: laws, coverage, Spark, Connect, and PostgreSQL where it can be installed.
 	scripts/get-postgres
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
+	@# All other tests without a JVM, of which the coverage is measured.
+	HYPOTHESIS_PROFILE=test $(MAKE) coverage
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "$(JVM)"
-	$(MAKE) coverage
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) tests/architecture/rules.py
 	$(PYTHON) tests/architecture/vocabulary.py
-	@# Types beside the tests. To prepare assertions so that they tell their values takes as long as
-	@# a third of the tests: that is done for those that failed, which are run again.
+	@# Types are checked at the same time. Rewriting assertions to show their values takes a third of
+	@# the time of the tests, so only the tests that fail are run again with it.
 	$(PYTHON) -m mypy & types=$$!; \
 	$(PYTHON) -m pytest -q -n auto --dist worksteal --assert=plain $(CHECK); tests=$$?; \
 	[ $$tests -ne 1 ] || $(PYTHON) -m pytest -q --last-failed $(CHECK); \
 	wait $$types && exit $$tests
 
-format: $(STAMP) ## Format the code, and mend what the linter can mend by itself.
+format: $(STAMP) ## Format the code, and fix what the linter can fix.
 	$(PYTHON) -m ruff check --fix-only .
 	$(PYTHON) -m ruff format .
 
 test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
 	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "spark or connect"
 
-laws: $(STAMP) ## Try every law on at least 1,000 histories.
+laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
-coverage: $(STAMP) ## Report the branches of kernel/ and core/ that no quick test takes.
+coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no quick test takes.
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
