@@ -32,37 +32,37 @@ def apply(
     """Apply upserts and deletes to a table, in the order of their sequence, and emit its changes.
 
     With history "overwrite" (slowly changing dimension, type 1) the table has the latest row of each
-    key. This is ``normalize``, where a micro-batch emits only the difference that it makes.
+    key. It equals ``normalize``, of which a micro-batch emits only the net difference.
 
     With "intervals" (type 2) the table has every version of each row, and the interval of the sequence
     for which it was valid: ``[valid_from, valid_to)``, open for the current version. A late change
-    splits the interval that contains its sequence; a delete ends an interval, also if it is late.
-    Adjacent intervals with equal tracked values are one interval, which a change between them splits
+    splits the interval that contains its sequence; a delete ends an interval, even if it arrives late.
+    Adjacent intervals with equal tracked values are merged; a later change between them splits them
     again. The intervals of a key never overlap, and at most one is open.
 
-    Input        as of ``normalize``
+    Input        as in ``normalize``
     Output       key columns · "intervals": valid_from, valid_to: of the type of `sequence`, a struct
                  of several · values · revision: int · _change_type: string · rejected:
-                 struct<reason, row>, null in a change. A change stream keyed by the key, or by the
-                 key and valid_from
+                 struct<reason, row>, null except in rejected rows. Rows are identified by `key`, or
+                 with "intervals" by `key` and valid_from
     Output mode  append
-    Watermark    none; an existing one is lost
-    State        "overwrite": as of ``normalize``. "intervals": the changes of each key within the
-                 horizon, and the last one before it; nothing of a key that was deleted before it
+    Watermark    none; a watermark of the frame is not kept
+    State        "overwrite": as in ``normalize``. "intervals": the changes of each key within the
+                 horizon, and the last one before it, unless it is a delete
     Order        rows may arrive in any order. The table depends neither on the order nor on the
                  micro-batches, if no change is later than the horizon
-    Batch        the table, as inserts; "overwrite": as of one micro-batch, where deletes emit nothing
+    Batch        the table, as inserts; with "overwrite", deleted keys emit nothing
 
     Parameters
     ----------
     key, sequence, horizon, time, snapshots, ignore_nulls, max_keys, when_full
-        As of ``normalize``.
+        As in ``normalize``.
     history : "overwrite" or "intervals"
         Whether a row replaces the previous one, or ends its interval. With "intervals" whatever is
         older than `horizon` is final: a change at or below the last one before the horizon is
         rejected, "forgotten", as is a late change of a key that was deleted and evicted.
     track : str or sequence of str, optional
-        With "intervals": values that begin a new interval when they change; all, if left out. A change
+        With "intervals": values that begin a new interval when they change, by default all. A change
         of other values updates the open interval.
 
     Returns
@@ -92,8 +92,8 @@ def apply(
 
     Notes
     -----
-    With "intervals" a truncate is rejected, "unknown_operation", as a late truncate could not end final
-    intervals; AUTO CDC of Databricks supports truncates for type 1 only, too. Emit deletes instead.
+    With "intervals" a truncate is rejected with the reason "unknown_operation": a late truncate could
+    not end final intervals. (AUTO CDC of Databricks also supports it for type 1 only.) Send deletes.
 
     With "intervals" and ``snapshots="below_log"`` a row of a snapshot is effective only if no change of
     the log has the same sequence or a lower one. Otherwise it supplies no values: an unavailable value

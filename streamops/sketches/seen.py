@@ -34,29 +34,27 @@ def seen(
     again: Again = "drop",
     when_full: WhenFull = "fail",
 ) -> Operator:
-    """Suppress duplicates over a horizon far beyond any watermark.
+    """Suppress duplicates over a period longer than a watermark can cover.
 
-    The first row of an identity passes and is stored from its own event time on. Later rows of the
-    same identity are duplicates until the newest event time is `horizon` past the first row, and at
-    most a part of `generations` longer. Then the identity is forgotten, and passes again.
+    The first row of an identity passes, and the identity is stored. Later rows of the same identity are
+    duplicates until the newest event time is `horizon` after the first row, and up to
+    ``horizon / generations`` longer. Then the identity is removed, and passes again.
 
-    Identities are stored in Bloom filters. A duplicate never passes within the horizon. Of the rows
-    of new identities at most a share of `false_positive_rate` is taken for duplicates, over all
-    generations together, while there are no more than `capacity` identities within a horizon and one
-    of its parts.
+    Identities are stored in Bloom filters. A duplicate never passes within the horizon. As long as at
+    most `capacity` distinct identities occur within ``horizon * (1 + 1 / generations)``, at most a share
+    of `false_positive_rate` of the rows with new identities is taken for duplicates.
 
     Input        `identity`: columns of any type but maps · `time`: timestamp · other columns of any
-                 type that Spark hands to Python
+                 type that PySpark can convert to Arrow
     Output       the same columns · seen: string: "first"; "again", a duplicate; or for rows that
                  cannot be decided and always pass: "null_identity", "null_time",
                  "time_out_of_range", "too_old" (more than a horizon behind, and not stored) ·
-                 seen_full: boolean, whether the number of identities exceeds `capacity` so far that
-                 the rate is exceeded
+                 seen_full: boolean, whether there are more identities than the rate allows
     Output mode  append
-    Watermark    none before it: define it after it. A row from the future makes it forget: put
-                 ``time.guard`` before it
+    Watermark    the frame must not have one; define it on the output. An event time in the future
+                 removes identities early: apply ``time.guard`` first
     State        per shard: filters of 1.44 log2((generations + 1) / rate) bits for each of
-                 capacity / shards identities, and a part of `generations` more: 2.8 MB over
+                 capacity / shards identities, and one generation more: 2.8 MB over
                  all shards for a million at 0.001. Never more than three times that
     Order        each row is emitted in its own micro-batch. Of the rows of an identity in one
                  micro-batch the first by event time passes; of the same event time, the one with the
@@ -66,30 +64,30 @@ def seen(
     Parameters
     ----------
     identity : str or sequence of str
-        Columns that are equal in two rows that are duplicates. A row with a null in one of them
-        has no identity.
+        Columns that identify a row: rows with equal values are duplicates. A row with a null in one
+        of them has no identity.
     capacity : int
-        Distinct identities within a horizon and a part of `generations` more, over all shards,
-        however they are spread in time.
+        Distinct identities within ``horizon * (1 + 1 / generations)``, over all shards, however they
+        are distributed in time.
     false_positive_rate : float
         Maximum share of rows of new identities that are taken for duplicates: 1e-9 to 0.5.
     time : str, optional
         Event time. Without it there is no horizon, and the first row of a micro-batch is chosen by
         the hash of its columns.
     horizon : duration, optional
-        How long an identity is stored, in event time. By default for good, or with
+        How long an identity is stored, in event time. By default forever, or with
         ``when_full="rotate"`` until `capacity` others have been seen.
     generations : int
-        Parts of the horizon, 1 to 64, of which the oldest is forgotten as a whole. More of them
-        forget more exactly, and take more time per row.
+        Number of parts of the horizon, 1 to 64. Identities are removed one part at a time: more parts
+        are more precise, and take more time per row.
     again : "drop" or "flag"
         What happens to duplicates: they are dropped and counted, or emitted with the value "again" in
         the column `seen`.
     when_full : "fail", "flag" or "rotate"
         What happens beyond `capacity`, where the rate would be exceeded. "fail": the query fails.
         "flag": more new identities are taken for duplicates. "rotate": the oldest identities are
-        forgotten early, and pass again. Rows decided in this state have `seen_full`. It may be
-        changed when a query is restarted.
+        removed early, and pass again. Rows decided in this state have `seen_full`. This
+        parameter may change when a query is restarted.
 
     Returns
     -------
@@ -105,11 +103,11 @@ def seen(
         A column does not exist or has the wrong type, or the frame has a column of the result; or
         it is a change stream.
     WatermarkError
-        The frame has a watermark already.
+        The frame already has a watermark.
     CapacityError
         While the query runs: there are more identities than `capacity`, and `when_full` is "fail".
     RequirementError
-        The state API needs something that is not there.
+        The state API requires RocksDB or protobuf, which is missing.
 
     Examples
     --------

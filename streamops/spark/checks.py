@@ -109,9 +109,9 @@ def carried_watermark(
             "WATERMARK_TOO_TIGHT",
             "the frame's watermark leaves no room for the allowed lateness",
             where=where,
-            got=f"allowed_lateness={format_duration(lag)!r}, watermark on {name!r} "
-            f"with a delay of {format_duration(carried)!r}",
-            expected=f"allowed_lateness up to {format_duration(room)!r}: the delay of the frame's "
+            got=f"a lateness of {format_duration(lag)!r} (allowed_lateness, and what the operator adds "
+            f"to it), watermark on {name!r} with a delay of {format_duration(carried)!r}",
+            expected=f"a lateness up to {format_duration(room)!r}: the delay of the frame's "
             "watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
             fix="leave allowed_lateness out: Spark's windows are not corrected. For stragglers, take "
             "windows of streamops before, with the same allowed_lateness"

@@ -68,7 +68,8 @@ class _Query:
     operator: Definition
     frames: tuple[DataFrame, ...]
     spec: Spec
-    delays: tuple[int | None, ...]
+    spark_delays: tuple[int | None, ...]
+    """Delays of Spark's watermark on each input, see `watermark_delays`."""
     metrics: str
     """Name of the observed metrics, unique in the query."""
     taken: list[str]
@@ -93,9 +94,9 @@ class _Query:
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
 
     @property
-    def delay(self) -> int | None:
+    def spark_delay(self) -> int | None:
         """Delay of Spark's watermark; None if the operator does not follow one."""
-        return max((delay for delay in self.delays if delay is not None), default=None)
+        return max((delay for delay in self.spark_delays if delay is not None), default=None)
 
 
 def drive(operator: Definition, frame: DataFrame) -> DataFrame:
@@ -194,7 +195,12 @@ def shards_of(operator: Definition) -> int:
 
 
 def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | None, ...]:
-    """Delays of Spark's watermarks on the inputs, in microseconds: defined here, or carried."""
+    """Delays of Spark's watermarks on the inputs, in microseconds: defined here, or carried.
+
+    An operator has a watermark of its own, ``delay`` behind the newest event time, by which it closes
+    windows. Spark's watermark is a further ``lag`` behind, so that Spark still passes on late rows that
+    the operator accepts. ``ShardStep`` adds the lag again to compute the operator's watermark.
+    """
     return tuple(
         of.delay + spec.lag if of.delay is not None else brought
         for of, brought in zip(spec.inputs, carried, strict=True)
@@ -300,19 +306,19 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
             at,
             step.shards,
             project=operator.project,
-            delay=None if spec.inputs[at].delay is None else query.delays[at],
+            delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
         )
         for at, frame in enumerate(query.frames)
     ]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
-    if query.delay is not None:
+    if query.spark_delay is not None:
         # The mark names the column. Spark's watermark is that of all inputs in any case.
-        united = mark_watermark(united, query.delay)
+        united = mark_watermark(united, query.spark_delay)
     begin = None
     if initial is not None:
         rows = pack_input(initial, step.core, spec, 1, step.shards)
         begin = (rows, _begin(step))
-    emitted = run_steps(united, step, api, event_time=query.delay is not None, initial=begin)
+    emitted = run_steps(united, step, api, event_time=query.spark_delay is not None, initial=begin)
     return _finish(query, emitted, api)
 
 
@@ -340,7 +346,7 @@ def _finish(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
         assert operator.finish is not None
         return operator.finish(query.frames[0], rows, _metadata(query, api), query.metrics)
     if query.is_observed and metric_fields(operator.core):  # else `finish` observes its own
-        columns = sum_metrics(names, watermark=query.delay is not None)
+        columns = sum_metrics(names, watermark=query.spark_delay is not None)
         emitted = emitted.observe(query.metrics, *columns)
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
     if operator.finish is not None:
@@ -421,7 +427,7 @@ def _metadata(query: _Query, api: str | None) -> dict[str, Any] | None:
         if ONCE in (field.metadata or {})
     ]
     return operator_metadata(
-        query.spec, query.delay, metrics=query.taken, api=api, once=once[0] if once else None
+        query.spec, query.spark_delay, metrics=query.taken, api=api, once=once[0] if once else None
     )
 
 

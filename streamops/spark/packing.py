@@ -61,7 +61,8 @@ def pack_input(
     project : callable, optional
         Column expressions to read instead of columns by name.
     delay : int, optional
-        Delay, in microseconds, of a watermark to define on the event time.
+        Delay of the Spark watermark to define, in microseconds. The watermark is defined on the
+        packed rows: the packer adds a row per task with the greatest event time.
     """
     # By position: PySpark's Python maps fail on names with dots or backticks in them.
     names = spec.inputs[index].schema.names
@@ -77,7 +78,7 @@ def pack_input(
 
 
 def mark_watermark(packs: DataFrame, delay: int) -> DataFrame:
-    """Mark the packed rows with a watermark that is in force already.
+    """Mark the column of packed rows whose watermark is already defined upstream.
 
     A Python map, or a union with other rows, loses the mark on the column, and nothing else.
     """

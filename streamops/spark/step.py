@@ -101,13 +101,12 @@ class ShardStep:
         emitted : DataFrame
             Packed results and metrics, see :data:`streamops.spark.wire.EMITTED`.
         """
-        watermark = None
-        if spark_watermark is not None and spark_watermark > 0:
-            watermark = spark_watermark * 1_000 + self.spec.lag
+        watermark = self._operator_watermark(spark_watermark)
         packs = [pack for pack in packs if pack != NOTHING]
         before = None if stored is None else Stored(*stored)
-        has_state = before is not None or spark_watermark is None
-        if not packs and has_state and self._is_idle(before, watermark):
+        # With event time, the first step stores the watermark even if there are no rows.
+        may_skip = before is not None or spark_watermark is None
+        if not packs and may_skip and self._is_idle(before, watermark):
             # The blob is not decoded, so whatever decode() would refuse must show in the header.
             after = before
             if before is not None and watermark is not None:
@@ -144,6 +143,15 @@ class ShardStep:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
         watermark = Stored(*stored).watermark
         return 0 if watermark is None else (watermark - int(self.spec.lag)) // 1_000
+
+    def _operator_watermark(self, spark_watermark: int | None) -> int | None:
+        """The operator's watermark, ``delay`` behind the newest event time, in microseconds.
+
+        Spark's watermark is ``delay + lag`` behind it, see ``watermark_delays`` in ``drive.py``.
+        """
+        if spark_watermark is None or spark_watermark <= 0:
+            return None
+        return spark_watermark * 1_000 + int(self.spec.lag)
 
     def _is_idle(self, stored: Stored | None, watermark: int | None) -> bool:
         """Whether a step without rows changes nothing but the watermark."""

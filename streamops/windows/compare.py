@@ -71,7 +71,7 @@ def compare(
         that they change with a higher `revision`. "retract" emits a change stream. An input with
         revisions needs "update" or "retract"; a change stream needs "retract".
     too_late : "drop" or "route"
-        What happens to rows beyond the allowed lateness, with "update" and "retract".
+        With "update" and "retract": what happens to rows that are later than `allowed_lateness`.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def compare(
         A streaming frame has neither a watermark on ``window_end`` nor a `delay`, or both; or the
         preceding windows have less lateness.
     RequirementError
-        A requirement of the state API is missing.
+        The state API requires RocksDB or protobuf, which is missing.
     ChangeStreamError, CapacityError
         While the query runs: ``WINDOW_TWICE``, two different rows have the same key, window and
         revision; ``CHANGE_OVERFLOW``, a change does not fit into its type.

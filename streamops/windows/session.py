@@ -64,7 +64,7 @@ def session(
     ----------
     gap : duration
         Inactivity that ends a session, > 0: a ``timedelta`` or text such as "30 minutes". With
-        `gap_column` the maximum gap of a row.
+        `gap_column`, the maximum of its values.
     time : str
         Event-time column, of type timestamp.
     agg : mapping of str to Aggregate
@@ -75,25 +75,25 @@ def session(
         Column with the gap of each row. A row with a gap that is null, not positive or longer than
         `gap` is rejected, with the reason "gap_out_of_range".
     until : str, optional
-        Boolean column. A row in which it is true closes its session, one microsecond after its event
-        time; later rows begin a new session, even within the gap.
+        Boolean column. A row in which it is true ends its session: ``window_end`` is one microsecond
+        after its event time, and later rows begin a new session, even within the gap.
     max_length : duration, optional
         Maximum length of a session, >= gap.
     when_longer : "split" or "fail"
-        What happens to longer sessions. "split" cuts them into sessions of the maximum length, counted
+        What happens to longer sessions. "split" cuts them into sessions of the maximum length, measured
         from the start. "fail" fails the query.
     delay : duration, optional
-        How far the watermark is behind the newest event, in whole milliseconds. Leave it out if the
-        frame has a watermark: its delay then includes `allowed_lateness`.
+        How far the watermark is behind the newest event, in whole milliseconds. Omit it if the
+        frame has a watermark, whose delay must then be this delay plus `allowed_lateness` (with `until`: + gap).
     allowed_lateness : duration
-        How long stragglers are accepted after the watermark has passed, >= 0.
+        How long stragglers are accepted after the watermark has passed their gap, >= 0.
     stragglers : "drop", "route" or "retract"
         What happens to rows that arrive after the watermark has passed their own ``[t, t + gap)``, or
         the end of a session that they would extend. "drop" counts them. "route" emits them with a
         non-null ``late``. "retract" emits a change stream: sessions that are merged or extended are
         deleted by their start and end, and the new session is inserted once it is on time.
     too_late : "drop" or "route"
-        What happens to rows beyond the allowed lateness, with "retract".
+        With "retract": what happens to rows that are later than `allowed_lateness`.
     early : "never" or "every batch"
         "every batch" emits open sessions in every micro-batch that changes them, and again once they
         are on time, as a change stream.
@@ -112,9 +112,9 @@ def session(
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be
         revised, or include late rows.
     WatermarkError
-        A streaming frame has neither a watermark on `time` nor a `delay`, or both.
+        A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     RequirementError
-        A requirement of the state API is missing.
+        The state API requires RocksDB or protobuf, which is missing.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def session(
     Rows with a null event time are counted as ``rejected``, and routed with the reason "null_time" if
     late rows are routed.
 
-    "update" is refused: a straggler can merge two sessions, and an update cannot delete one.
+    "update" is refused: a straggler can merge two sessions, and an update cannot remove one of them.
 
     See Also
     --------

@@ -68,8 +68,8 @@ def sliding(
     by : str or sequence of str
         Key columns. By default, all rows are one group.
     delay : duration, optional
-        How far the watermark is behind the newest event, in whole milliseconds. Leave it out if the
-        frame has a watermark: its delay then includes `allowed_lateness`.
+        How far the watermark is behind the newest event, in whole milliseconds. Omit it if the
+        frame has a watermark, whose delay must then be this delay plus `allowed_lateness`.
     allowed_lateness : duration
         How long stragglers are accepted after the watermark has passed, >= 0.
     stragglers : "drop", "route", "update" or "retract"
@@ -78,7 +78,7 @@ def sliding(
         event time, and the changed results less than `size` later with a higher `revision`. "retract"
         emits the same as a change stream.
     too_late : "drop" or "route"
-        What happens to rows beyond the allowed lateness, with "update" and "retract".
+        With "update" and "retract": what happens to rows that are later than `allowed_lateness`.
     early : "never" or "every batch"
         "every batch" emits results ahead of the watermark in every micro-batch that changes them, and
         again once they are on time: an upsert by key columns and event time, or with "retract" a
@@ -98,9 +98,9 @@ def sliding(
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be
         revised, or include late rows.
     WatermarkError
-        A streaming frame has neither a watermark on `time` nor a `delay`, or both.
+        A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     RequirementError
-        A requirement of the state API is missing.
+        The state API requires RocksDB or protobuf, which is missing.
 
     Examples
     --------

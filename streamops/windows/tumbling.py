@@ -68,25 +68,25 @@ def tumbling(
     agg : mapping of str to Aggregate
         Aggregates by output column. See :mod:`streamops.aggregates`.
     delay : duration, optional
-        How far the watermark is behind the newest event, in whole milliseconds. Leave it out if the
-        frame has a watermark: its delay then includes `allowed_lateness`.
+        How far the watermark is behind the newest event, in whole milliseconds. Omit it if the
+        frame has a watermark, whose delay must then be this delay plus `allowed_lateness`.
     allowed_lateness : duration
-        How long stragglers are accepted after the end of their window has passed, >= 0.
+        How long stragglers are accepted after the watermark has passed the end of their window, >= 0.
     stragglers : "drop", "route", "update" or "retract"
         What happens to rows that arrive after the watermark has passed the end of their window.
-        "drop" counts them. "route" emits them with a non-null ``late``, once per missed window.
-        "update" emits the new value with a higher `revision`. "retract" emits a change stream.
+        "drop" counts them. "route" emits them with a non-null ``late``, once per window that they missed.
+        "update" emits the corrected result with a higher `revision`. "retract" emits a change stream.
     too_late : "drop" or "route"
-        What happens to rows beyond the allowed lateness, with "update" and "retract".
+        With "update" and "retract": what happens to rows that are later than `allowed_lateness`.
     early : "never" or "every batch"
         "every batch" emits open windows in every micro-batch that changes them, and again once they
         are on time: an upsert by key columns and window, or with "retract" a change stream.
     empty : "skip" or "publish"
         "publish" also emits windows in which a key has no rows, with a count of 0 and a sum of null.
     empty_for : duration, optional
-        With "publish": how long after a window with rows a key has empty windows, at most 10,000.
+        With "publish": how long after its last window with rows a key has empty windows (up to 10,000).
     origin : duration or aware datetime
-        Offset of the windows: an instant at which one starts.
+        Start of one window, with which all others are aligned. A duration counts from 1970-01-01 UTC.
 
     Returns
     -------
@@ -102,9 +102,9 @@ def tumbling(
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be
         revised, or include late rows.
     WatermarkError
-        A streaming frame has neither a watermark on `time` nor a `delay`, or both.
+        A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     RequirementError
-        A requirement of the state API is missing.
+        The state API requires RocksDB or protobuf, which is missing.
 
     Examples
     --------
@@ -118,8 +118,8 @@ def tumbling(
     Notes
     -----
     Rows with a null event time are counted as ``rejected``, and routed with the reason "null_time" if
-    late rows are routed. Spark's watermark starts in 1970: earlier windows are emitted after it has
-    passed 1970.
+    late rows are routed. Spark's watermark is never before 1970: earlier windows are emitted once it
+    has passed 1970.
 
     See Also
     --------

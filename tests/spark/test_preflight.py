@@ -121,9 +121,9 @@ def test_results_of_sparks_own_windows_leave_no_room_for_lateness() -> None:
     assert str(error) == (
         "[WATERMARK_TOO_TIGHT] windows.tumbling: "
         "the frame's watermark leaves no room for the allowed lateness\n"
-        "  got:       allowed_lateness='1 millisecond', watermark on 'window' with a delay of "
-        "'1 minute'\n"
-        "  expected:  allowed_lateness up to '0 seconds': the delay of the frame's watermark, or "
+        "  got:       a lateness of '1 millisecond' (allowed_lateness, and what the operator adds "
+        "to it), watermark on 'window' with a delay of '1 minute'\n"
+        "  expected:  a lateness up to '0 seconds': the delay of the frame's watermark, or "
         "the allowed_lateness of the operator before; behind Spark's own windows: 0\n"
         "  fix:       leave allowed_lateness out: Spark's windows are not corrected. For "
         "stragglers, take windows of streamops before, with the same allowed_lateness"

@@ -93,8 +93,9 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
         revisions = change.revisions
         counts += change.counts
     if watermark is not None:
+        # Windows close here: the watermark has passed the ends of those from `due[0]` to `due[1]`.
         due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
-        if not spec.is_early:
+        if not spec.is_early:  # else `correct` has emitted them above
             closing = Windows.of(spec, merged, merged_codes, *due).results
             emitted.append(publish_windows(spec, closing))
             counts += Metrics(results=len(closing))

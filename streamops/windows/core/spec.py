@@ -136,8 +136,10 @@ class WindowSpec(AggregatingSpec, ABC):
     agg : tuple of (name, aggregate)
         What is computed, under which name.
     delay : int, optional
-        Delay of the watermark that the operator defines: ``inputs`` passes it to the query, and
-        ``core.step`` closes windows by the resulting watermark. None if the frame has a watermark.
+        Delay of the watermark that the operator defines. ``inputs`` passes it to the driver
+        (``spark/drive.py``), which defines Spark's watermark; ``spark/step.py`` computes the
+        operator's watermark from that, by which ``core.step`` closes windows. None if the frame has a
+        watermark.
     allowed_lateness : int
         How much longer stragglers are accepted.
     stragglers, too_late : str
