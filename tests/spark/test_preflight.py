@@ -110,7 +110,7 @@ def test_the_room_for_lateness_is_that_of_the_operator_before() -> None:
     assert carried(ours, lag=1_000_000) == 60_000_000
     error = refused(ours, lag=2_000_000)
     assert error.code == "WATERMARK_TOO_TIGHT"
-    assert error.expected.startswith("allowed_lateness up to '1 second'")
+    assert error.expected.startswith("a lateness up to '1 second'")
 
 
 def test_results_of_sparks_own_windows_leave_no_room_for_lateness() -> None:
