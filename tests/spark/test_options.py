@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops import windows
+from streamops import changes, joins, time, windows
 from streamops.kernel.errors import SpecError
 from streamops.spark.operator import Operator
 
@@ -77,3 +77,39 @@ def test_options_that_are_not_given_stay_as_they_are() -> None:
     assert (operator.execution.shards, operator.metrics_name) == (16, "daily")
     assert repr(operator).endswith(").options(name='daily', shards=16)")
     assert tumbling().metrics_name == "tumbling"
+
+
+SUM = {"n": agg.sum("v")}
+
+
+@pytest.mark.parametrize(
+    ("operator", "reads"),
+    [
+        (windows.tumbling("1 hour", time="ts", by="k", agg=SUM), (("k", "v"),)),
+        (windows.running(by="k", agg=SUM), (("k", "v"),)),
+        (changes.aggregate(by="k", agg=SUM), (("k", "v"),)),
+        (changes.normalize("k", sequence="lsn", horizon=1), (("k", "lsn"),)),
+        (
+            joins.asof(None, by="k", time="ts", version="at", sequence="n", tolerance="1 hour"),
+            (("k", "ts"), ("k", "at", "n")),
+        ),
+        (
+            joins.interval(None, "0 seconds", "1 hour", by="k", time="ts"),
+            (("k", "ts"), ("k", "ts")),
+        ),
+        (
+            time.track_clock("at", by="device", sent="sent", received="received"),
+            (("device",),),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Operator) else "",
+)
+def test_an_operator_lists_the_columns_whose_values_it_compares(
+    operator: Operator, reads: tuple[tuple[str, ...], ...]
+) -> None:
+    assert operator.parameters.reads == reads
+
+
+def test_the_corrected_time_carries_the_metadata_for_the_next_operator() -> None:
+    corrected = time.correct_clock("at", sent="sent", received="received").parameters
+    assert corrected.marked == corrected.adds[0] == "corrected_time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,9 +58,9 @@ class _LateRule(Rule):
                 if amount:
                     yield self._finding(operator, amount, counts, len(recent))
 
+    @abstractmethod
     def exceeded(self, late: int, rows: int) -> str | None:
         """Describe the amount of late rows if it is too large."""
-        raise NotImplementedError
 
     def _finding(self, operator: str, amount: str, counts: dict[str, int], batches: int) -> Finding:
         are_late = set(self.counts) <= set(_LATE)

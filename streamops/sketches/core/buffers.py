@@ -191,15 +191,20 @@ def split_payloads(payloads: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ids, In
 def refuse_payloads(wrong: Mask, reason: str, *, where: str, expected: str) -> None:
     """Raise ``SKETCH_CORRUPT`` if a payload is wrong."""
     if wrong.any():
-        raise SketchFormatError(
-            "SKETCH_CORRUPT",
-            f"this sketch is damaged: {reason}",
-            where=where,
-            got=f"{np.count_nonzero(wrong):,} of {len(wrong):,} payloads, "
-            f"the first is number {int(np.argmax(wrong))}",
-            expected=expected,
-            fix="make it again from its rows, or merge the others without it",
-        )
+        raise payload_error(wrong, reason, where=where, expected=expected)
+
+
+def payload_error(wrong: Mask, reason: str, *, where: str, expected: str) -> SketchFormatError:
+    """The error ``SKETCH_CORRUPT`` about these payloads."""
+    return SketchFormatError(
+        "SKETCH_CORRUPT",
+        f"this sketch is damaged: {reason}",
+        where=where,
+        got=f"{np.count_nonzero(wrong):,} of {len(wrong):,} payloads, "
+        f"the first is number {int(np.argmax(wrong))}",
+        expected=expected,
+        fix="make it again from its rows, or merge the others without it",
+    )
 
 
 def make_texts(data: Bytes, lengths: Ints, dtype: pa.DataType) -> pa.Array:

@@ -24,16 +24,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import CapacityError, SchemaError
+from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.buffers import (
     argsort_groups,
     argsort_rows,
     cut,
+    payload_error,
     put_numbers,
     ranges,
-    refuse_payloads,
     run_starts,
     split_payloads,
     take_numbers,
@@ -108,8 +108,13 @@ class CountingSketch(ABC):
 
     def require(self, valid: Mask, expected: str) -> None:
         """Refuse payloads that are not as expected."""
-        where = f"sketches, {self.format.kind}"
-        refuse_payloads(~valid, "its bytes are no such sketch", where=where, expected=expected)
+        if not valid.all():
+            raise self.error(~valid, expected)
+
+    def error(self, wrong: Mask, expected: str) -> SketchFormatError:
+        """The error about payloads that are not as expected."""
+        where, reason = f"sketches, {self.format.kind}", "its bytes are no such sketch"
+        return payload_error(wrong, reason, where=where, expected=expected)
 
 
 def weigh(

@@ -164,9 +164,9 @@ class Frequent(CountingSketch):
         """The states of payloads; every byte is checked, for all at once."""
         try:
             items, sizes, counts, offset, count = self._read_payloads(payloads)
-        except pa.ArrowInvalid:
-            self.require(np.zeros(len(payloads), np.bool_), f"items of type {type_name(self.type)}")
-            raise
+        except pa.ArrowInvalid as error:
+            every = np.ones(len(payloads), np.bool_)
+            raise self.error(every, f"items of type {type_name(self.type)}") from error
         groups = self._verify(sizes, counts, offset, count)
         known = are_ascending(groups, ranks(items)) & _all(groups, is_normal(items))
         self.require(known, "items in order, each of them once")
@@ -201,9 +201,8 @@ class Frequent(CountingSketch):
         """
         try:
             items, sizes, counts, offset, count = self._read_images(images)
-        except pa.ArrowInvalid:
-            self.require(np.zeros(len(images), np.bool_), "items in UTF-8")
-            raise
+        except pa.ArrowInvalid as error:
+            raise self.error(np.ones(len(images), np.bool_), "items in UTF-8") from error
         groups = self._verify(sizes, counts, offset, count)
         return self._build(groups, items, counts, offset, count)
 

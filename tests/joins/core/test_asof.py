@@ -561,6 +561,11 @@ def test_a_later_version_is_too_far_away_a_microsecond_beyond_the_tolerance(
     assert play([("a", time, 1)], [ONE], watermark=20) == [("a", time, value)]
 
 
+def test_a_forward_search_over_deletes_alone_finds_nothing() -> None:
+    play = Played("gone", deleted="gone", **LOOK)
+    assert play([("a", 15, 1)], [("a", 20, 1, None, True)], watermark=40) == [("a", 15, None)]
+
+
 def test_a_forward_search_skips_deletes_and_a_backward_one_does_not() -> None:
     rows = [("a", 10, 1, "old", False), ("a", 20, 2, None, True), ("a", 30, 3, "new", False)]
     found = {}
