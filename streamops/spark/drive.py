@@ -110,13 +110,6 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     frames, initial = _frames(operator, frame)
     if operator.check is not None:
         operator.check(frames[0])
-    schemas = []
-    for input_, reads, where in zip(frames, operator.parameters.reads, operator.sides, strict=True):
-        only = reads if operator.project is not None else None
-        schemas.append(arrow_schema(input_, where=where, only=only))
-        refuse_collated(input_, reads, where=where)
-    carried = _carried_watermarks(operator, frames)
-    spec = resolve(operator, tuple(schemas), carried)
     parameters = operator.parameters
     for input_, accepts, where in zip(
         frames, parameters.accepts_revisions, operator.sides, strict=True
@@ -125,6 +118,13 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
             refuse_revised(input_, where=where)
         if parameters.needs_preimages:
             refuse_upserts(input_, where=where)
+    schemas = []
+    for input_, reads, where in zip(frames, parameters.reads, operator.sides, strict=True):
+        only = reads if operator.project is not None else None
+        schemas.append(arrow_schema(input_, where=where, only=only))
+        refuse_collated(input_, reads, where=where)
+    carried = _carried_watermarks(operator, frames)
+    spec = resolve(operator, tuple(schemas), carried)
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
         refuse_policy(frames[0].sparkSession, where=operator.name)
     name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])

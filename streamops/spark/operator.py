@@ -27,12 +27,20 @@ class Operator(Definition):
             ``RIGHT_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
             right frame is not a DataFrame.
         """
-        result = drive(self, frame)
-        return result if self.follow_up is None else self.second(self.follow_up)(result)
+        for step in self.steps:
+            frame = drive(step, frame)
+        return frame
 
-    def second(self, follow_up: Operator) -> Operator:
-        """The follow-up operator, with the options of this one."""
-        return replace(follow_up, execution=self.execution)
+    @property
+    def steps(self) -> tuple[Operator, ...]:
+        """The operator, and its follow-up operator with the same options.
+
+        Nothing may follow ``applyInPandasWithState``, so only the last step uses it.
+        """
+        if self.follow_up is None:
+            return (self,)
+        first = replace(self, execution=replace(self.execution, state_api="auto"))
+        return first, replace(self.follow_up, execution=self.execution)
 
     def options(
         self,

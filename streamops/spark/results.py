@@ -57,7 +57,10 @@ def declare(
     marked = spec.event_time or output.names[0]
     columns = []
     for field in rows.schema.fields:
-        name, added = field.name, comments(origins[field.name]) if field.name in origins else {}
+        name, added = field.name, {}
+        # A column of one input under another name has another meaning, such as `previous_n`.
+        if name in origins and (len(frames) > 1 or spec.origins[name][1] == name):
+            added = comments(origins[name])
         if name == marked:
             added |= metadata or {}
         if name in _REVISING and (name not in origins or REVISED in (origins[name].metadata or {})):

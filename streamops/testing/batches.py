@@ -74,19 +74,7 @@ def expand(operator: Chain) -> list[Operator]:
                 fix="test column expressions and joins within a chain as a query, on "
                 "testing.micro_batches",
             )
-        if item.initial is not None:
-            raise SpecError(
-                "NOT_IN_A_SCRIPT",
-                "a replay has no frames, and `snapshot` is one",
-                where="streamops.testing",
-                got=f"snapshot=... in {item.name}",
-                expected="an operator without it",
-                fix="leave snapshot out, and write its rows into the script; or run it on Spark: "
-                "streamops.testing.stream",
-            )
-        operators.append(item)
-        if item.follow_up is not None:
-            operators.append(item.second(item.follow_up))
+        operators += item.steps
     return operators
 
 

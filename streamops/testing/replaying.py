@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, timestamp_micros
+from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
 from streamops.spark.checks import carried_watermark
@@ -145,6 +146,7 @@ class Replay:
         restart: bool = False,
     ) -> None:
         operators = expand(operator)
+        _refuse_snapshot(operators[0])
         schemas: Any = schema if isinstance(schema, tuple) else (schema,)
         self._schemas = tuple(map(canonical, schemas))
         self._stages: list[_Stage] = []
@@ -199,6 +201,19 @@ class Replay:
 
     def _combine(self, results: Sequence[BatchResult], output: pa.Table) -> BatchResult:
         return combine_results([stage.operator for stage in self._stages], results, output)
+
+
+def _refuse_snapshot(operator: Operator) -> None:
+    if operator.initial is not None:
+        raise SpecError(
+            "NOT_IN_A_SCRIPT",
+            "a replay has no frames, and `snapshot` is one",
+            where="streamops.testing",
+            got=f"snapshot=... in {operator.name}",
+            expected="an operator without it",
+            fix="leave snapshot out, and write its rows into the script; or run it on Spark: "
+            "streamops.testing.stream",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,7 @@ def _transcript(value: Any, where: str) -> Transcript:
         spec = SimpleNamespace(inputs=spec.inputs, output=finished.schema, event_time=None)
         counts = frozenset()
     elif operator.follow_up is not None:
-        spec = resolve(operator.second(operator.follow_up), (spec.output,), (None,))
+        spec = resolve(operator.steps[1], (spec.output,), (None,))
     script = document["script"]
     if not isinstance(script, list) or not script:
         raise malformed(where, "the script has no lines", got=script, expected="a list of lines")

@@ -157,7 +157,7 @@ def test_types_without_arrow_support_and_metadata_of_another_query(
     assert found.schema["city"].metadata == {"comment": "where it is"}
     stored = {
         r.n: r.stored
-        for r in found.select("n", F.col("span").cast("string").alias("kept")).collect()
+        for r in found.select("n", F.col("span").cast("string").alias("stored")).collect()
     }
     assert stored == {
         r.n: r.stored
@@ -201,7 +201,7 @@ def test_duplicate_keys_are_refused(spark: SparkSession) -> None:
     with pytest.raises(SchemaError) as caught:
         flights(spark).transform(joins.lookup(twice, by="code"))
     assert caught.value.code == "KEY_NOT_UNIQUE"
-    assert caught.value.got == "1 rows too many, of [{'code': 'JFK'}] among others"
+    assert caught.value.got == "1 rows too many, for example of [{'code': 'JFK'}]"
 
 
 def test_streams_are_refused_as_tables_and_with_refresh(spark: SparkSession) -> None:

@@ -157,7 +157,7 @@ def test_the_follow_up_has_the_options_of_the_join() -> None:
         state_api="applyInPandasWithState", shards=3
     )
     assert transform.follow_up is not None
-    second = transform.second(transform.follow_up)
+    second = transform.steps[1]
     assert second.execution == transform.execution
     assert (second.execution.shards, second.follow_up) == (3, None)
 

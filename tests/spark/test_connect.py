@@ -45,9 +45,9 @@ listener = observe.AlarmListener(observe.LateRows(1, batches=9), notify=alarms.a
 spark.streams.addListener(listener)
 for api in ("transformWithStateInPandas", "applyInPandasWithState"):
     transform = windows.tumbling(
-        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds", shards=2,
-        stragglers="retract", allowed_lateness="30 seconds", too_late="route", state_api=api,
-    )
+        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds",
+        stragglers="retract", allowed_lateness="30 seconds", too_late="route",
+    ).options(shards=2, state_api=api)
     here, there = replay(transform, script), stream(spark, transform, script)
     for one, other in zip(here, there, strict=True):
         assert_rows(one.rows, other.rows)
@@ -62,7 +62,7 @@ for one, other in zip(replay(chain, script), stream(spark, chain, script), stric
     assert (one.counts, one.clock) == (other.counts, other.clock)
 rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "timestamp'2024-01-01' ts")
 for engine in ("kernel", "native"):
-    whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}, engine=engine)
+    whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}).options(engine=engine)
     assert rows.transform(whole).collect()[0]["n"] == 1
 pair = earlier(delay=("5 seconds", "1 second"), shards=2)
 meeting = [
