@@ -161,7 +161,7 @@ def test_types_without_arrow_support_and_metadata_of_another_query(
     }
     assert stored == {
         r.n: r.stored
-        for r in spans.select("n", F.col("span").cast("string").alias("kept")).collect()
+        for r in spans.select("n", F.col("span").cast("string").alias("stored")).collect()
     }
 
 
