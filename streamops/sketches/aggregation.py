@@ -398,7 +398,7 @@ def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of a sketch.
+        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is not an aggregate of a sketch.
     SchemaError
         ``SKETCH_CANNOT_FORGET``: they are a change stream; ``SKETCH_REVISED``: they have revisions,
         and a sketch that is merged twice counts twice (quantiles, heavy hitters, frequencies).

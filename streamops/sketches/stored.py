@@ -289,7 +289,7 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is no aggregate of a sketch.
+        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is not an aggregate of a sketch.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
