@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks.joins import REMOVED
 from benchmarks.stream import DELAY
 
 StateApi = Literal["applyInPandasWithState", "transformWithStateInPandas"]
@@ -39,29 +38,13 @@ def kernel(state_api: StateApi) -> Join:
 
     def build(left: DataFrame, right: DataFrame, workload: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
-        from streamops import joins
+        from benchmarks.operators import build_join
 
-        arguments: dict[str, Any] = {"state_api": state_api}
-        if shards is not None:
-            arguments["shards"] = shards
-        options = dict(arguments)
-        match workload:
-            case "interval":
-                clicked = joins.interval(
-                    right, "0 seconds", "1 hour", by="k", time="ts", how="left", delay=DELAY
-                ).options(engine="kernel", **options)
-                joined = left.transform(clicked)
-                return joined.withColumnRenamed("ts_right", "clicked")
-            case "temporal":
-                priced = joins.asof(
-                    right, by="k", time="ts", version="since", sequence="seq", delay=DELAY
-                ).options(**options)
-                return left.transform(priced)
-            case _:
-                both = joins.tables(
-                    right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED
-                )
-                return left.transform(both.options(**options))
+        operator = build_join(workload, right)
+        result = left.transform(
+            operator.options(engine="kernel", state_api=state_api, shards=shards)
+        )
+        return result.withColumnRenamed("ts_right", "clicked")
 
     return build
 

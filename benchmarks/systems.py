@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +18,9 @@ from benchmarks import join_systems
 from benchmarks.join_systems import Join, StateApi
 from benchmarks.stream import DELAY, LARGE, MINUTE_MS, SMALL, Phase
 from benchmarks.workloads import (
-    CAPACITY,
     COUNTED_MS,
     GAP_MS,
     HOPS,
-    RATE,
-    REACH_MS,
     P,
     Workload,
 )
@@ -226,41 +222,15 @@ def _fewer(phase: Phase) -> Phase:
 def _kernel(state_api: StateApi) -> Callable[[DataFrame, str, int | None], DataFrame]:
     def build(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
         # Here, not above: the other systems are measured without this library in the process.
-        from streamops import aggregates as agg
-        from streamops import sketches
-        from streamops.windows import hopping, session, sliding, tumbling
+        from benchmarks.operators import build_window
 
-        arguments: dict[str, Any] = {
-            "time": "ts",
-            "by": "k",
-            "agg": {"n": agg.count(), "total": agg.sum("v")},
-            "delay": DELAY,
-            "engine": "kernel",
-            "state_api": state_api,
-            **({} if shards is None else {"shards": shards}),
-        }
-        match windows:
-            case "seen":
-                api: Any = {
-                    "state_api": state_api,
-                    **({} if shards is None else {"shards": shards}),
-                }
-                seen = sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE).options(
-                    **api
-                )
-                return events.transform(seen)
-            case "distinct":
-                arguments["agg"] = {"users": agg.approx_count_distinct("u", p=P)}
-                counted = events.transform(tumbling(f"{COUNTED_MS} milliseconds", **arguments))
-                return counted.withColumn("n", F.col("users.estimate")).drop("users")
-            case "tumbling":
-                return events.transform(tumbling("1 minute", **arguments))
-            case "hopping":
-                return events.transform(hopping(f"{HOPS} minutes", "1 minute", **arguments))
-            case "sliding":
-                return events.transform(sliding(f"{REACH_MS} milliseconds", **arguments))
-            case _:
-                return events.transform(session(f"{GAP_MS} milliseconds", **arguments))
+        operator = build_window(windows)
+        result = events.transform(
+            operator.options(engine="kernel", state_api=state_api, shards=shards)
+        )
+        if windows == "distinct":
+            return result.withColumn("n", F.col("users.estimate")).drop("users")
+        return result
 
     return build
 

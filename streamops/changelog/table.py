@@ -180,12 +180,12 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
     Raises
     ------
     SpecError
-        ``CHANGE_TYPE_ASKED``.
+        ``CHANGE_TYPE_RESERVED``.
     """
     for role, names in columns.items():
         if CHANGE_TYPE in names:
             raise SpecError(
-                "CHANGE_TYPE_ASKED",
+                "CHANGE_TYPE_RESERVED",
                 f"{CHANGE_TYPE!r} is not a column of the row",
                 where=where,
                 got=f"{CHANGE_TYPE!r}, given as `{role}`",

@@ -92,7 +92,7 @@ def asof(
         Column of versions that orders those of one instant: a log position, a commit version; not a
         clock, nor a `revision`, which a delete shares with the row that it deletes. Versions with equal
         key, instant, sequence and values are duplicates. If the values differ, one is rejected as
-        "clashing_version": the lesser by its values, in the order of the columns' names; a delete is
+        "conflicting_version": the lesser by its values, in the order of the columns' names; a delete is
         below all others.
     until : str, optional
         Column of versions, of type timestamp: the instant from which on a version is not in effect
@@ -152,7 +152,7 @@ def asof(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another; ``CHANGE_TYPE_ASKED``,
+        A parameter has the wrong type, is out of range or contradicts another; ``CHANGE_TYPE_RESERVED``,
         ``SEQUENCE_OF_REVISIONS``; ``TOLERANCE_MISSING``: "forward" or "nearest" on a stream;
         ``UNTIL_WITHOUT_BACKWARD``; ``NO_VERSION_CAN_MATCH``: no distance can match.
     SchemaError, ColumnNotFound

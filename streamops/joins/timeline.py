@@ -96,7 +96,7 @@ def timeline(
     SpecError
         ``NO_KEY``, ``NO_COLUMNS``, ``SAME_COLUMN``, ``NOT_A_PAIR``, ``NOT_A_NAME``,
         ``UNKNOWN_CHOICE``, ``CAP_OUT_OF_RANGE``, ``USER_IS_AUTHOR``,
-        ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_ASKED``, ``REMEMBER_WITH_SEQUENCE``,
+        ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_RESERVED``, ``REMEMBER_WITH_SEQUENCE``,
         ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
     SchemaError, ColumnNotFound
         A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,

@@ -182,7 +182,7 @@ class StoredHll(StoredSketch):
         if not isinstance(source, bytes | bytearray | memoryview):
             raise SketchFormatError(
                 "SKETCH_FOREIGN",
-                "this is no sketch of datasketch that can be read",
+                "the object is not a readable datasketch sketch",
                 where="StoredHll.from_datasketch",
                 got=type(source).__name__,
                 expected="a HyperLogLogPlusPlus, or the bytes of its serialize",

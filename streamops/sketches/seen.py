@@ -191,7 +191,7 @@ class _Seen(SeenParameters):
                 fix="suppress duplicates first, withWatermark(...) or delay=... after it",
             )
 
-    def finish(self, rows: DataFrame, columns: list[str]) -> DataFrame:
+    def build_result(self, rows: DataFrame, columns: list[str]) -> DataFrame:
         """The rows of the core are the result."""
         return rows
 

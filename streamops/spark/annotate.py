@@ -29,7 +29,7 @@ class AnnotateParameters(Parameters, Protocol):
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame that does not suit."""
 
-    def finish(self, rows: DataFrame, columns: list[str]) -> DataFrame:
+    def build_result(self, rows: DataFrame, columns: list[str]) -> DataFrame:
         """Compute the result from the rows of the core and the names of the input columns."""
 
     def counts(self) -> Mapping[str, Column]:
@@ -45,15 +45,15 @@ def annotate_rows(name: str, parameters: AnnotateParameters, core: Core) -> Oper
         Public name of the operator.
     parameters : AnnotateParameters
     core : Core
-        Its output has the columns of the input and what ``finish`` of the parameters needs.
+        Its output has the columns of the input and what ``build_result`` of the parameters needs.
     """
 
     def check(frame: DataFrame) -> None:
         parameters.check(frame)
         refuse_taken(frame, parameters.adds, where=name)
 
-    def finish(frame: DataFrame, rows: DataFrame, metadata: Any, metrics: str) -> DataFrame:
-        result = parameters.finish(restore(rows, frame), frame.schema.names)
+    def build_result(frame: DataFrame, rows: DataFrame, metadata: Any, metrics: str) -> DataFrame:
+        result = parameters.build_result(restore(rows, frame), frame.schema.names)
         counted = [count.alias(of) for of, count in parameters.counts().items()]
         if counted and (frame.isStreaming or metrics != name.rpartition(".")[2]):
             result = result.observe(metrics, *counted)
@@ -62,4 +62,4 @@ def annotate_rows(name: str, parameters: AnnotateParameters, core: Core) -> Oper
         mark = {key: metadata[key] for key in (METRICS, STATE_API)}
         return add_metadata(result, parameters.marked, mark)
 
-    return Operator(name, parameters, core, check=check, finish=finish)
+    return Operator(name, parameters, core, check=check, build_result=build_result)

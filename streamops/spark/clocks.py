@@ -135,5 +135,5 @@ def follow_clock(name: str, parameters: ClockParameters, core: Core) -> Operator
         core,
         check=check,
         project=parameters.columns,
-        finish=functools.partial(define_watermark, parameters.time, parameters.delay),
+        build_result=functools.partial(define_watermark, parameters.time, parameters.delay),
     )

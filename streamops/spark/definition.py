@@ -146,7 +146,7 @@ class Definition:
         Column expressions that the core reads, instead of columns by name.
     initial : callable, optional
         From the operator and both frames: the right frame to use, and rows that its state starts with.
-    finish : callable, optional
+    build_result : callable, optional
         From the frame, the output of the core and the column metadata for the next operator: the
         result, instead of the output as it is.
     follow_up : Definition, optional
@@ -162,7 +162,7 @@ class Definition:
     check: Callable[[DataFrame], None] | None = None
     project: Callable[[], Sequence[Column]] | None = None
     initial: Callable[..., tuple[DataFrame, DataFrame | None]] | None = None
-    finish: Callable[..., DataFrame] | None = None
+    build_result: Callable[..., DataFrame] | None = None
     follow_up: Any = None
     execution: Options = Options()
 

@@ -102,7 +102,7 @@ class _Query:
 def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     """Build the result of an operator over a frame, and over its right frame if it has two inputs.
 
-    An operator that passes its rows through (with ``finish``) may have a core with a function
+    An operator that passes its rows through (with ``build_result``) may have a core with a function
     ``deliver(spec, rows)``: the output and the metrics of annotated rows of a batch.
     """
     if operator.core is None:
@@ -319,7 +319,7 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
         rows = pack_input(initial, step.core, spec, 1, step.shards)
         begin = (rows, _begin(step))
     emitted = run_steps(united, step, api, event_time=query.spark_delay is not None, initial=begin)
-    return _finish(query, emitted, api)
+    return _unpack_result(query, emitted, api)
 
 
 def _begin(step: ShardStep) -> Begin:
@@ -336,21 +336,21 @@ def _begin(step: ShardStep) -> Begin:
     return begin
 
 
-def _finish(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
+def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
     """Unpack what the steps emitted, observe their metrics, and declare the types of the result."""
     operator, spec, names = query.operator, query.spec, query.step.metric_names
     if operator.project is not None:
         rows = emitted.mapInArrow(
             unpacker(spec.output, metrics=len(names) - 3), spark_schema(spec.output)
         )
-        assert operator.finish is not None
-        return operator.finish(query.frames[0], rows, _metadata(query, api), query.metrics)
-    if query.is_observed and metric_fields(operator.core):  # else `finish` observes its own
+        assert operator.build_result is not None
+        return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
+    if query.is_observed and metric_fields(operator.core):  # else `build_result` observes its own
         columns = sum_metrics(names, watermark=query.spark_delay is not None)
         emitted = emitted.observe(query.metrics, *columns)
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
-    if operator.finish is not None:
-        return operator.finish(query.frames[0], rows, _metadata(query, api), query.metrics)
+    if operator.build_result is not None:
+        return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
     return declare(rows, query.frames, spec, _metadata(query, api))
 
 
@@ -359,16 +359,16 @@ def _batch(query: _Query) -> DataFrame:
     if operator.project is not None:
         return query.frames[0]
     # Cores of other operators may import a helper of this name.
-    has_metrics = operator.finish is not None and hasattr(operator.core, "deliver")
+    has_metrics = operator.build_result is not None and hasattr(operator.core, "deliver")
     frames = query.frames if has_metrics else _observe_inputs(query)
     packs = [pack_input(frame, step.core, spec, at, step.shards) for at, frame in enumerate(frames)]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     shards = united.groupBy("shard")
     if has_metrics:
-        return _finish(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
+        return _unpack_result(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
     rows = shards.applyInArrow(_runner(step), spark_schema(spec.output))
-    if operator.finish is not None:
-        return operator.finish(query.frames[0], rows, None, query.metrics)
+    if operator.build_result is not None:
+        return operator.build_result(query.frames[0], rows, None, query.metrics)
     return declare(rows, query.frames, spec, None)
 
 
@@ -395,7 +395,9 @@ def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
 
 def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
     """Count rows that a native operator, or a batch, would leave out silently."""
-    if not query.is_observed or query.operator.finish is not None:  # that observes its own result
+    if (
+        not query.is_observed or query.operator.build_result is not None
+    ):  # that observes its own result
         return query.frames
     names = [query.metrics]
     if len(query.frames) > 1:

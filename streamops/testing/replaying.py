@@ -279,7 +279,7 @@ class _Stage:
         if self.is_clock:
             mark = {**_mark(parameters.delay), INSTANT: True}
             return _Frame(self.frames[0].columns, {parameters.time: mark})
-        schema = self._finish(self.spec.output.empty_table()).schema
+        schema = self._build_rows(self.spec.output.empty_table()).schema
         delay = max((delay for delay in self.delays if delay is not None), default=None)
         metadata = operator_metadata(self.spec, delay, metrics=(), api="", once=None)
         marked = self.spec.event_time
@@ -301,7 +301,7 @@ class _Stage:
         output = table
         if tables is not None and self.is_clock:
             output = tables[0]
-        return self._result(number, table, metrics, watermark), self._finish(output)
+        return self._result(number, table, metrics, watermark), self._build_rows(output)
 
     def flush(
         self, number: int, rows: pa.Table | None, watermark: int
@@ -315,7 +315,7 @@ class _Stage:
             state = Stored(*row).state(self.run_step.header, where=self.operator.name)
             tables.append(self.run_step.core.finish(self.spec, state))
         table = concat([self.spec.output.empty_table(), *tables])
-        return self._result(number, table, {}, watermark), self._finish(table)
+        return self._result(number, table, {}, watermark), self._build_rows(table)
 
     def watermarks(self, tables: tuple[pa.Table, ...] | None, result: BatchResult) -> list[int]:
         """The watermarks that Spark computes for the inputs of this operator after a micro-batch."""
@@ -381,11 +381,11 @@ class _Stage:
         totals = [sum(values) for values in zip(*(row[:-1] for row in metrics), strict=True)]
         return concat(emitted), dict(zip(names, totals, strict=False))
 
-    def _finish(self, table: pa.Table) -> pa.Table:
+    def _build_rows(self, table: pa.Table) -> pa.Table:
         """The rows that the next operator reads."""
-        if self.operator.finish is None or self.is_clock:
+        if self.operator.build_result is None or self.is_clock:
             return table
-        result: pa.Table = self.operator.parameters.finished(table)
+        result: pa.Table = self.operator.parameters.build_rows(table)
         return result
 
     def _result(
@@ -399,7 +399,8 @@ class _Stage:
             (row,) = table.to_pylist()
             clock = ClockMetrics(**{f.name: row[f.name] for f in fields(ClockMetrics)})
             return replace(result, clock=clock)
-        if self.operator.finish is not None:  # rows that pass through: Spark observes the metrics
+        # Of rows that pass through, Spark observes the metrics.
+        if self.operator.build_result is not None:
             return result
         if self.has_event_time and watermark > 0:
             lag = dt.timedelta(milliseconds=watermark, microseconds=self.spec.lag)

@@ -291,7 +291,7 @@ def _read_metrics(
         return BatchResult(number, clock=read_clock(metrics))
     result = BatchResult(number, watermark=_watermark(operator, progress))
     # The native engine has no metrics, and an operator that passes rows on has no counts.
-    if operator.finish is not None or not {*metric_fields(operator.core)} <= {*metrics}:
+    if operator.build_result is not None or not {*metric_fields(operator.core)} <= {*metrics}:
         return result
     return replace(
         result,

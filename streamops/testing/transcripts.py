@@ -312,8 +312,8 @@ def _transcript(value: Any, where: str) -> Transcript:
         carried = (behind.parameters.delay,)
     spec: Any = resolve(operator, schemas, carried)
     counts = frozenset({*metric_fields(operator.core).values(), "state_rows"})
-    if operator.finish is not None:
-        finished = operator.parameters.finished(spec.output.empty_table())
+    if operator.build_result is not None:
+        finished = operator.parameters.build_rows(spec.output.empty_table())
         spec = SimpleNamespace(inputs=spec.inputs, output=finished.schema, event_time=None)
         counts = frozenset()
     elif operator.follow_up is not None:

@@ -152,11 +152,11 @@ class _TrackClock(core.TrackClockSpec, CorrectClock):
                 fix="correct first, then withWatermark('corrected_time', ...) or delay=...",
             )
 
-    def finish(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    def build_result(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of the core with their corrected times."""
         # Rows without a sample have no method, and one of the qualities of rows not corrected.
         return self.add_corrected_time(frame, names, F.col(core.OFFSET), F.col(core.METHOD))
 
-    def finished(self, rows: pa.Table) -> pa.Table:
+    def build_rows(self, rows: pa.Table) -> pa.Table:
         """Return the result for a table of the test kit."""
         return core.add_corrected_time(self, rows)

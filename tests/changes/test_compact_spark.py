@@ -218,7 +218,7 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
         ("HORIZON_WITHOUT_UNIT", {"head": "5 days"}, frame),
         ("UNKNOWN_CHOICE", {"snapshots": "first"}, frame),
         ("NO_COLUMNS", {"key": []}, frame),
-        ("CHANGE_TYPE_ASKED", {"key": ["k", "_change_type"]}, frame),
+        ("CHANGE_TYPE_RESERVED", {"key": ["k", "_change_type"]}, frame),
         ("COLUMN_TYPE", {"key": "g"}, frame.withColumn("g", F.make_interval(F.lit(1)))),
         (
             "COLUMN_TYPE",

@@ -312,8 +312,8 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
     months, span = F.make_ym_interval(F.lit(1)), F.make_interval(F.lit(1))
     cases: list[tuple[str, Any]] = [
         ("SEQUENCE_OF_A_MULTISET", lambda: changes.fold(rows="multiset", sequence="lsn")),
-        ("CHANGE_TYPE_ASKED", lambda: changes.fold("_change_type")),
-        ("CHANGE_TYPE_ASKED", lambda: changes.fold("k", sequence="_change_type")),
+        ("CHANGE_TYPE_RESERVED", lambda: changes.fold("_change_type")),
+        ("CHANGE_TYPE_RESERVED", lambda: changes.fold("k", sequence="_change_type")),
         ("COLUMN_TYPE", lambda: frame.withColumn("x", span).transform(changes.fold("k"))),
         (
             "COLUMN_TYPE",

@@ -17,7 +17,7 @@ def test_every_name_of_joins_is_documented() -> None:
     own += tuple(getattr(asof_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
     choices = (word for choice in own for word in get_args(choice))
     assert {part for word in choices for part in word.split()} - known == set()
-    reasons = "null_sequence until_before_version unknown_change_type clashing_version"
+    reasons = "null_sequence until_before_version unknown_change_type conflicting_version"
     assert set(reasons.split()) <= known
     assert {"matched", "expired", "late_match", "early", "missing"} <= known
 

@@ -131,7 +131,7 @@ def test_a_stream_equals_its_replay_also_after_a_restart(
     change_types = {row["_change_type"] for result in results for row in result.rows}
     assert change_types == {"insert", "update_preimage", "update_postimage"}
     reasons = {row["reason"] for result in results for row in result.late_rows}
-    assert reasons == {"null_time", "null_sequence", "too_late", "clashing_version"}
+    assert reasons == {"null_time", "null_sequence", "too_late", "conflicting_version"}
     table = fold([row for result in results for row in result.rows], rows="multiset")
     prices = {(row["symbol"], row["amount"], row["ts"]): row["price"] for row in table}
     assert prices["a", 2, at(25)] == Decimal("2.50")

@@ -196,8 +196,8 @@ def test_the_delay_is_not_part_of_a_checkpoint_and_the_bounds_are() -> None:
         ("TIE_BREAK_WITHOUT_CHOICE", {"tie_break": "click_id"}),
         ("MATCHES_OF_LEFT_ROWS", {"matches": "last", "tie_break": "click_id", "how": "full"}),
         ("MATCHES_OF_LEFT_ROWS", {"matches": "last", "tie_break": "click_id", "how": "semi"}),
-        ("NOTHING_EARLY", {"early": "every batch"}),
-        ("NOTHING_EARLY", {"early": "every batch", "how": "semi"}),
+        ("EARLY_WITHOUT_EFFECT", {"early": "every batch"}),
+        ("EARLY_WITHOUT_EFFECT", {"early": "every batch", "how": "semi"}),
     ],
 )
 def test_contradicting_parameters_are_refused_before_a_frame_is_read(

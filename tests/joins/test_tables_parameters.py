@@ -51,11 +51,11 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
             "SEQUENCE_OF_REVISIONS",
             lambda: bound(**(VERSIONED | {"sequence": ("lsn", "revision")})),
         ),
-        (SpecError, "CHANGE_TYPE_ASKED", lambda: bound(by="_change_type")),
-        (SpecError, "CHANGE_TYPE_ASKED", lambda: bound(key=("id", ["ID", "_change_type"]))),
+        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(by="_change_type")),
+        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(key=("id", ["ID", "_change_type"]))),
         (
             SpecError,
-            "CHANGE_TYPE_ASKED",
+            "CHANGE_TYPE_RESERVED",
             lambda: bound(**(VERSIONED | {"sequence": ("_change_type", "lsn")})),
         ),
         (

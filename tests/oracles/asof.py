@@ -246,7 +246,7 @@ class AsofOracle:
                 ):
                     continue
                 expected.counts[self._timing(row[self.version])] -= 1
-                self._reject("right", row, "clashing_version", expected)
+                self._reject("right", row, "conflicting_version", expected)
                 conflicts.append(row)
             self.ever[position] = self.stored[position] = best
         return conflicts

@@ -189,8 +189,7 @@ def test_invalid_sketches_of_datasketch_are_refused() -> None:
     with pytest.raises(SketchFormatError) as caught:
         StoredHll.from_datasketch(ThirtyTwoBits(12))
     assert str(caught.value) == (
-        "[SKETCH_FOREIGN] StoredHll.from_datasketch: this is no sketch of datasketch that can be "
-        "read\n"
+        "[SKETCH_FOREIGN] StoredHll.from_datasketch: the object is not a readable datasketch sketch\n"
         "  got:       HyperLogLog\n"
         "  expected:  a HyperLogLogPlusPlus, or the bytes of its serialize\n"
         "  fix:       count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))"

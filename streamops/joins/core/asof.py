@@ -202,7 +202,7 @@ def _build_conflicts(spec: AsofSpec, rows: pa.Table) -> pa.Table:
     """Versions in conflict with another one, as side output."""
     if not spec.routes:
         return spec.output.empty_table()
-    return build_late(spec.output, "right", rows, np.full(len(rows), "clashing_version"))
+    return build_late(spec.output, "right", rows, np.full(len(rows), "conflicting_version"))
 
 
 def _count_conflicts(spec: AsofSpec, rows: KeyedRows, late_watermark: int | None) -> Metrics:

@@ -255,7 +255,7 @@ class IntervalSpec(JoinSpec):
         preserved = any(self.preserves(side) for side in SIDES)
         if self.early != "never" and not preserved and self.matches == "every":
             raise SpecError(
-                "NOTHING_EARLY",
+                "EARLY_WITHOUT_EFFECT",
                 "a match is final at once, and nothing else is emitted",
                 where=self.where,
                 got=f"early={self.early!r} with how={self.how!r}",

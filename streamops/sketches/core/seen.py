@@ -176,7 +176,7 @@ class SeenParameters:
             )
         return spec
 
-    def finished(self, rows: pa.Table) -> pa.Table:
+    def build_rows(self, rows: pa.Table) -> pa.Table:
         """The result of annotated rows: the rows."""
         return rows
 

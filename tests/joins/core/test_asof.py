@@ -204,7 +204,7 @@ def test_which_of_two_conflicting_versions_is_effective_does_not_depend_on_arriv
     play([("a", 15, 1)], versions[:cut])
     rejected, late = play.counts.rejected, play.late
     assert play(versions=versions[cut:], watermark=20) == [("a", 15, "y")]
-    assert [*late, *play.late] == [("right", "clashing_version", None, "x")]
+    assert [*late, *play.late] == [("right", "conflicting_version", None, "x")]
     assert rejected + play.counts.rejected == 1
 
 
@@ -219,7 +219,7 @@ def test_a_version_is_effective_over_a_delete_of_its_sequence() -> None:
     play = Played("gone", deleted="gone", stragglers="route")
     rows = [("a", 10, 1, "x", True), ("a", 10, 1, "x", False)]
     assert play([("a", 15, 1)], rows, watermark=20) == [("a", 15, "x")]
-    assert play.late == [("right", "clashing_version", None, "x")]
+    assert play.late == [("right", "conflicting_version", None, "x")]
 
 
 def test_versions_without_an_order_of_values_conflict_as_well() -> None:
@@ -241,8 +241,8 @@ def test_a_late_conflicting_version_is_emitted_once() -> None:
     late = [("a", 10, 1, "less"), ("b", 47, 1, "less"), ("b", 48, 1, "good")]
     play(versions=late, watermark=50)
     assert play.late == [
-        ("right", "clashing_version", None, "less"),
-        ("right", "clashing_version", None, "less"),
+        ("right", "conflicting_version", None, "less"),
+        ("right", "conflicting_version", None, "less"),
         ("right", "straggler", 2.0, "good"),
     ]
     assert play.counts == Metrics(rows=3, rejected=2, stragglers=1)
@@ -273,7 +273,7 @@ def test_a_stream_continues_with_columns_in_another_order() -> None:
         ("update_preimage", "a", 15, "one"),
     ]
     assert play.late == [
-        ("right", "clashing_version", None, "one"),
+        ("right", "conflicting_version", None, "one"),
         ("right", "null_time", None, "late"),
     ]
 

@@ -1,0 +1,55 @@
+"""The operators of streamops that are measured. The other systems run without this library in the process."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from benchmarks.joins import REMOVED
+from benchmarks.stream import DELAY
+from benchmarks.workloads import CAPACITY, COUNTED_MS, GAP_MS, HOPS, RATE, REACH_MS, P
+from streamops import aggregates as agg
+from streamops import joins, sketches, windows
+from streamops.spark.operator import Operator
+
+TOTALS = {"n": agg.count(), "total": agg.sum("v")}
+
+
+def build_window(workload: str) -> Operator:
+    """The operator over one stream, by the name of the workload."""
+    match workload:
+        case "seen":
+            return sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE)
+        case "distinct":
+            users = {"users": agg.approx_count_distinct("u", p=P)}
+            size = f"{COUNTED_MS} milliseconds"
+            return windows.tumbling(size, time="ts", by="k", agg=users, delay=DELAY)
+        case "tumbling":
+            return windows.tumbling("1 minute", time="ts", by="k", agg=TOTALS, delay=DELAY)
+        case "hopping":
+            size = f"{HOPS} minutes"
+            return windows.hopping(size, "1 minute", time="ts", by="k", agg=TOTALS, delay=DELAY)
+        case "sliding":
+            size = f"{REACH_MS} milliseconds"
+            return windows.sliding(size, time="ts", by="k", agg=TOTALS, delay=DELAY)
+        case "session":
+            gap = f"{GAP_MS} milliseconds"
+            return windows.session(gap, time="ts", by="k", agg=TOTALS, delay=DELAY)
+    raise ValueError(f"no operator for the workload {workload!r}")
+
+
+def build_join(workload: str, right: DataFrame | None) -> Operator:
+    """The operator over two streams, by the name of the workload."""
+    match workload:
+        case "interval":
+            return joins.interval(
+                right, "0 seconds", "1 hour", by="k", time="ts", how="left", delay=DELAY
+            )
+        case "temporal":
+            return joins.asof(
+                right, by="k", time="ts", version="since", sequence="seq", delay=DELAY
+            )
+        case "tables":
+            return joins.tables(
+                right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED
+            )
+    raise ValueError(f"no operator for the workload {workload!r}")
