@@ -22,9 +22,9 @@ from streamops.aggregates.core.functions import (
     Variance,
 )
 from streamops.kernel.aggregation import Aggregation, Summary
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
-from streamops.kernel.parameters import require_name
+from streamops.kernel.parameters import require_columns, require_name
 from streamops.sketches.aggregation import wrong_type
 from streamops.spark.columns import column as quoted
 
@@ -146,9 +146,7 @@ class Aggregate(Aggregation):
 
     def require_columns(self, schema: pa.Schema, where: str) -> None:
         """Refuse a schema without a column that the aggregate reads."""
-        for name in self.columns:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=where, role=f"agg: {self!r}")
+        require_columns(schema.names, {f"agg: {self!r}": self.columns}, where=where)
 
     def require_event_time(self, time: str, where: str) -> None:
         """Refuse an operator without event time, for an aggregate that orders rows by it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import refuse_type, require_name
@@ -192,20 +192,6 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
                 expected="a column of the row",
                 fix="name another column, or none: the operator reads the change type in any case",
             )
-
-
-def require_columns(
-    names: Sequence[str | None], available: Collection[str], *, role: str, where: str
-) -> None:
-    """Refuse a frame without one of these columns. A column that is None is not read.
-
-    Raises
-    ------
-    ColumnNotFound
-    """
-    for name in names:
-        if name is not None and name not in available:
-            raise ColumnNotFound(name, list(available), where=where, role=role)
 
 
 def require_change_columns(

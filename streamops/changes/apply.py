@@ -55,8 +55,15 @@ def apply(
 
     Parameters
     ----------
-    key, sequence, horizon, time, snapshots, ignore_nulls, max_keys, when_full
-        As in ``normalize``.
+    key : str or sequence of str
+        Columns that identify a row.
+    sequence : str or sequence of str
+        Columns that order the changes of a key: the position in the log.
+    horizon : duration or int
+        How long a deleted key is stored: a duration on `time`, or without `time` a number of units of
+        `sequence`. ``normalize`` tells what happens to later changes.
+    time : str, optional
+        Column on which the horizon is measured.
     history : "overwrite" or "intervals"
         Whether a row replaces the previous one, or ends its interval. With "intervals" whatever is
         older than `horizon` is final: a change at or below the last one before the horizon is
@@ -64,6 +71,14 @@ def apply(
     track : str or sequence of str, optional
         With "intervals": values that begin a new interval when they change, by default all. A change
         of other values updates the open interval.
+    snapshots : "below_log" or "by_sequence"
+        Whether rows of a snapshot are below every change of the log, or only below later ones.
+    ignore_nulls : bool
+        Whether a null keeps the value of the previous change of the key.
+    max_keys : int
+        Number of keys to store, including deleted ones.
+    when_full : "fail" or "reject"
+        Whether changes of further keys fail the query, or are rejected: "full".
 
     Returns
     -------

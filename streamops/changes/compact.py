@@ -22,7 +22,6 @@ from streamops.changelog.table import (
     parse_horizon,
     refuse_change_type,
     require_change_columns,
-    require_columns,
 )
 from streamops.changes.delta import mark_upserts
 from streamops.changes.fold import has_null_part, refuse_stream
@@ -31,6 +30,7 @@ from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
     require_choice,
+    require_columns,
     require_name,
 )
 from streamops.kernel.time import Duration
@@ -251,12 +251,12 @@ class CompactTransform:
         """The columns of the frame, or an error."""
         where = self.where
         refuse_stream(frame, where=where)
-        require_columns(self.key, frame.columns, role="key", where=where)
+        require_columns(frame.columns, {"key": self.key}, where=where)
         refuse_incomparable(frame, self.key, where=where)
-        require_columns(self.sequence, frame.columns, role="sequence", where=where)
+        require_columns(frame.columns, {"sequence": self.sequence}, where=where)
         columns = {part.name: part for part in frame.schema.fields}
         if self.value is not None:
-            require_columns([self.value], frame.columns, role="value", where=where)
+            require_columns(frame.columns, {"value": [self.value]}, where=where)
         if (CHANGE_TYPE in columns) == (self.value is not None):
             raise SpecError(
                 "DELETES_UNKNOWN",
@@ -268,7 +268,7 @@ class CompactTransform:
             )
         read = {*self.sequence, *CHANGE_COLUMNS}
         if self.time is not None:
-            require_columns([self.time], frame.columns, role="time", where=where)
+            require_columns(frame.columns, {"time": [self.time]}, where=where)
             read.add(self.time)
         schema = arrow_schema(frame, where=where, only=read)
         require_change_columns(schema, self.sequence, self.time, where=where)

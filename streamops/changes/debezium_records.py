@@ -31,12 +31,16 @@ from streamops.changelog.table import (
     SNAPSHOT,
     TOMBSTONE,
     UNAVAILABLE,
-    require_columns,
 )
 from streamops.changes import debezium_values as values
 from streamops.changes.delta import count_changes, mark_upserts
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.parameters import refuse_taken_names, require_choice, require_name
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    require_choice,
+    require_columns,
+    require_name,
+)
 from streamops.spark.columns import column, make_nullable, map_type
 
 __all__ = [
@@ -136,7 +140,7 @@ class DebeziumSpec:
     def parse_row(self) -> StructType:
         """The type of a row, with the key and without names that are taken."""
         row = values.parse_row_type(self.schema, where=self.where)
-        require_columns(self.key, row.names, role="key", where=self.where)
+        require_columns(row.names, {"key": self.key}, where=self.where)
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the column of the frame before the operator"
         refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix, self.where)
@@ -165,7 +169,7 @@ class DebeziumSpec:
         if self.message_key is not None:
             messages.append(("message_key", self.message_key))
         for role, name in messages:
-            require_columns([name], types, role=role, where=self.where)
+            require_columns(types, {role: [name]}, where=self.where)
             if not isinstance(types[name], StringType | BinaryType):
                 raise SchemaError(
                     "COLUMN_TYPE",
@@ -176,8 +180,8 @@ class DebeziumSpec:
                     fix="read the messages unparsed; Avro: "
                     'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
                 )
-        require_columns(self.sequence_columns, types, role="sequence", where=self.where)
-        require_columns(self.keep, types, role="keep", where=self.where)
+        require_columns(types, {"sequence": self.sequence_columns}, where=self.where)
+        require_columns(types, {"keep": self.keep}, where=self.where)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes of a frame of records."""

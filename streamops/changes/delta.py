@@ -25,10 +25,9 @@ from streamops.changelog.table import (
     DELTA_SEQUENCE,
     REJECTED,
     SEQUENCE,
-    require_columns,
 )
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.parameters import parse_distinct_names, require_choice
+from streamops.kernel.parameters import parse_distinct_names, require_choice, require_columns
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import Operator
@@ -161,7 +160,7 @@ class DeltaSpec:
                 expected=", ".join(f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items()),
                 fix='spark.readStream.format("delta").option("readChangeFeed", "true")',
             )
-        require_columns(self.key, types, role="key", where=self.where)
+        require_columns(types, {"key": self.key}, where=self.where)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The feed as a change stream."""

@@ -9,10 +9,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamops.changelog.table import require_columns
 from streamops.changes.fold import refuse_stream, require_same_columns
 from streamops.kernel.errors import ChangeStreamError, SpecError
-from streamops.kernel.parameters import parse_distinct_names
+from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -170,7 +169,7 @@ def differences(
     require_same_columns(
         actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE
     )
-    require_columns(names, actual.columns, role="key", where=_WHERE)
+    require_columns(actual.columns, {"key": names}, where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
     arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow
     net = _net_rows(relax_nulls(actual), relax_nulls(expected), names)

@@ -27,11 +27,15 @@ from streamops.changelog.table import (
     COMMIT_COLUMNS,
     REJECTED,
     refuse_change_type,
-    require_columns,
 )
 from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
-from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    refuse_type,
+    require_choice,
+    require_columns,
+)
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -235,9 +239,9 @@ class FoldTransform:
         refuse_stream(frame, where=self.where)
         has_types = CHANGE_TYPE in frame.columns
         if self.key is not None:
-            require_columns(self.key, frame.columns, role="key", where=self.where)
+            require_columns(frame.columns, {"key": self.key}, where=self.where)
             self._refuse_unordered(frame)
-            require_columns(self.sequence, frame.columns, role="sequence", where=self.where)
+            require_columns(frame.columns, {"sequence": self.sequence}, where=self.where)
         elif not has_types:
             raise SchemaError(
                 "NO_CHANGES",

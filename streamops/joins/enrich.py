@@ -18,9 +18,9 @@ from streamops.changelog.table import (
 )
 from streamops.joins.core import enrich as core
 from streamops.joins.core.enrich import EnrichSpec, How, Rejected
-from streamops.joins.core.join_spec import parse_keys, require_columns
+from streamops.joins.core.join_spec import parse_keys
 from streamops.kernel.errors import SpecError
-from streamops.kernel.parameters import parse_distinct_names, refuse_type
+from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, require_frame, type_name
 from streamops.spark.operator import Operator

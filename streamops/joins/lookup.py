@@ -17,13 +17,18 @@ from streamops.joins.core.join_spec import (
     join_names,
     parse_keys,
     refuse_reserved,
-    require_columns,
     show_keys,
 )
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
-from streamops.kernel.parameters import refuse_type, require_choice, require_keys, show_duration
+from streamops.kernel.parameters import (
+    refuse_type,
+    require_choice,
+    require_columns,
+    require_keys,
+    show_duration,
+)
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import (
     arrow_schema,
@@ -175,7 +180,7 @@ class LookupTransform:
         # The other columns never leave Spark: their types need not be supported by Arrow.
         types = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
         rows = pa.schema(list(types.items()))
-        require_columns(rows, {"by": ours}, where=f"{_WHERE}, frame")
+        require_columns(rows.names, {"by": ours}, where=f"{_WHERE}, frame")
         table = self._current(frame)
         known = arrow_schema(table, where=f"{_WHERE}, table")
         self._refuse_types(rows, known)
@@ -226,7 +231,7 @@ class LookupTransform:
             )
         known = arrow_schema(table, where=f"{_WHERE}, table")
         theirs = [name for _, name in self.by]
-        require_columns(known, {"by": theirs}, where=f"{_WHERE}, table")
+        require_columns(known.names, {"by": theirs}, where=f"{_WHERE}, table")
         _refuse_user_types(table)
         loose = relax_nulls(table)
         entries = loose.toArrow()

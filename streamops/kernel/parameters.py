@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, get_args
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.kernel import hashing
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 MILLISECOND = 1_000
@@ -79,6 +79,21 @@ def require_distinct_columns(where: str, **columns: object) -> None:
                 fix=f"name the column that holds what `{role}` describes",
             )
         roles[name] = role
+
+
+def require_columns(
+    available: Collection[str], required: Mapping[str, Sequence[str | None]], *, where: str
+) -> None:
+    """Refuse a frame without one of the columns, which are given by parameter. None is no column.
+
+    Raises
+    ------
+    ColumnNotFound
+    """
+    for parameter, names in required.items():
+        for name in names:
+            if name is not None and name not in available:
+                raise ColumnNotFound(name, available, where=where, role=parameter)
 
 
 def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, TimestampType
 
 from streamops.kernel.errors import SchemaError, SpecError, StreamopsError
-from streamops.kernel.parameters import MILLISECOND
+from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe.core.rules import require_share
-from streamops.observe.keys import KeyedTransform, group_keys, parse_keys, require_columns
+from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, refuse_duplicates, require_name
 
 __all__ = ["BOUNDS", "MEASURES", "Scale", "account_late", "lateness_needed", "merge_accounts"]
@@ -340,10 +340,10 @@ class _LateAccounts(KeyedTransform):
                 fix="_, late = split_side_output(batch), and transform `late`",
             )
         keys = [name for name in types if name not in ("reason", "lateness", "watermark", "row")]
-        require_columns(self.by, keys, role="by", where=self.where)
+        require_columns(keys, {"by": self.by}, where=self.where)
         if self.producer is not None:
             names = types["row"].names
-            require_columns((self.producer,), names, role="producer", where=self.where)
+            require_columns(names, {"producer": (self.producer,)}, where=self.where)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -405,7 +405,7 @@ def _merge(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame, 
             "cannot be merged",
         )
     assert scale is not None
-    require_columns(by, [name for name in types if name not in MEASURES], role="by", where=where)
+    require_columns([name for name in types if name not in MEASURES], {"by": by}, where=where)
     least, greatest, total = map(F.col, _SECONDS)
     merged = frame.groupBy(*group_keys(by)).agg(
         F.sum("rows").alias("rows"),

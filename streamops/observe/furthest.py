@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import require_columns
 from streamops.observe.core.rules import require_count
-from streamops.observe.keys import KeyedTransform, group_keys, parse_keys, require_columns
+from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, instant_field, refuse_duplicates, require_name
 
 __all__ = ["furthest_ahead"]
@@ -90,7 +91,7 @@ class _FurthestAhead(KeyedTransform):
     def __call__(self, frame: DataFrame) -> DataFrame:
         refuse_duplicates(frame, where=self.where)
         instant_field(frame, self.time, role="time", where=self.where)
-        require_columns(self.by, frame.schema.names, role="by", where=self.where)
+        require_columns(frame.schema.names, {"by": self.by}, where=self.where)
         if frame.isStreaming:
             raise SpecError(
                 "BATCH_ONLY",

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names
 from streamops.spark.columns import column
 from streamops.spark.operator import show_fields
 
-__all__ = ["KeyedTransform", "group_keys", "parse_keys", "require_columns"]
+__all__ = ["KeyedTransform", "group_keys", "parse_keys"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -48,13 +48,6 @@ def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str,
             fix="remove it if the result has such a column anyway, or rename the key column",
         )
     return names
-
-
-def require_columns(names: Sequence[str], columns: Sequence[str], *, role: str, where: str) -> None:
-    """Raise ``ColumnNotFound`` if one of the names is not among the columns."""
-    for name in names:
-        if name not in columns:
-            raise ColumnNotFound(name, columns, where=where, role=role)
 
 
 def group_keys(by: Sequence[str]) -> list[Column]:

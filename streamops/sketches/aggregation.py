@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.parameters import require_hashable
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import require_columns, require_hashable
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
@@ -125,8 +125,7 @@ def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) ->
 
 def require_column(column: str, schema: pa.Schema, text: str, instead: str, where: str) -> None:
     """Refuse a schema without the column, or one of a change stream."""
-    if column not in schema.names:
-        raise ColumnNotFound(column, schema.names, where=where, role=f"agg: {text}")
+    require_columns(schema.names, {f"agg: {text}": [column]}, where=where)
     refuse_changes(schema, text=text, instead=instead, where=where)
 
 

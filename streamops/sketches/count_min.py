@@ -12,8 +12,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.kernel.aggregation import Summary
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ids, Ints
+from streamops.kernel.parameters import require_columns
 from streamops.sketches.aggregation import (
     SketchAggregate,
     parse_items,
@@ -153,8 +154,7 @@ class CountingAggregate(SketchAggregate, ABC):
         found = SketchAggregate.bind(self, schema, time=time, where=where)
         if self.weight is None:
             return found
-        if self.weight not in schema.names:
-            raise ColumnNotFound(self.weight, schema.names, where=where, role=f"agg: {self!r}")
+        require_columns(schema.names, {f"agg: {self!r}": [self.weight]}, where=where)
         dtype = schema.field(self.weight).type
         if not pa.types.is_integer(dtype):
             raise wrong_type(

@@ -62,8 +62,8 @@ class Hll(SketchAggregate):
 def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
     """Approximate number of distinct values; nulls are not counted.
 
-    A struct: ``estimate``, its bounds ``lower`` and ``upper`` at two standard errors (95 % confidence),
-    and ``relative_error``, the standard error. Up to ``3 * 2**(p - 5)`` distinct values (7 for ``p < 8``)
+    ``struct<estimate: bigint, lower: bigint, upper: bigint, relative_error: double>``: the bounds are two
+    standard errors away (95 % confidence), the relative error is the standard error. Up to ``3 * 2**(p - 5)`` distinct values (7 for ``p < 8``)
     the estimate is almost exact. Beyond that the standard error is ``1.04 / sqrt(2**p)``.
 
     Parameters

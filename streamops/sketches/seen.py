@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.errors import ColumnNotFound, SchemaError, WatermarkError
-from streamops.kernel.parameters import parse_names
+from streamops.kernel.errors import SchemaError, WatermarkError
+from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.sketches.aggregation import require_range
 from streamops.sketches.core import seen as core
@@ -165,9 +165,7 @@ class _Seen(SeenParameters):
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns, with a watermark, or with changes."""
         fields = {column.name: column for column in frame.schema.fields}
-        for name in self.identity:
-            if name not in fields:
-                raise ColumnNotFound(name, list(fields), where=self.where, role="identity")
+        require_columns(fields, {"identity": self.identity}, where=self.where)
         if self.time is not None:
             instant_field(frame, self.time, role="time", where=self.where)
         if CHANGE_TYPE in fields:

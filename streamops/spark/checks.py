@@ -10,12 +10,12 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
 from streamops.kernel.errors import (
-    ColumnNotFound,
     RequirementError,
     SchemaError,
     SpecError,
     WatermarkError,
 )
+from streamops.kernel.parameters import require_columns
 from streamops.kernel.time import format_duration
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import (
@@ -60,8 +60,7 @@ def carried_watermark(
     WatermarkError
         ``WATERMARK_MISSING``, ``WATERMARK_LOST``, ``WATERMARK_TWICE`` or ``WATERMARK_TOO_TIGHT``.
     """
-    if time not in frame.schema.names:
-        raise ColumnNotFound(time, frame.schema.names, where=where, role="time")
+    require_columns(frame.schema.names, {"time": [time]}, where=where)
     marks = [field for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if not marks:
         _refuse_lost(frame, time, where=where)

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.parameters import require_name, suggest_timestamp
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import require_columns, require_name, suggest_timestamp
 
 __all__ = [
     "arrow_schema",
@@ -354,8 +354,7 @@ def instant_field(
         ``COLUMN_TYPE``.
     """
     fields = {field.name: field for field in frame.schema.fields}
-    if name not in fields:
-        raise ColumnNotFound(name, list(fields), where=where, role=role)
+    require_columns(fields, {role: [name]}, where=where)
     field = fields[name]
     if not (isinstance(field.dataType, TimestampType) or accepts(field.dataType)):
         raise SchemaError(

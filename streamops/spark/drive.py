@@ -36,7 +36,7 @@ from streamops.spark.columns import (
     spark_schema,
     type_name,
 )
-from streamops.spark.definition import Definition, StateApi
+from streamops.spark.definition import Definition, Parameters, RowParameters, StateApi
 from streamops.spark.metadata import (
     METRICS,
     ONCE,
@@ -110,7 +110,7 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     frames, initial = _frames(operator, frame)
     if operator.check is not None:
         operator.check(frames[0])
-    parameters = operator.parameters
+    parameters: Parameters = operator.parameters
     for input_, accepts, where in zip(
         frames, parameters.accepts_revisions, operator.sides, strict=True
     ):
@@ -139,7 +139,7 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
 
 def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
     """Apply an operator without a core, and observe its metrics."""
-    parameters = operator.parameters
+    parameters: RowParameters = operator.parameters
     frame = drop_stale_metadata(frame)
     refuse_duplicates(frame, where=operator.name)
     parameters.check(frame)
@@ -253,7 +253,7 @@ def _carried_watermarks(
 
     Spark waits for the watermark of an input without event time, too, if the other input has one.
     """
-    parameters = operator.parameters
+    parameters: Parameters = operator.parameters
     found: list[int | None] = []
     for at, frame in enumerate(frames):
         time, carried = parameters.times[at], None

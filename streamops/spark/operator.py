@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive, no_native_engine
 
@@ -74,8 +75,9 @@ class Operator(Definition):
         Raises
         ------
         SpecError
-            ``UNKNOWN_CHOICE``, ``SHARDS_OUT_OF_RANGE``, ``NOT_A_NAME``, or ``NO_NATIVE_ENGINE``: Spark
-            has no operator of its own for this one.
+            ``UNKNOWN_CHOICE``, ``SHARDS_OUT_OF_RANGE``, ``NOT_A_NAME``; ``NO_NATIVE_ENGINE``: Spark has
+            no operator of its own for this one; ``OPTION_WITHOUT_EFFECT``: the operator consists of
+            column expressions, which have neither state nor shards.
         """
         given: dict[str, Any] = {
             "name": name,
@@ -83,10 +85,18 @@ class Operator(Definition):
             "engine": engine,
             "state_api": state_api,
         }
-        execution = replace(
-            self.execution, **{key: value for key, value in given.items() if value is not None}
-        )
+        given = {key: value for key, value in given.items() if value is not None}
+        execution = replace(self.execution, **given)
         execution.validate(self.name)
+        if self.core is None and given.keys() - {"name"}:
+            raise SpecError(
+                "OPTION_WITHOUT_EFFECT",
+                "the operator consists of column expressions: it has neither state nor shards",
+                where=self.name,
+                got=", ".join(f"{key}={value!r}" for key, value in given.items()),
+                expected="no option but `name`",
+                fix="omit the other options",
+            )
         if execution.engine == "native" and self.native is None:
             raise no_native_engine(self)
         return replace(self, execution=execution)

@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.errors import SchemaError
+from streamops.kernel.parameters import require_columns
 from streamops.spark.columns import column, require_frame, require_name
 
 _WHERE = "split_side_output"
@@ -124,8 +125,7 @@ def _key_columns(names: list[str], time: str | None) -> list[str]:
     if time is not None:
         require_name(time, parameter="time", where=_WHERE)
         last = time
-        if time not in names:
-            raise ColumnNotFound(time, names, where=_WHERE, role="time")
+        require_columns(names, {"time": [time]}, where=_WHERE)
     elif last not in names:
         raise SchemaError(
             "EVENT_TIME_UNKNOWN",

@@ -14,7 +14,7 @@ from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-Header = tuple[StateFormat, Mapping[str, Any], int]
+StateHeader = tuple[StateFormat, Mapping[str, Any], int]
 """Format, identity and number of shards: what stored state is checked against."""
 
 STATE_SCHEMA = "fingerprint bigint, watermark bigint, deadline bigint, entries bigint, blob string"
@@ -42,13 +42,13 @@ class Stored:
     blob: str
 
     @classmethod
-    def of(cls, state: State, header: Header, *, deadline: int | None = None) -> Stored:
+    def of(cls, state: State, header: StateHeader, *, deadline: int | None = None) -> Stored:
         """Encode a state; ``header`` is what it will be checked against."""
         frame = encode(*header, state.tables)
         blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
         return cls(fingerprint(*header), state.watermark, deadline, state.rows, blob)
 
-    def state(self, header: Header, *, where: str) -> State:
+    def state(self, header: StateHeader, *, where: str) -> State:
         """Decode the state; ``where`` is for the error if other parameters wrote it."""
         return State(self.watermark, decode(self.frame, *header, where=where))
 
@@ -130,7 +130,7 @@ class ShardStep:
         return None if after == before else astuple(after), emit_frame(cells, metrics)
 
     @property
-    def header(self) -> Header:
+    def header(self) -> StateHeader:
         """What stored state is checked against."""
         return self.core.STATE, self.spec.identity, self.shards
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import ColumnNotFound
-from streamops.kernel.parameters import parse_delay
+from streamops.kernel.parameters import parse_delay, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import follow_clock
 from streamops.spark.columns import column, instant_field
@@ -144,9 +143,7 @@ class _Producers(core.ProducersSpec):
 
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the columns."""
-        names = frame.schema.names
-        if self.producer not in names:
-            raise ColumnNotFound(self.producer, names, where=self.where, role="producer")
+        require_columns(frame.schema.names, {"producer": [self.producer]}, where=self.where)
         instant_field(frame, self.time, role="time", where=self.where)
         if self.arrival is not None:
             instant_field(frame, self.arrival, role="arrival", where=self.where)

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import ColumnNotFound, WatermarkError
-from streamops.kernel.parameters import parse_names
+from streamops.kernel.errors import WatermarkError
+from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import annotate_rows
 from streamops.spark.metadata import WATERMARK
@@ -136,9 +136,7 @@ class _TrackClock(core.TrackClockSpec, CorrectClock):
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the columns, and streams that already have a watermark."""
         super().check(frame)
-        for name in self.by:
-            if name not in frame.schema.names:
-                raise ColumnNotFound(name, frame.schema.names, where=self.where, role="by")
+        require_columns(frame.schema.names, {"by": self.by}, where=self.where)
         marked = [
             field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})
         ]

@@ -72,6 +72,17 @@ def test_an_operator_that_spark_does_not_have_has_no_native_engine(operator: Ope
     assert operator.options(engine="kernel").execution.engine == "kernel"
 
 
+@pytest.mark.parametrize(
+    "options", [{"shards": 4}, {"engine": "kernel"}, {"state_api": "auto", "name": "good"}]
+)
+def test_an_operator_without_state_has_no_options_but_its_name(options: dict[str, Any]) -> None:
+    guard = time.guard("ts")
+    assert guard.options(name="good").metrics_name == "good"
+    with pytest.raises(SpecError, match=r"^\[OPTION_WITHOUT_EFFECT\] time.guard: ") as caught:
+        guard.options(**options)
+    assert caught.value.fix == "omit the other options"
+
+
 def test_options_that_are_not_given_stay_as_they_are() -> None:
     operator = tumbling().options(shards=16).options(name="daily")
     assert (operator.execution.shards, operator.metrics_name) == (16, "daily")

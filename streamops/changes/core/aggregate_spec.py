@@ -10,12 +10,17 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.table import REJECTED, WithoutEventTime, require_columns
+from streamops.changelog.table import REJECTED, WithoutEventTime
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.parameters import refuse_taken_names, require_choice, require_keys
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    require_choice,
+    require_columns,
+    require_keys,
+)
 
 Rejected = Literal["drop", "route"]
 
@@ -106,7 +111,7 @@ class AggregateSpec(WithoutEventTime):
                 fix=f"for rows that are only inserted: df.withColumn({CHANGE_TYPE!r}, "
                 "F.lit('insert'))",
             )
-        require_columns(self.by, schema.names, role="by", where=self.where)
+        require_columns(schema.names, {"by": self.by}, where=self.where)
         require_keys(schema, self.by, where=self.where)
         pairs = zip(self.agg, self.functions, strict=True)
         aggregates = tuple(self._bound(*pair, function, schema) for pair, function in pairs)
@@ -121,7 +126,7 @@ class AggregateSpec(WithoutEventTime):
     ) -> BoundAggregate:
         # An aggregate of the user's own may not check this.
         role = f"agg: {aggregation!r}"
-        require_columns(aggregation.columns, schema.names, role=role, where=self.where)
+        require_columns(schema.names, {role: aggregation.columns}, where=self.where)
         # Sketches raise an error here, as rows cannot be retracted from them.
         summary = aggregation.bind(schema, time="", where=self.where)
         total = _total(function, summary, schema)

@@ -23,14 +23,18 @@ from streamops.changelog.table import (
     WhenFull,
     WithoutEventTime,
     require_change_columns,
-    require_columns,
     value_columns,
 )
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.parameters import require_choice, require_keys, require_most_keys
+from streamops.kernel.parameters import (
+    require_choice,
+    require_columns,
+    require_keys,
+    require_most_keys,
+)
 
 Publish = Literal["every change", "last"]
 History = Literal["overwrite", "intervals"]
@@ -112,7 +116,7 @@ class TableSpec(WithoutEventTime, KeyedTable):
         (schema,) = schemas
         roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
         for role, names in roles.items():
-            require_columns(names, schema.names, role=role, where=self.where)
+            require_columns(schema.names, {role: names}, where=self.where)
         require_keys(schema, self.key, where=self.where)
         require_change_columns(schema, self.sequence, self.time, where=self.where)
         values = value_columns(schema, self.key, self.sequence)
@@ -200,7 +204,7 @@ class ApplySpec(TableSpec):
         """The parameters, with the columns of a frame."""
         spec = super().resolve(schemas, carried=carried, shards=shards)
         if self.history == "intervals":
-            require_columns(self.track or (), spec.values, role="track", where=self.where)
+            require_columns(spec.values, {"track": self.track or ()}, where=self.where)
             self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
         return spec
 

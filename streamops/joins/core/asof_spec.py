@@ -15,7 +15,6 @@ from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
     require_choices,
-    require_columns,
     require_into,
     require_key_types,
     require_order,
@@ -23,7 +22,13 @@ from streamops.joins.core.join_spec import (
     show_delays,
 )
 from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
-from streamops.kernel.parameters import refuse_type, require_instant, require_name, show_duration
+from streamops.kernel.parameters import (
+    refuse_type,
+    require_columns,
+    require_instant,
+    require_name,
+    show_duration,
+)
 from streamops.kernel.time import format_duration
 
 How = Literal["left", "inner"]
@@ -254,8 +259,8 @@ class AsofSpec(JoinSpec):
         facts, versions = f"{self.where}, left frame", f"{self.where}, right frame"
         used = {"by": self.right_by, "version": [self.version], "sequence": [self.sequence]}
         used |= {role: [name] for role, name in self._optional.items()}
-        require_columns(left, {"by": self.left_by, "time": [self.time]}, where=facts)
-        require_columns(right, used, where=versions)
+        require_columns(left.names, {"by": self.left_by, "time": [self.time]}, where=facts)
+        require_columns(right.names, used, where=versions)
         require_instant(left, self.time, where=facts)
         for name in (self.version, *([self.until] if self.until is not None else [])):
             require_instant(right, name, where=versions)

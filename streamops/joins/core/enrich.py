@@ -39,7 +39,6 @@ from streamops.joins.core.join_spec import (
     PairWithoutEventTime,
     added_columns,
     require_choices,
-    require_columns,
     require_into,
     require_key_types,
     revisions_as_sequence,
@@ -50,7 +49,7 @@ from streamops.kernel.columns import combine_chunks, concat, conform, key_codes,
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
-from streamops.kernel.parameters import require_most_keys
+from streamops.kernel.parameters import require_columns, require_most_keys
 
 __all__ = [
     "STATE",
@@ -129,8 +128,8 @@ class EnrichSpec(JoinSpec, PairWithoutEventTime):
         left, right = schemas
         where = f"{self.where}, right frame"
         used = {"by": self.right_by, "sequence": self.sequence, "time": self.times_of_table}
-        require_columns(left, {"by": self.left_by}, where=f"{self.where}, left frame")
-        require_columns(right, used, where=where)
+        require_columns(left.names, {"by": self.left_by}, where=f"{self.where}, left frame")
+        require_columns(right.names, used, where=where)
         require_key_types(left, right, self.by, where=self.where)
         require_change_columns(right, self.sequence, self.time, where=where)
         inputs = self.build_inputs(schemas, self.times, self.delays, carried)

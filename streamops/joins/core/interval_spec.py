@@ -13,7 +13,6 @@ from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
     require_choices,
-    require_columns,
     require_into,
     require_key_types,
     require_order,
@@ -22,7 +21,12 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
-from streamops.kernel.parameters import require_instant, require_name, show_duration
+from streamops.kernel.parameters import (
+    require_columns,
+    require_instant,
+    require_name,
+    show_duration,
+)
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Matches = Literal["every", "first", "last"]
@@ -91,9 +95,9 @@ class IntervalSpec(JoinSpec):
         left, right = schemas
         where = f"{self.where}, left frame", f"{self.where}, right frame"
         ties = [] if self.tie_break is None else [self.tie_break]
-        require_columns(left, {"time": self.time[:1], "by": self.left_by}, where=where[0])
+        require_columns(left.names, {"time": self.time[:1], "by": self.left_by}, where=where[0])
         used = {"time": self.time[1:], "by": self.right_by, "tie_break": ties}
-        require_columns(right, used, where=where[1])
+        require_columns(right.names, used, where=where[1])
         require_instant(left, self.time[0], where=where[0])
         require_instant(right, self.time[1], where=where[1])
         require_key_types(left, right, self.by, where=self.where)

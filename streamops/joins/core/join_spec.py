@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.core import Input
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
     parse_delay,
@@ -320,16 +320,6 @@ def require_into(into: Any, *, where: str) -> None:
             expected=f"a name other than {', '.join(ADDED)}",
             fix='use another name, such as into="match"',
         )
-
-
-def require_columns(
-    schema: pa.Schema, required: Mapping[str, Sequence[str]], *, where: str
-) -> None:
-    """Refuse an input without one of the columns, which are given by parameter."""
-    for role, names in required.items():
-        for name in names:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=where, role=role)
 
 
 def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:

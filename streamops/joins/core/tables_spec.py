@@ -16,14 +16,13 @@ from streamops.joins.core.join_spec import (
     PairWithoutEventTime,
     added_columns,
     require_choices,
-    require_columns,
     revisions_as_sequence,
 )
 from streamops.kernel.columns import type_name
 from streamops.kernel.core import SIDES, Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
-from streamops.kernel.parameters import require_keys
+from streamops.kernel.parameters import require_columns, require_keys
 
 How = Literal["inner", "left", "right", "full"]
 Rejected = Literal["drop", "route"]
@@ -133,7 +132,7 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
         sequence = self.sequence[at] if self.sequence else None
         where = f"{self.where}, {name} side"
         used = {"by": by, "key": key, "sequence": (sequence,) if sequence else ()}
-        require_columns(schema, used, where=where)
+        require_columns(schema.names, used, where=where)
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise _not_a_change_stream(schema, where)
         require_keys(schema, (*by, *key), where=where)

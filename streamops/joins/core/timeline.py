@@ -20,7 +20,6 @@ from streamops.changelog.table import WithoutEventTime, refuse_change_type
 from streamops.joins.core.join_spec import (
     Columns,
     PairWithoutEventTime,
-    require_columns,
     show_keys,
 )
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
@@ -39,7 +38,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_orderable, ranks
-from streamops.kernel.parameters import refuse_type, require_name
+from streamops.kernel.parameters import refuse_type, require_columns, require_name
 
 __all__ = [
     "METRICS",
@@ -140,14 +139,16 @@ class TimelineParameters(PairWithoutEventTime):
         """Resolve the join against both schemas; of the right, against the columns that are used."""
         left, right = schemas
         where = (f"{self.where}, left side", f"{self.where}, right side")
-        require_columns(left, {"key": self.key, "ranked_by": (self.ranked_by,)}, where=where[0])
+        require_columns(
+            left.names, {"key": self.key, "ranked_by": (self.ranked_by,)}, where=where[0]
+        )
         for name in (self.ranked_by, *self.key):
             if not is_orderable(left.field(name).type):
                 use = "an order of posts" if name == self.ranked_by else "a tie-break of posts"
                 expected = "a type with an order: numbers, strings, binary, timestamps"
                 fix = f"df.withColumn({name!r}, ...): a part of it that has an order"
                 refuse_type(left, name, use, expected, fix, where=where[0])
-        require_columns(right, {"by": self.join.right_by, "user": self.user}, where=where[1])
+        require_columns(right.names, {"by": self.join.right_by, "user": self.user}, where=where[1])
         used = [name for name in (*self.follows, CHANGE_TYPE) if name in right.names]
         columns = pa.schema([right.field(name) for name in used])
         spec = self.join.resolve((left, columns), carried=carried, shards=shards)

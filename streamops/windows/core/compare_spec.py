@@ -11,8 +11,13 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_instant
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    refuse_type,
+    require_columns,
+    require_instant,
+)
 from streamops.windows.core.spec import RESERVED, Early, WindowSpec, require_unit, show_length
 
 Revised = Literal["never", "upserts", "changes"]
@@ -77,9 +82,8 @@ class CompareSpec(WindowSpec):
         (schema,) = schemas
         self._refuse_other_frames(schema)
         resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
+        require_columns(schema.names, {"values": self.values}, where=self.operator)
         for name in self.values:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=self.operator, role="values")
             self._require_number(schema, name)
         revised = self._revised(schema)
         read = {*resolved.input.names, *self.values}

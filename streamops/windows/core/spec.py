@@ -21,10 +21,11 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, Weekday
 from streamops.kernel.core import Input
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
+    require_columns,
     require_instant,
     require_keys,
     require_name,
@@ -103,12 +104,10 @@ class AggregatingSpec:
 
     def require_columns(self, schema: pa.Schema, **columns: str) -> None:
         """Refuse a frame without the key columns, aggregated columns, or these columns by parameter."""
-        pairs = [*columns.items(), *(("by", name) for name in self.by)]
+        required = {role: [name] for role, name in columns.items()} | {"by": [*self.by]}
         # Custom aggregates may not check their columns themselves.
-        pairs += [(f"agg: {a!r}", name) for _, a in self.agg for name in a.columns]
-        for role, name in pairs:
-            if name not in schema.names:
-                raise ColumnNotFound(name, schema.names, where=self.operator, role=role)
+        required |= {f"agg: {aggregate!r}": [*aggregate.columns] for _, aggregate in self.agg}
+        require_columns(schema.names, required, where=self.operator)
 
     def refuse_no_aggregate(self) -> None:
         """Refuse an operator without aggregates."""
