@@ -43,6 +43,11 @@ class State:
     watermark: int | None
     tables: Mapping[str, pa.Table]
 
+    @classmethod
+    def empty(cls, layout: Mapping[str, pa.Schema]) -> State:
+        """The state before the first step."""
+        return cls(None, {name: schema.empty_table() for name, schema in layout.items()})
+
     @property
     def rows(self) -> int:
         """The number of rows in all state tables."""
@@ -187,9 +192,6 @@ class Core(Protocol):
 
     def pack(self, spec: Any, rows: pa.Table, side: SideName) -> pa.Table:
         """Prepare rows of one input for ``step``, before the shuffle and without state."""
-
-    def empty(self, spec: Any) -> State:
-        """The state before the first step."""
 
     def step(
         self, spec: Any, state: State, inputs: Sequence[pa.Table], watermark: int | None

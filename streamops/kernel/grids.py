@@ -63,10 +63,10 @@ class Grid(Protocol):
     def last_closed(self, watermark: int) -> int:
         """Return the number of the last window whose end is at or below the watermark."""
 
-    def settled(self, panes: Instants, closed: int) -> Instants:
-        """Return the pane that may replace each pane when the windows up to ``closed`` are final.
+    def settled(self, panes: Instants, final: int) -> Instants:
+        """Return the pane that may replace each pane when the windows up to ``final`` are final.
 
-        Panes that belong to the same windows after ``closed`` may be merged.
+        Panes that belong to the same windows after ``final`` may be merged.
         """
         return panes
 
@@ -337,8 +337,8 @@ class CumulativeGrid(Grid):
         # The first window that contains the watermark is the next one to close.
         return int(self.windows_of(np.array([watermark]))[0][0]) - 1
 
-    def settled(self, panes: Instants, closed: int) -> Instants:
+    def settled(self, panes: Instants, final: int) -> Instants:
         """Return the first pane that no final window contains, or the pane itself if it is later."""
         _, last = self.windows_of(panes)
-        youngest = self.end_of(np.array([closed]))
-        return np.where(last > closed, np.maximum(panes, youngest), panes)
+        youngest = self.end_of(np.array([final]))
+        return np.where(last > final, np.maximum(panes, youngest), panes)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.core import SIDES, Spec
+from streamops.kernel.core import SIDES, Spec, State
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.checks import (
@@ -198,8 +198,9 @@ def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | N
     """Delays of Spark's watermarks on the inputs, in microseconds: defined here, or carried.
 
     An operator has a watermark of its own, ``delay`` behind the newest event time, by which it closes
-    windows. Spark's watermark is a further ``lag`` behind, so that Spark still passes on late rows that
-    the operator accepts. ``ShardStep`` adds the lag again to compute the operator's watermark.
+    windows. Spark's watermark is a further ``lag`` behind, so that corrections and results that were held
+    back are not late for the next operator. ``ShardStep`` adds the lag again to compute the operator's
+    watermark. Input rows are never late for Spark: packed rows have no event time.
     """
     return tuple(
         of.delay + spec.lag if of.delay is not None else brought
@@ -275,7 +276,10 @@ def _carried_watermarks(
 
 
 def _native(query: _Query) -> DataFrame | None:
-    """The result by Spark's own operator, if the engine is or may be the native one."""
+    """The result by Spark's own operator; None if the kernel computes it.
+
+    With "auto", the operator's ``native`` decides: window operators return None for streams.
+    """
     operator, engine = query.operator, query.operator.execution.engine
     if engine == "kernel" or operator.native is None:
         return None
@@ -306,13 +310,14 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
             at,
             step.shards,
             project=operator.project,
-            delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
+            spark_delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
         )
         for at, frame in enumerate(query.frames)
     ]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     if query.spark_delay is not None:
-        # The mark names the column. Spark's watermark is that of all inputs in any case.
+        # The watermark is defined in `pack_input`, or by the frame. This restores the mark that Spark
+        # requires on the column.
         united = mark_watermark(united, query.spark_delay)
     begin = None
     if initial is not None:
@@ -327,7 +332,7 @@ def _begin(step: ShardStep) -> Begin:
 
     def begin(stored: Sequence[Any] | None, packs: list[bytes]) -> tuple[Any, ...]:
         core: Any = step.core
-        state = core.empty(step.spec)
+        state = State.empty(core.layout(step.spec))
         if stored is not None:
             state = Stored(*stored).state(step.header, where=step.where)
         _, rows = read_packs(core, step.spec, packs)

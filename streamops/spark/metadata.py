@@ -65,7 +65,7 @@ def drop_stale_metadata(frame: DataFrame) -> DataFrame:
 
 
 def operator_metadata(
-    spec: Spec, delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
+    spec: Spec, spark_delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
 ) -> dict[str, Any]:
     """Metadata for the next operator of the query, for one column of the output.
 
@@ -73,7 +73,7 @@ def operator_metadata(
     ----------
     spec : Spec
         The operator.
-    delay : int, optional
+    spark_delay : int, optional
         Delay of Spark's watermark, in microseconds, if the operator follows one.
     metrics : sequence of str
         Names of observed metrics that are taken.
@@ -83,11 +83,11 @@ def operator_metadata(
         The state API that the query cannot use a second time.
     """
     metadata: dict[str, Any] = {METRICS: ",".join(metrics), STATE_API: api}
-    if delay is not None and spec.event_time is not None:
+    if spark_delay is not None and spec.event_time is not None:
         # Results that were held back are behind the watermark though they are on time, so the next
         # operator must wait as long as Spark's watermark does. A Python map, or selecting a field of
         # a window, loses the mark of the column; the watermark itself remains.
-        metadata |= {WATERMARK: delay // 1_000, LATENESS: spec.lag - spec.held_back}
+        metadata |= {WATERMARK: spark_delay // 1_000, LATENESS: spec.lag - spec.held_back}
         if len(spec.inputs) > 1 or "window_start" not in spec.output.names:
             metadata[INSTANT] = True
     return metadata | ({} if once is None else {ONCE: once})

@@ -44,7 +44,7 @@ def pack_input(
     shards: int,
     *,
     project: Callable[[], Sequence[Column]] | None = None,
-    delay: int | None = None,
+    spark_delay: int | None = None,
 ) -> DataFrame:
     """Pack the rows of one input: columns ``shard``, ``packed``, and ``event_time``, always null.
 
@@ -60,7 +60,7 @@ def pack_input(
         Number of shards.
     project : callable, optional
         Column expressions to read instead of columns by name.
-    delay : int, optional
+    spark_delay : int, optional
         Delay of the Spark watermark to define, in microseconds. The watermark is defined on the
         packed rows: the packer adds a row per task with the greatest event time.
     """
@@ -68,21 +68,21 @@ def pack_input(
     names = spec.inputs[index].schema.names
     columns = [column(name) for name in names] if project is None else project()
     renamed = [value.alias(f"c{i}") for i, value in enumerate(columns)]
-    pack = packer(core, spec, index, shards, newest=delay is not None)
+    pack = packer(core, spec, index, shards, newest=spark_delay is not None)
     packs = frame.select(*renamed).mapInArrow(pack, PACKED)
-    if delay is None:
+    if spark_delay is None:
         return packs
-    packs = packs.withWatermark("event_time", f"{delay // 1_000} milliseconds")
+    packs = packs.withWatermark("event_time", f"{spark_delay // 1_000} milliseconds")
     # The rows with the greatest event times were for the watermark only.
     return packs.where(F.col("event_time").isNull())
 
 
-def mark_watermark(packs: DataFrame, delay: int) -> DataFrame:
+def mark_watermark(packs: DataFrame, spark_delay: int) -> DataFrame:
     """Mark the column of packed rows whose watermark is already defined upstream.
 
     A Python map, or a union with other rows, loses the mark on the column, and nothing else.
     """
-    mark = F.col("event_time").alias("event_time", metadata={WATERMARK: delay // 1_000})
+    mark = F.col("event_time").alias("event_time", metadata={WATERMARK: spark_delay // 1_000})
     return packs.select("shard", "packed", mark)
 
 

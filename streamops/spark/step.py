@@ -115,7 +115,7 @@ class ShardStep:
             changed = after is not None and after != before
             return astuple(after) if after and changed else None, emit_frame([], metrics)
         header = self.header
-        state = self.core.empty(self.spec)
+        state = State.empty(self.core.layout(self.spec))
         if before is not None:
             state = before.state(header, where=self.where)
         inputs = read_packs(self.core, self.spec, packs)

@@ -77,7 +77,8 @@ def hopping(
         How far the watermark is behind the newest event, in whole milliseconds. Omit it if the
         frame has a watermark, whose delay must then be this delay plus `allowed_lateness`.
     allowed_lateness : duration
-        How long stragglers are accepted after the watermark has passed the end of their window, >= 0.
+        With "update" and "retract", how long stragglers are accepted after the watermark has passed
+        the end of their window, >= 0. Otherwise only metrics and ``late.reason`` depend on it.
     stragglers : "drop", "route", "update" or "retract"
         What happens to rows that arrive after the watermark has passed the end of their window.
         "drop" counts them. "route" emits them with a non-null ``late``, once per window that they missed.

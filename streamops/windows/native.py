@@ -19,12 +19,12 @@ __all__ = ["native"]
 _ANSI = "spark.sql.ansi.enabled"
 
 
-def native(frame: DataFrame, spec: WindowSpec, insists: bool) -> DataFrame | None:
+def native(frame: DataFrame, spec: WindowSpec, required: bool) -> DataFrame | None:
     """Compute the same result by Spark's own window; None where Spark cannot, or does worse.
 
     In a batch nothing is late, so only the delivery of rows without a usable event time is beyond
     Spark. On a stream, Spark drops late rows, counts them only after partial aggregation, and has
-    no corrections; it is used where the user insists. Where `spark.sql.ansi.enabled` is false,
+    no corrections; it is used where the user requires it. Where `spark.sql.ansi.enabled` is false,
     Spark's sums wrap around or turn null on overflow, and ours raise an error: the kernel then
     computes sums of integers and decimals, and means of decimals. Aggregates without a native
     equivalent, or whose native equivalent exceeds their bound on memory, and empty windows are
@@ -34,7 +34,7 @@ def native(frame: DataFrame, spec: WindowSpec, insists: bool) -> DataFrame | Non
     ----------
     frame : DataFrame
     spec : WindowSpec
-    insists : bool
+    required : bool
         Whether the user asked for ``engine="native"``.
     """
     if not all(aggregation.native for _, aggregation in spec.agg):
@@ -44,12 +44,12 @@ def native(frame: DataFrame, spec: WindowSpec, insists: bool) -> DataFrame | Non
     if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None
     if isinstance(spec, SlidingSpec):
-        return _over_range(frame, spec) if insists else None
+        return _over_range(frame, spec) if required else None
     window = _window(spec)
     if window is None:
         return None
     if frame.isStreaming:
-        if spec.revises or spec.allowed_lateness or not insists:
+        if spec.revises or spec.allowed_lateness or not required:
             return None
         if spec.delay is not None:
             frame = frame.withWatermark(spec.time, f"{spec.delay // 1_000} milliseconds")
@@ -68,7 +68,7 @@ def native(frame: DataFrame, spec: WindowSpec, insists: bool) -> DataFrame | Non
 def _over_range(frame: DataFrame, spec: SlidingSpec) -> DataFrame | None:
     """Sliding windows over a range of event times, which Spark has for batches.
 
-    Only where the user insists: for each row, Spark aggregates its whole window anew, so a batch
+    Only where the user requires it: for each row, Spark aggregates its whole window anew, so a batch
     takes as many steps as all its windows have rows.
     """
     if frame.isStreaming:

@@ -240,11 +240,11 @@ def test_collecting_goes_by_event_time_in_spark_too() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("insists", [False, True])
+@pytest.mark.parametrize("required", [False, True])
 def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
-    aggregate: agg.Aggregate, insists: bool
+    aggregate: agg.Aggregate, required: bool
 ) -> None:
     item: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
     spec = item.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     frame: Any = None  # it is not looked at
-    assert native(frame, spec, insists) is None
+    assert native(frame, spec, required) is None

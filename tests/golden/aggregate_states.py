@@ -97,7 +97,7 @@ def table(rows: Rows) -> pa.Table:
 def state(history: str) -> State:
     """The state after the history."""
     spec = spec_of(history)
-    after = aggregate.empty(spec)
+    after = State.empty(aggregate.layout(spec))
     for rows in BATCHES:
         after = aggregate.step(spec, after, [aggregate.pack(spec, table(rows))]).state
     return after

@@ -75,7 +75,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, asof.empty(self.spec)
+        spec, state = self.spec, State.empty(asof.layout(self.spec))
         for facts, versions, mark in self.batches:
             inputs = packed(spec, facts, versions)
             watermark = None if mark is None else round(mark * SECOND)

@@ -63,7 +63,7 @@ def orders(first: int, last: int, second: int) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history."""
-    after = seen.empty(SPEC)
+    after = State.empty(seen.layout(SPEC))
     for batch in BATCHES:
         after, _ = seen.annotate(SPEC, after, [orders(*batch)])
     return after

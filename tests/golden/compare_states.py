@@ -98,7 +98,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, compare.empty(self.spec)
+        spec, state = self.spec, State.empty(compare.layout(self.spec))
         for batch, hour in self.batches:
             packed = compare.pack(spec, self.table(batch))
             state = compare.step(spec, state, [packed], AUTUMN + hour * HOUR).state

@@ -113,7 +113,7 @@ def changes(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history; of a snapshot one row has waited since."""
-    after = enrich.begin(SPEC, enrich.empty(SPEC), changes(SNAPSHOT[:1]))
+    after = enrich.begin(SPEC, State.empty(enrich.layout(SPEC)), changes(SNAPSHOT[:1]))
     for rows in BATCHES:
         facts = FACTS.empty_table()
         after = enrich.step(SPEC, after, [facts, changes(rows)], None).state

@@ -41,7 +41,7 @@ SPEC = spec_of()
 
 def state() -> State:
     """The state after the history."""
-    after = history.empty(SPEC)
+    after = State.empty(history.layout(SPEC))
     for rows in BATCHES:
         after = history.step(SPEC, after, [history.pack(SPEC, table(rows))]).state
     return after

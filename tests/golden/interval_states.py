@@ -161,7 +161,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, interval.empty(self.spec)
+        spec, state = self.spec, State.empty(interval.layout(self.spec))
         for left, right, second in self.batches:
             state = stepped(spec, state, left, right, _instant(second)).state
         return state

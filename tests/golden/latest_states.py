@@ -93,7 +93,7 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The state after the history."""
-    after = latest.empty(SPEC)
+    after = State.empty(latest.layout(SPEC))
     for rows in BATCHES:
         after = latest.step(SPEC, after, [latest.pack(SPEC, table(rows))]).state
     return after

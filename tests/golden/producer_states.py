@@ -35,7 +35,7 @@ BATCHES = [
 
 def state() -> State:
     """Return the state of the core after the history."""
-    stored = producers.empty(SPEC)
+    stored = State.empty(producers.layout(SPEC))
     for batch in BATCHES:
         columns = [
             pa.array([name for name, _, _ in batch], pa.string()),

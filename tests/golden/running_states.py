@@ -53,7 +53,7 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history."""
-    after = running.empty(SPEC)
+    after = State.empty(running.layout(SPEC))
     for rows in BATCHES:
         after = running.step(SPEC, after, [running.pack(SPEC, table(rows))], None).state
     return after

@@ -60,7 +60,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, session.empty(self.spec)
+        spec, state = self.spec, State.empty(session.layout(self.spec))
         for seq, (batch, watermark) in enumerate(self.batches):
             rows = [
                 (NOW + int(second * SECOND), word, number, n, None, None, seq * 10 + i,

@@ -69,7 +69,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, sliding.empty(self.spec)
+        spec, state = self.spec, State.empty(sliding.layout(self.spec))
         for batch, watermark in self.batches:
             packed = sliding.pack(spec, table(batch))
             state = sliding.step(spec, state, [packed], watermark).state

@@ -135,7 +135,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, fixed.empty(self.spec)
+        spec, state = self.spec, State.empty(fixed.layout(self.spec))
         for batch, watermark in self.batches:
             packed = fixed.pack(spec, self.table(batch))
             state = fixed.step(spec, state, [packed], watermark).state

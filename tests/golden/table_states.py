@@ -96,7 +96,7 @@ class History:
         return self.spec_of()
 
     def state(self) -> State:
-        state = tables.empty(self.spec)
+        state = State.empty(tables.layout(self.spec))
         for left, right in self.batches:
             state = stepped(self.spec, state, left, right).state
         return state

@@ -69,7 +69,7 @@ class History:
         return TimelineSpec(replace(parameters, **changed), users, schema)
 
     def state(self) -> State:
-        state = timeline.empty(self.spec)
+        state = State.empty(timeline.layout(self.spec))
         for changes in self.batches:
             state = stepped(self.spec, state, changes).state
         return state

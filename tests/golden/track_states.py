@@ -61,7 +61,7 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """Return the state of the core after the history."""
-    after = track_clock.empty(SPEC)
+    after = State.empty(track_clock.layout(SPEC))
     for rows in BATCHES:
         after = track_clock.step(SPEC, after, [track_clock.pack(SPEC, table(rows))], None).state
     return after

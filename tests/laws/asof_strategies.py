@@ -156,10 +156,10 @@ def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> lis
     patience = settings.ahead + (settings.allowed_lateness if settings.retracts else 0)
     versions: list[tuple[list[Row], int | None]] = []
     facts: list[tuple[int, Row]] = []
-    for number, ((left, right), late_watermark) in enumerate(arrivals):
-        oracle, expected = replace(settings.fresh(), watermark=late_watermark), Expected()
+    for number, ((left, right), previous_watermark) in enumerate(arrivals):
+        oracle, expected = replace(settings.fresh(), watermark=previous_watermark), Expected()
         versions.append(
-            ([r for r in to_rows(right) if oracle.judge_version(r, expected)], late_watermark)
+            ([r for r in to_rows(right) if oracle.judge_version(r, expected)], previous_watermark)
         )
         for row in to_rows(left):
             oracle.judge_fact(row, expected)
@@ -169,10 +169,10 @@ def over_accepted_rows(settings: AsofOracle, arrivals: Sequence[Arrival]) -> lis
         oracle = settings.fresh()
         open_ = [
             rows
-            for number, (rows, late_watermark) in enumerate(versions)
+            for number, (rows, previous_watermark) in enumerate(versions)
             if number <= arrival
-            or late_watermark is None
-            or fact[settings.time] > late_watermark - patience
+            or previous_watermark is None
+            or fact[settings.time] > previous_watermark - patience
         ]
         oracle.take_in([row for rows in open_ for row in rows], Expected())
         oracle.emit(Fact(fact), results)

@@ -32,7 +32,7 @@ def play(
     core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = unchanged
 ) -> list[Step]:
     """The step of each micro-batch."""
-    state, steps = core.empty(spec), []
+    state, steps = State.empty(core.layout(spec)), []
     for batch in batches:
         step = core.step(spec, between(state), [core.pack(spec, batch, "left")], None)
         state = step.state
@@ -46,7 +46,7 @@ def annotate(
     core: Any, spec: Any, batches: Sequence[pa.Table], between: Between = unchanged
 ) -> tuple[list[pa.Table], list[State]]:
     """The output rows and the state after each micro-batch, for a core that adds columns."""
-    state, outputs, states = core.empty(spec), [], []
+    state, outputs, states = State.empty(core.layout(spec)), [], []
     for batch in batches:
         packed = core.pack(spec, batch, "left")
         if hasattr(core, "annotate"):

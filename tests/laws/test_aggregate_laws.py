@@ -19,6 +19,7 @@ from streamops import aggregates as agg
 from streamops import changes
 from streamops.changes.core import aggregate
 from streamops.kernel.columns import concat
+from streamops.kernel.core import State
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows, split_rows
@@ -171,7 +172,10 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
     dice, rng = random.Random(seed), np.random.default_rng(seed)
     routing = replace(case.spec, input=SCHEMA, rejected="route")
     restarted = playing.restart(aggregate, routing)
-    dropping, state = aggregate.empty(case.spec), aggregate.empty(routing)
+    dropping, state = (
+        State.empty(aggregate.layout(case.spec)),
+        State.empty(aggregate.layout(routing)),
+    )
     for (whole,) in case.batches:
         rows = [
             {**row, "_change_type": dice.choice([None, "", "upsert"])}

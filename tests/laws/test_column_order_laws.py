@@ -16,6 +16,7 @@ from streamops.joins.core.enrich import EnrichSpec
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.core.timeline import TimelineSpec
+from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows
 from tests.laws import (
@@ -86,7 +87,11 @@ def test_a_restart_with_columns_in_another_order_changes_nothing(
     histories: Callable[[], st.SearchStrategy[Any]], data: st.DataObject
 ) -> None:
     case = data.draw(histories())
-    dice, core, state = random.Random(case.seed), case.core, case.core.empty(case.spec)
+    dice, core, state = (
+        random.Random(case.seed),
+        case.core,
+        State.empty(case.core.layout(case.spec)),
+    )
     restarted = playing.restart(core, case.spec)
     watermarks = case.watermarks(case.batches)
     for batch, watermark, expected in zip(case.batches, watermarks, case.steps, strict=True):

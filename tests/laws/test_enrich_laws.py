@@ -10,6 +10,7 @@ from hypothesis import given
 
 from streamops.joins.core import enrich as enrich
 from streamops.kernel.columns import concat
+from streamops.kernel.core import State
 from streamops.testing import laws
 from streamops.testing.laws import Case, to_rows
 from streamops.testing.laws.cases import same_rows
@@ -64,7 +65,7 @@ def test_the_copy_depends_neither_on_cuts_nor_on_arrival(case: Case) -> None:
     facts = concat([left for left, _ in case.batches])
     expected = enrich.run(case.spec, [facts, enrich.pack(case.spec, right, "right")])
     no_facts = case.spec.left.schema.empty_table()
-    state = enrich.empty(case.spec)
+    state = State.empty(enrich.layout(case.spec))
     for _, changes in reversed(case.batches):
         packed = enrich.pack(case.spec, changes, "right")
         state = enrich.step(case.spec, state, [no_facts, packed], None).state
@@ -82,11 +83,13 @@ def test_an_initial_snapshot_equals_one_among_the_first_changes(
         at = before.schema.get_field_index(name)
         field = before.schema.field(at)
         before = before.set_column(at, field, [pa.array([value] * len(before), field.type)])
-    begun = enrich.begin(spec, enrich.empty(spec), before.slice(0, 3))
+    begun = enrich.begin(spec, State.empty(enrich.layout(spec)), before.slice(0, 3))
     begun = enrich.begin(spec, begun, before.slice(3))
     left, right = case.pack(case.batches[0] if case.batches else none)
     one = enrich.step(spec, begun, [left, right], None)
-    other = enrich.step(spec, enrich.empty(spec), [left, concat([before, right])], None)
+    other = enrich.step(
+        spec, State.empty(enrich.layout(spec)), [left, concat([before, right])], None
+    )
     same_rows(to_rows(one.output), to_rows(other.output), "initial snapshot, and first changes")
     assert one.metrics == other.metrics
     for name, rows in one.state.tables.items():

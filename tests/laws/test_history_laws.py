@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamops.changes.core import history
 from streamops.changes.core.spec import ApplySpec
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
@@ -149,7 +149,7 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
         again = case.rows.take(pa.array(order, pa.int64()))
         assert ordered(table(spec, play(spec, cut(again, dice)))) == expected
     batch = history.run(spec, [history.pack(spec, case.rows)])
-    whole = Step(history.empty(spec), batch, batch)
+    whole = Step(State.empty(history.layout(spec)), batch, batch)
     assert {row["_change_type"] for row in changes_of(whole)} <= {"insert"}
     assert ordered(table(spec, [whole])) == expected
 

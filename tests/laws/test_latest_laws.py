@@ -17,7 +17,7 @@ from hypothesis import given
 from streamops.changelog.classify import copy_truncates
 from streamops.changes.core import latest
 from streamops.changes.core.spec import TableSpec
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
@@ -84,7 +84,7 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
         again = whole.take(pa.array(order, pa.int64()))
         assert table(spec, play(spec, cut(again, dice))) == expected
     batch = latest.run(spec, [latest.pack(spec, whole)])
-    assert table(spec, [Step(latest.empty(spec), batch, batch)]) == expected
+    assert table(spec, [Step(State.empty(latest.layout(spec)), batch, batch)]) == expected
 
 
 @given(case=histories(odd=2))

@@ -107,7 +107,7 @@ def play(
     pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
 ) -> list[Step]:
     spec = history.spec
-    state, steps = core.empty(spec), []
+    state, steps = State.empty(core.layout(spec)), []
     for table in history.tables if tables is None else tables:
         packed = concat([core.pack(spec, piece) for piece in pack(table)])
         step = core.step(spec, between(state), [packed], None)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.joins.core import tables
-from streamops.kernel.core import Step
+from streamops.kernel.core import State, Step
 from streamops.testing import fold, laws
 from streamops.testing.laws import to_rows
 from tests.laws.tables_strategies import (
@@ -45,7 +45,7 @@ DISORDERED = histories(sequenced=True, disorder=True)
 
 
 def play(history: History, batches: Sequence[Batch]) -> list[Step]:
-    spec, state, steps = history.spec, tables.empty(history.spec), []
+    spec, state, steps = history.spec, State.empty(tables.layout(history.spec)), []
     for left, right in batches:
         packs = (
             tables.pack(spec, table_of(left, SCHEMAS[0]), "left"),

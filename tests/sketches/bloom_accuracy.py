@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
@@ -71,7 +72,7 @@ def suppressed(
         shards=shards,
     )
     mine = round(capacity / generations / shards)
-    state = seen.empty(spec)
+    state = State.empty(seen.layout(spec))
     for cell in range(generations + 1):
         values = rng.integers(0, 1 << 62, mine)
         times = pa.array(np.full(mine, 1_000 * cell)).cast(schema[1].type)

@@ -102,9 +102,6 @@ class Earlier:
     def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
         return rows
 
-    def empty(self, spec: Spec) -> State:
-        return State(None, {n: schema.empty_table() for n, schema in self.layout(spec).items()})
-
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
@@ -175,7 +172,7 @@ class Earlier:
         return self._count(spec, state.tables["left"], state.tables["right"])
 
     def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
-        step = self.step(spec, self.empty(spec), inputs, None)
+        step = self.step(spec, State.empty(self.layout(spec)), inputs, None)
         return concat([self.finish(spec, step.state), step.late])
 
     def next_deadline(self, spec: Spec, state: State) -> int | None:
@@ -197,9 +194,6 @@ class Tally:
 
     def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
         return rows
-
-    def empty(self, spec: Spec) -> State:
-        return State(None, {"tally": spec.output.empty_table()})
 
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
@@ -233,7 +227,7 @@ class Tally:
         return spec.output.empty_table()
 
     def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
-        return self.step(spec, self.empty(spec), inputs, None).output
+        return self.step(spec, State.empty(self.layout(spec)), inputs, None).output
 
     def next_deadline(self, spec: Spec, state: State) -> int | None:
         return None
@@ -246,7 +240,7 @@ class Tally:
 EARLIER, TALLY = Earlier(), Tally()
 
 
-def no_native_operator(left: Any, right: Any, spec: Any, insists: bool) -> None:
+def no_native_operator(left: Any, right: Any, spec: Any, required: bool) -> None:
     """Spark has no native equivalent."""
 
 

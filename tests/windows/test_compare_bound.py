@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import windows
+from streamops.kernel.core import State
 from streamops.spark.operator import Operator
 
 pytestmark = pytest.mark.laws
@@ -54,7 +55,7 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
     transform: Operator, schema: pa.Schema
 ) -> None:
     core, spec = transform.core, transform.parameters.resolve((schema,), carried=(None,), shards=1)
-    rng, state = np.random.default_rng(7), core.empty(spec)
+    rng, state = np.random.default_rng(7), State.empty(core.layout(spec))
     sizes = []
     for number in range(BATCHES):
         batch = micro_batch(number, schema, rng).select(spec.input.names)

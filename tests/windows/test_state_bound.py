@@ -11,6 +11,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.kernel.core import State
 from streamops.spark.operator import Operator
 
 pytestmark = pytest.mark.laws
@@ -87,7 +88,7 @@ def micro_batch(number: int, rng: np.random.Generator) -> pa.Table:
 @pytest.mark.parametrize("transform", OPERATORS, ids=lambda t: repr(t)[8:110])
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(transform: Operator) -> None:
     core, spec = transform.core, transform.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
-    rng, state, newest = np.random.default_rng(7), core.empty(spec), NOW
+    rng, state, newest = np.random.default_rng(7), State.empty(core.layout(spec)), NOW
     sizes = []
     for number in range(BATCHES):
         batch = micro_batch(number, rng)

@@ -31,7 +31,6 @@ __all__ = [
     "METRICS",
     "STATE",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -55,11 +54,6 @@ def layout(spec: AggregateSpec) -> Mapping[str, pa.Schema]:
     if spec.recomputed:
         return {"groups": spec.groups, "rows": spec.rows}
     return {"groups": spec.groups}
-
-
-def empty(spec: AggregateSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def pack(spec: AggregateSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
@@ -128,7 +122,7 @@ def step(
 
 def run(spec: AggregateSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all changes in one step."""
-    return step(spec, empty(spec), inputs).output
+    return step(spec, State.empty(layout(spec)), inputs).output
 
 
 def check(spec: AggregateSpec, state: State) -> None:

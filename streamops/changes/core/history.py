@@ -51,7 +51,6 @@ __all__ = [
     "METRICS_TYPE",
     "STATE",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -87,11 +86,6 @@ def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
         "changes": pa.schema([*keys, *own, *values]),
         "evicted": pa.schema([sequence, ("clock", pa.int64())]),
     }
-
-
-def empty(spec: ApplySpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def pack(spec: ApplySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
@@ -136,7 +130,7 @@ def step(
 
 def run(spec: ApplySpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), inputs).output
+    return step(spec, State.empty(layout(spec)), inputs).output
 
 
 def check(spec: ApplySpec, state: State) -> None:

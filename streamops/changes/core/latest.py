@@ -48,7 +48,6 @@ __all__ = [
     "METRICS_TYPE",
     "STATE",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -65,11 +64,6 @@ def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     truncated = pa.schema([("sequence", spec.position)])
     return {**latest_layout(spec, [("revision", pa.int32())]), "truncated": truncated}
-
-
-def empty(spec: TableSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def pack(spec: TableSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
@@ -126,7 +120,7 @@ def step(
 
 def run(spec: TableSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), inputs).output
+    return step(spec, State.empty(layout(spec)), inputs).output
 
 
 def check(spec: TableSpec, state: State) -> None:

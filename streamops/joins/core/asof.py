@@ -64,11 +64,6 @@ def layout(spec: AsofSpec) -> Mapping[str, pa.Schema]:
     return {"versions": _by_name(spec.table), "facts": _by_name(spec.facts)}
 
 
-def empty(spec: AsofSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: AsofSpec, rows: pa.Table, side: SideName) -> pa.Table:
     """The rows with their columns in the order of the state."""
     return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
@@ -77,12 +72,12 @@ def pack(spec: AsofSpec, rows: pa.Table, side: SideName) -> pa.Table:
 def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """One micro-batch: see the module's docstring."""
     left, right = inputs
-    late_watermark = state.watermark
-    watermark = advance_watermark(late_watermark, watermark)
-    previous = BEFORE_ALL if late_watermark is None else late_watermark
+    previous_watermark = state.watermark
+    watermark = advance_watermark(previous_watermark, watermark)
+    previous = BEFORE_ALL if previous_watermark is None else previous_watermark
     current = BEFORE_ALL if watermark is None else watermark
-    new_facts = _accept_facts(spec, left, late_watermark)
-    new_versions = _accept_versions(spec, right, late_watermark)
+    new_facts = _accept_facts(spec, left, previous_watermark)
+    new_versions = _accept_versions(spec, right, previous_watermark)
 
     versions, stored = state.tables["versions"], state.tables["facts"]
     keys = _number_keys(spec, [versions, new_versions.rows], [stored, new_facts.rows])
@@ -108,10 +103,10 @@ def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: in
         missed = ~new_versions.on_time
     missed = missed & ~merged.is_rejected
     late = [new_facts.late, new_versions.late]
-    late.append(new_versions.build_late(spec, missed, late_watermark))
+    late.append(new_versions.build_late(spec, missed, previous_watermark))
     if len(merged.conflicting.keys):
         late.append(_build_conflicts(spec, merged.conflicting.table))
-        metrics += _count_conflicts(spec, merged.conflicting, late_watermark)
+        metrics += _count_conflicts(spec, merged.conflicting, previous_watermark)
     is_behind = new_versions.times <= previous
     if spec.retracts and is_behind.any():
         # A version above the watermark cannot change a published result.
@@ -129,13 +124,13 @@ def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: in
 
 def finish(spec: AsofSpec, state: State) -> pa.Table:
     """The results of all facts that still wait."""
-    nothing = empty(spec).tables
+    nothing = State.empty(layout(spec)).tables
     return step(spec, state, [nothing["facts"], nothing["versions"]], AFTER_ALL).output
 
 
 def run(spec: AsofSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result, and rejected rows. Nothing is late."""
-    only = step(spec, empty(spec), inputs, AFTER_ALL)
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
@@ -165,16 +160,16 @@ def check(spec: AsofSpec, state: State) -> None:
     assert _is_waiting(spec, facts, current).all(), f"facts overdue: {formatted}"
 
 
-def _accept_facts(spec: AsofSpec, rows: pa.Table, late_watermark: int | None) -> Arrivals:
+def _accept_facts(spec: AsofSpec, rows: pa.Table, previous_watermark: int | None) -> Arrivals:
     """The facts to join; late ones are emitted as side output or counted."""
-    facts = classify_arrivals(spec, "left", rows, spec.time, late_watermark)
+    facts = classify_arrivals(spec, "left", rows, spec.time, previous_watermark)
     accepted = ~facts.too_late if spec.stragglers == "answer" else facts.on_time
     late = ~facts.on_time if spec.stragglers == "route" else facts.too_late
-    late = facts.build_late(spec, late, late_watermark)
+    late = facts.build_late(spec, late, previous_watermark)
     return replace(facts.where(accepted), late=concat([facts.late, late]))
 
 
-def _accept_versions(spec: AsofSpec, rows: pa.Table, late_watermark: int | None) -> Arrivals:
+def _accept_versions(spec: AsofSpec, rows: pa.Table, previous_watermark: int | None) -> Arrivals:
     """The versions that can be found, late ones among them.
 
     Preimages, and versions with a null in the key, are counted and have no effect; so are tombstones,
@@ -189,7 +184,7 @@ def _accept_versions(spec: AsofSpec, rows: pa.Table, late_watermark: int | None)
         invalid.append(("until_before_version", is_closed & (until < times)))
     if spec.changes:
         invalid.append(("unknown_change_type", ~is_change_type(versions.column(CHANGE_TYPE))))
-    arrivals = classify_arrivals(spec, "right", versions, spec.version, late_watermark, invalid)
+    arrivals = classify_arrivals(spec, "right", versions, spec.version, previous_watermark, invalid)
     counted = Metrics(rows=tombstones, on_time=tombstones) + arrivals.metrics
     effective = is_complete(arrivals.rows, spec.right_by)
     if spec.changes:
@@ -205,9 +200,9 @@ def _build_conflicts(spec: AsofSpec, rows: pa.Table) -> pa.Table:
     return build_late(spec.output, "right", rows, np.full(len(rows), "conflicting_version"))
 
 
-def _count_conflicts(spec: AsofSpec, rows: KeyedRows, late_watermark: int | None) -> Metrics:
+def _count_conflicts(spec: AsofSpec, rows: KeyedRows, previous_watermark: int | None) -> Metrics:
     """Count conflicting versions as rejected, instead of by their lateness as before."""
-    *_, counted = classify_times(spec, rows.times, late_watermark)
+    *_, counted = classify_times(spec, rows.times, previous_watermark)
     return Metrics(
         rejected=len(rows.times),
         on_time=-counted.on_time,

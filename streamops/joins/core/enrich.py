@@ -58,7 +58,6 @@ __all__ = [
     "Rejected",
     "begin",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -192,11 +191,6 @@ def layout(spec: EnrichSpec) -> Mapping[str, pa.Schema]:
     return {**latest_layout(table), "snapshot": pa.schema(waiting)}
 
 
-def empty(spec: EnrichSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
     """The state with packed rows of a snapshot, which the first step applies before all changes.
 
@@ -235,7 +229,7 @@ def step(spec: EnrichSpec, state: State, inputs: Sequence[pa.Table], watermark: 
 
 def run(spec: EnrichSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all in one step, so that facts are joined with the final table."""
-    only = step(spec, empty(spec), inputs, None)
+    only = step(spec, State.empty(layout(spec)), inputs, None)
     return concat([only.output, only.late])
 
 

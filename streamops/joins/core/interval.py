@@ -55,11 +55,6 @@ def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:
     return {side: state_schema(spec, side) for side in SIDES}
 
 
-def empty(spec: IntervalSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: IntervalSpec, rows: pa.Table, side: SideName) -> pa.Table:
     """The rows unchanged: nothing can be aggregated before rows match."""
     return conform(rows, spec.side(side).schema)
@@ -69,12 +64,13 @@ def step(
     spec: IntervalSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
 ) -> Step:
     """One micro-batch: see the module's docstring."""
-    late_watermark = state.watermark
-    watermark = advance_watermark(late_watermark, watermark)
-    previous = BEFORE_ALL if late_watermark is None else late_watermark
+    previous_watermark = state.watermark
+    watermark = advance_watermark(previous_watermark, watermark)
+    previous = BEFORE_ALL if previous_watermark is None else previous_watermark
     current = BEFORE_ALL if watermark is None else watermark
     accepted = [
-        _accept(spec, side, rows, late_watermark) for side, rows in zip(SIDES, inputs, strict=True)
+        _accept(spec, side, rows, previous_watermark)
+        for side, rows in zip(SIDES, inputs, strict=True)
     ]
     left, right = (
         SideRows.of(spec, side, state.tables[side], arrivals.rows)
@@ -105,7 +101,7 @@ def finish(spec: IntervalSpec, state: State) -> pa.Table:
 
 def run(spec: IntervalSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result, and rejected rows. Nothing is late."""
-    only = step(spec, empty(spec), inputs, AFTER_ALL)
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 
@@ -152,14 +148,14 @@ def check(spec: IntervalSpec, state: State) -> None:
 
 
 def _accept(
-    spec: IntervalSpec, side: SideName, rows: pa.Table, late_watermark: int | None
+    spec: IntervalSpec, side: SideName, rows: pa.Table, previous_watermark: int | None
 ) -> Arrivals:
     """The rows that are joined; the others are emitted as side output or counted."""
     time = spec.side(side).time
     assert time is not None
-    arrivals = classify_arrivals(spec, side, rows, time, late_watermark)
+    arrivals = classify_arrivals(spec, side, rows, time, previous_watermark)
     accepted = ~arrivals.too_late if spec.corrects else arrivals.on_time
-    return arrivals.split_late(spec, accepted, late_watermark)
+    return arrivals.split_late(spec, accepted, previous_watermark)
 
 
 def _answers_final_at(spec: IntervalSpec, state: State, waiting: Ids) -> Instants:

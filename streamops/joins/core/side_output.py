@@ -28,19 +28,19 @@ def build_late(
     rows: pa.Table,
     reason: npt.NDArray[np.str_],
     times: Instants | None = None,
-    late_watermark: int | None = None,
+    previous_watermark: int | None = None,
 ) -> pa.Table:
     """Rows of one input in the output schema: all columns are null except ``late``.
 
-    ``times`` are the event times of late rows, ``late_watermark`` the watermark that they are behind.
+    ``times`` are the event times of late rows, ``previous_watermark`` the watermark that they are behind.
     """
     count = len(rows)
     dtype = output.field("late").type
-    if times is None or late_watermark is None:
+    if times is None or previous_watermark is None:
         lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
     else:
-        lateness = pa.array(late_watermark - times).cast(pa.duration("us"))
-        watermark = pa.repeat(pa.scalar(late_watermark).cast(INSTANT), count)
+        lateness = pa.array(previous_watermark - times).cast(pa.duration("us"))
+        watermark = pa.repeat(pa.scalar(previous_watermark).cast(INSTANT), count)
     fields = list(dtype.field(side).type)
     columns = [combine_chunks(rows.column(field.name)) for field in fields]
     values = {
@@ -102,18 +102,22 @@ class Arrivals:
             too_late=self.too_late[rows],
         )
 
-    def build_late(self, spec: TimedSpec, which: Mask, late_watermark: int | None) -> pa.Table:
+    def build_late(self, spec: TimedSpec, which: Mask, previous_watermark: int | None) -> pa.Table:
         """Some of the rows as side output, as stragglers or as too late."""
-        if not (spec.routes and which.any()) or late_watermark is None:
+        if not (spec.routes and which.any()) or previous_watermark is None:
             return spec.output.empty_table()
         rows: Ids = np.flatnonzero(which)
         reason = np.where(self.too_late[rows], "too_late", "straggler")
         late = take(self.rows, rows)
-        return build_late(spec.output, self.side, late, reason, self.times[rows], late_watermark)
+        return build_late(
+            spec.output, self.side, late, reason, self.times[rows], previous_watermark
+        )
 
-    def split_late(self, spec: TimedSpec, accepted: Mask, late_watermark: int | None) -> Arrivals:
+    def split_late(
+        self, spec: TimedSpec, accepted: Mask, previous_watermark: int | None
+    ) -> Arrivals:
         """The accepted rows; the others are added to the side output."""
-        late = concat([self.late, self.build_late(spec, ~accepted, late_watermark)])
+        late = concat([self.late, self.build_late(spec, ~accepted, previous_watermark)])
         return replace(self.where(accepted), late=late)
 
 
@@ -122,7 +126,7 @@ def classify_arrivals(
     side: SideName,
     rows: pa.Table,
     time: str,
-    late_watermark: int | None,
+    previous_watermark: int | None,
     invalid: Sequence[tuple[str, Mask]] = (),
 ) -> Arrivals:
     """Reject rows without a usable time, or with another reason; compare the others with the watermark.
@@ -141,18 +145,21 @@ def classify_arrivals(
             late = build_late(spec.output, side, take(rows, np.flatnonzero(is_rejected)), reason)
         usable = np.flatnonzero(~is_rejected)
         rows, times = take(rows, usable), times[usable]
-    on_time, too_late, counted = classify_times(spec, times, late_watermark)
+    on_time, too_late, counted = classify_times(spec, times, previous_watermark)
     metrics = Metrics(rows=total, rejected=total - len(rows)) + counted
     return Arrivals(side, rows, times, on_time, too_late, late, metrics)
 
 
 def classify_times(
-    spec: TimedSpec, times: Instants, late_watermark: int | None
+    spec: TimedSpec, times: Instants, previous_watermark: int | None
 ) -> tuple[Mask, Mask, Metrics]:
     """Which times are on time, which are too late, and their numbers; the others are stragglers."""
     on_time, too_late = np.ones(len(times), np.bool_), np.zeros(len(times), np.bool_)
-    if late_watermark is not None:
-        on_time, too_late = times > late_watermark, times <= late_watermark - spec.allowed_lateness
+    if previous_watermark is not None:
+        on_time, too_late = (
+            times > previous_watermark,
+            times <= previous_watermark - spec.allowed_lateness,
+        )
     punctual, missed = int(on_time.sum()), int(too_late.sum())
     stragglers = len(times) - punctual - missed
     return on_time, too_late, Metrics(on_time=punctual, stragglers=stragglers, too_late=missed)

@@ -44,7 +44,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 
-__all__ = ["STATE", "check", "empty", "finish", "layout", "next_deadline", "pack", "run", "step"]
+__all__ = ["STATE", "check", "finish", "layout", "next_deadline", "pack", "run", "step"]
 
 STATE = StateFormat("joins.tables", 1)
 
@@ -59,11 +59,6 @@ def layout(spec: TablesSpec) -> Mapping[str, pa.Schema]:
 def pack(spec: TablesSpec, rows: pa.Table, side: SideName) -> pa.Table:
     """The rows unchanged: changes of a key meet in its shard."""
     return conform(rows, spec.tables[SIDES.index(side)].schema)
-
-
-def empty(spec: TablesSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def step(spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
@@ -95,7 +90,7 @@ def step(spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: 
 
 def run(spec: TablesSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all changes in one step."""
-    only = step(spec, empty(spec), inputs, None)
+    only = step(spec, State.empty(layout(spec)), inputs, None)
     return concat([only.output, only.late])
 
 

@@ -47,7 +47,6 @@ __all__ = [
     "TimelineParameters",
     "TimelineSpec",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -245,11 +244,6 @@ def layout(spec: TimelineSpec) -> Mapping[str, pa.Schema]:
     return {"rows": spec.rows}
 
 
-def empty(spec: TimelineSpec) -> State:
-    """The state before the first step."""
-    return State(None, {"rows": spec.rows.empty_table()})
-
-
 def pack(spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows with weights instead of change types."""
     rows = conform(rows, spec.output)
@@ -288,7 +282,7 @@ def step(
 
 def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all changes in one step."""
-    return step(spec, empty(spec), inputs, None).output
+    return step(spec, State.empty(layout(spec)), inputs, None).output
 
 
 def check(spec: TimelineSpec, state: State) -> None:

@@ -147,6 +147,7 @@ class Versions:
         """The first version with a value after each time; -1 if there is none."""
         is_last = np.ones(len(self), np.bool_)  # by sequence, of all versions at its instant
         is_last[:-1] = index[1:] != index[:-1]
+        # Only a deletion ends at or before its start; forward, the tolerance is applied below.
         candidates = np.flatnonzero(is_last & (self.ends > self.times))
         if not len(candidates):
             return np.full(len(keys), -1, np.int64)

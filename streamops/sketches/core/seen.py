@@ -62,7 +62,6 @@ __all__ = [
     "WhenFull",
     "check",
     "deliver",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -257,11 +256,6 @@ class SeenSpec:
 def layout(spec: SeenSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     return {"generations": LAYOUT}
-
-
-def empty(spec: SeenSpec) -> State:
-    """The state before the first step."""
-    return State(None, {"generations": LAYOUT.empty_table()})
 
 
 def pack(spec: SeenSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:

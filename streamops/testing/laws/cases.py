@@ -178,7 +178,7 @@ def play(
 
     ``marks`` replaces the watermarks of Spark; ``between`` replaces the state between two steps.
     """
-    core, spec, state, steps = case.core, case.spec, case.core.empty(case.spec), []
+    core, spec, state, steps = case.core, case.spec, State.empty(case.core.layout(case.spec)), []
     marks = case.watermarks(batches) if marks is None else marks
     for batch, mark in zip(batches, marks, strict=True):
         step = core.step(spec, between(state), case.pack(batch, split), mark)
@@ -203,7 +203,7 @@ def split_rows(
 
 def fold_steps(case: Case, steps: Sequence[Step]) -> list[Row]:
     """The table that the output of these steps, and of the end of the stream, folds to."""
-    state = steps[-1].state if steps else case.core.empty(case.spec)
+    state = steps[-1].state if steps else State.empty(case.core.layout(case.spec))
     published = [*(step.output for step in steps), case.core.finish(case.spec, state)]
     rows = (row for table in published for row in to_rows(table))
     table = fold(rows, rows="multiset") if case.key is None else fold(rows, key=case.key)

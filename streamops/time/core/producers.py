@@ -46,7 +46,6 @@ __all__ = [
     "STEPS_WITHOUT_ROWS",
     "ProducersSpec",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -163,11 +162,6 @@ def layout(spec: ProducersSpec) -> dict[str, pa.Schema]:
     return {"producers": pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])}
 
 
-def empty(spec: ProducersSpec) -> State:
-    """Return the state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Aggregate to one row per producer: greatest event time, greatest arrival, counts of rows."""
     groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
@@ -188,7 +182,7 @@ def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Tab
 
 def run(spec: ProducersSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """Return the clock of a batch. It is not used: a batch frame is passed on unchanged."""
-    return step(spec, empty(spec), inputs, None).output
+    return step(spec, State.empty(layout(spec)), inputs, None).output
 
 
 def step(

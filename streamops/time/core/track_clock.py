@@ -56,7 +56,6 @@ __all__ = [
     "TrackClockSpec",
     "add_corrected_time",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -150,11 +149,6 @@ def layout(spec: TrackClockSpec) -> Mapping[str, pa.Schema]:
     return {"devices": pa.schema([*keys, *latest]), "cells": pa.schema([*keys, *cells])}
 
 
-def empty(spec: TrackClockSpec) -> State:
-    """Return the state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: TrackClockSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Return the rows unchanged."""
     return conform(rows, spec.input)
@@ -162,7 +156,7 @@ def pack(spec: TrackClockSpec, rows: pa.Table, side: SideName = "left") -> pa.Ta
 
 def run(spec: TrackClockSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """Return the batch result: all rows in one step, in the order of ``received``."""
-    return step(spec, empty(spec), inputs, None).output
+    return step(spec, State.empty(layout(spec)), inputs, None).output
 
 
 def step(

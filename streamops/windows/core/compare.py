@@ -71,11 +71,6 @@ def layout(spec: CompareSpec) -> Mapping[str, pa.Schema]:
     return {"windows": window_schema(spec)}
 
 
-def empty(spec: CompareSpec) -> State:
-    """The state before the first step."""
-    return State(None, {"windows": window_schema(spec).empty_table()})
-
-
 def pack(spec: CompareSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Leave the rows as they are: each is one window."""
     return conform(rows, spec.input)
@@ -114,7 +109,7 @@ def finish(spec: CompareSpec, state: State) -> pa.Table:
 
 def run(spec: CompareSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, empty(spec), inputs, AFTER_ALL)
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 

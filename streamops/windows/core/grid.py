@@ -1,8 +1,8 @@
 """Windows on a grid: tumbling, hopping, calendar and cumulative.
 
 A window ``[start, end)`` is published on time, once the operator's watermark reaches its end. A row that
-arrives after that is a *straggler* for the window, and *too late* once the end of the window is more than
-the allowed lateness behind the watermark. Rows are compared with the watermark of the step before, and
+arrives after that is a *straggler* for the window, and *too late* once the end of the window is the
+allowed lateness or more behind the watermark. Rows are compared with the watermark of the step before, and
 windows close by the watermark of the present step: rows that arrive together with the watermark that
 closes their window are on time.
 
@@ -50,11 +50,6 @@ def layout(spec: GridSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
     tables = {"panes": pane_schema(spec)}
     return tables | {"revisions": revision_schema(spec, "window")} if spec.revises else tables
-
-
-def empty(spec: GridSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
 
 
 def pack(spec: GridSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
@@ -203,6 +198,8 @@ def _classify(
     if rejected_panes.any():
         packed = packed.filter(pa.array(~rejected_panes))
     counts += _count_pairs(spec, packed, previous_watermark)
+    # Late rows are dropped here: all windows of their panes are final by the watermark of the step before.
+    # A late row of a pane that stays is not published: see `_first_open`, or `correct`.
     return late, _evict(spec, packed, previous_watermark), counts
 
 
@@ -228,7 +225,7 @@ def _count_pairs(spec: GridSpec, panes: pa.Table, previous_watermark: int | None
 
 
 def _evict(spec: GridSpec, panes: pa.Table, watermark: int | None) -> pa.Table:
-    """Evict panes whose windows cannot change any more."""
+    """Remove panes, stored or new, whose windows are all final by the watermark."""
     if watermark is None:
         return panes
     _, last = spec.grid.windows_of(integers(panes, "pane"))

@@ -100,7 +100,7 @@ def merge_panes(
 
 
 def merge_settled(
-    spec: GridSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], closed: int
+    spec: GridSpec, panes: pa.Table, codes: Ids, published: tuple[int, int], final: int
 ) -> tuple[pa.Table, Ids]:
     """Merge panes that lie in the same of the windows that can still change.
 
@@ -109,11 +109,11 @@ def merge_settled(
     published : (int, int)
         The first and last window that this step publishes. Other panes stay as they are, so a step
         that does not concern them writes the same state.
-    closed : int
+    final : int
         The last window that cannot change any more.
     """
     pane = integers(panes, "pane")
-    merged_pane = spec.grid.settled(pane, closed)
+    merged_pane = spec.grid.settled(pane, final)
     if merged_pane is pane or is_order_sensitive(spec):
         return panes, codes
     first, last = spec.grid.windows_of(pane)

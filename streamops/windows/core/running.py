@@ -55,7 +55,6 @@ __all__ = [
     "RunningSpec",
     "WhenFull",
     "check",
-    "empty",
     "finish",
     "layout",
     "next_deadline",
@@ -202,11 +201,6 @@ def layout(spec: RunningSpec) -> Mapping[str, pa.Schema]:
     return {"keys": state_schema(spec, ("revision", pa.int32()))}
 
 
-def empty(spec: RunningSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: RunningSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Aggregate states of the keys over the rows, and the number of rows of each key."""
     rows = conform(rows, spec.input)
@@ -272,7 +266,7 @@ def step(
 
 def run(spec: RunningSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result: all rows in one step."""
-    return step(spec, empty(spec), inputs, None).output
+    return step(spec, State.empty(layout(spec)), inputs, None).output
 
 
 def check(spec: RunningSpec, state: State) -> None:

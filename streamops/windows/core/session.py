@@ -59,11 +59,6 @@ def layout(spec: SessionSpec) -> Mapping[str, pa.Schema]:
     return tables
 
 
-def empty(spec: SessionSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: SessionSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Leave the rows as they are: the lateness of each depends on its own interval."""
     return conform(rows, spec.input)
@@ -131,7 +126,7 @@ def finish(spec: SessionSpec, state: State) -> pa.Table:
 
 def run(spec: SessionSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, empty(spec), inputs, AFTER_ALL)
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 

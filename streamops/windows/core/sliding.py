@@ -92,11 +92,6 @@ def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
     return tables | {"revisions": revision_schema(spec, "timestamp")} if spec.revises else tables
 
 
-def empty(spec: SlidingSpec) -> State:
-    """The state before the first step."""
-    return State(None, {name: schema.empty_table() for name, schema in layout(spec).items()})
-
-
 def pack(spec: SlidingSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """Leave the rows as they are: few share a key and an event time."""
     return conform(rows, spec.input)
@@ -163,7 +158,7 @@ def finish(spec: SlidingSpec, state: State) -> pa.Table:
 
 def run(spec: SlidingSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, empty(spec), inputs, AFTER_ALL)
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
     return concat([only.output, only.late])
 
 

@@ -220,7 +220,7 @@ def classify_lateness(
     previous_watermark: int | None,
     on_time: Mask | None = None,
 ) -> Classified:
-    """Compare rows with the watermark of the step before.
+    """Compare rows with the watermark of the step before, where windows are not on a grid.
 
     Parameters
     ----------

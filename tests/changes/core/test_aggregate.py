@@ -31,7 +31,7 @@ def spec_of(
 
 
 def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SCHEMA) -> list[Step]:
-    state, steps = aggregate.empty(spec), []
+    state, steps = State.empty(aggregate.layout(spec)), []
     for batch in batches:
         columns = [pa.array([row[at] for row in batch], f.type) for at, f in enumerate(schema)]
         rows = pa.table(columns, schema=schema)
@@ -293,8 +293,8 @@ def test_the_batch_result_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, MINUS]}, schema=SCHEMA)
     assert aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist() == []
-    assert len(aggregate.finish(spec, aggregate.empty(spec))) == 0
-    assert aggregate.next_deadline(spec, aggregate.empty(spec)) is None
+    assert len(aggregate.finish(spec, State.empty(aggregate.layout(spec)))) == 0
+    assert aggregate.next_deadline(spec, State.empty(aggregate.layout(spec))) is None
 
 
 def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:

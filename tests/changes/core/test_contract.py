@@ -11,6 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import changes
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel.core import State
 from streamops.testing import at, fold, replay
 
 PLAIN = pa.schema([("k", pa.string()), ("v", pa.int64()), ("lsn", pa.int64())])
@@ -31,7 +32,7 @@ def test_a_batch_is_one_step_and_nothing_is_pending(make: Any) -> None:
     transform = make().options(shards=1)
     core, spec = transform.core, transform.parameters.resolve((PLAIN,), carried=(None,), shards=1)
     rows = pa.table({"k": ["a", "a", "b"], "v": [1, 2, 3], "lsn": [2, 1, 1]}, schema=PLAIN)
-    step = core.step(spec, core.empty(spec), [core.pack(spec, rows)])
+    step = core.step(spec, State.empty(core.layout(spec)), [core.pack(spec, rows)])
     assert core.run(spec, [core.pack(spec, rows)]).equals(step.output)
     assert len(step.output) == (2 if make is overwriting else 3)
     core.check(spec, step.state)
@@ -108,7 +109,9 @@ def test_a_longer_horizon_restores_no_evicted_key(make: Any) -> None:
     core, short = bound("10 seconds")
     delete = {"k": "a", "lsn": 5, "ts": at(5), CHANGE_TYPE: "delete"}
     newer = {"k": "b", "lsn": 30, "ts": at(30), CHANGE_TYPE: "insert"}
-    state = core.step(short, core.empty(short), [packed(core, short, delete, newer)]).state
+    state = core.step(
+        short, State.empty(core.layout(short)), [packed(core, short, delete, newer)]
+    ).state
     assert len(state.tables["evicted"]) == 1
     core, long = bound("1 day")
     late = {"k": "a", "lsn": 4, "ts": at(4), CHANGE_TYPE: "insert"}

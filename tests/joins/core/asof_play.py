@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamops import joins
 from streamops.joins.core import asof as core
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.kernel.core import Metrics
+from streamops.kernel.core import Metrics, State
 from streamops.spark.drive import resolve
 
 SECOND = 1_000_000
@@ -87,7 +87,7 @@ class Played:
 
     def __init__(self, *extra: str, **arguments: Any) -> None:
         self.spec = bound(*extra, **arguments)
-        self.state = core.empty(self.spec)
+        self.state = State.empty(core.layout(self.spec))
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
 

@@ -27,7 +27,7 @@ class Play:
         known: dict[str, Any] = {"by": (("word", "key"),), "time": ("ts", "at")}
         oracle = IntervalOracle(columns, lower=lower, upper=upper, **known | settings)
         self.spec = spec_of(oracle, 0)
-        self.state: State = interval.empty(self.spec)
+        self.state: State = State.empty(interval.layout(self.spec))
 
     def step(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> list[str]:
         """One micro-batch; what came out of it, in words."""

@@ -228,7 +228,9 @@ def test_versions_without_an_order_of_values_conflict_as_well() -> None:
     versions = [(*ONE, [("x", 1)]), (*ONE, [("x", 2)]), (*ONE, [("x", 2)])]
     outputs = set()
     for rows in (versions, versions[::-1]):
-        step = core.step(spec, core.empty(spec), packed(spec, [("a", 15, 1)], rows), 20 * SECOND)
+        step = core.step(
+            spec, State.empty(core.layout(spec)), packed(spec, [("a", 15, 1)], rows), 20 * SECOND
+        )
         outputs.add(str(step.output.to_pylist()))
         assert step.metrics.rejected in (1, 2)
         assert len(step.output) == 1
@@ -443,8 +445,8 @@ def test_invalid_rows_are_routed_with_the_reason() -> None:
 def test_times_outside_of_the_calendar_are_rejected() -> None:
     spec = bound(stragglers="route")
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
-    left, nothing = core.pack(spec, left, "left"), core.empty(spec).tables["versions"]
-    step = core.step(spec, core.empty(spec), [left, nothing], None)
+    left, nothing = core.pack(spec, left, "left"), State.empty(core.layout(spec)).tables["versions"]
+    step = core.step(spec, State.empty(core.layout(spec)), [left, nothing], None)
     assert step.metrics == Metrics(rows=1, rejected=1)
     assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
 
@@ -487,7 +489,7 @@ def test_columns_of_any_type_pass_through_unchanged() -> None:
     left = rows_as(facts, [("a", 15, 1, *given), ("b", 15, 2)])
     right = rows_as(table, [(*ONE, *given)])
     packs = core.pack(spec, left, "left"), core.pack(spec, right, "right")
-    step = core.step(spec, core.empty(spec), packs, 20 * SECOND)
+    step = core.step(spec, State.empty(core.layout(spec)), packs, 20 * SECOND)
     for row in step.output.to_pylist():
         for name, (dtype, _) in columns.items():
             value = left.column(name)[row["n"] - 1].as_py()

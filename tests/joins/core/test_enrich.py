@@ -11,7 +11,7 @@ import pytest
 from streamops import joins
 from streamops.joins.core import enrich as core
 from streamops.joins.core.enrich import EnrichSpec
-from streamops.kernel.core import Metrics
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
 
@@ -68,7 +68,7 @@ class Played:
 
     def __init__(self, table: pa.Schema = TABLE, **arguments: Any) -> None:
         self.spec = bound(table, **arguments)
-        self.state = core.empty(self.spec)
+        self.state = State.empty(core.layout(self.spec))
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
 
@@ -233,7 +233,7 @@ def test_columns_may_be_in_another_order_after_a_restart() -> None:
     spec = bound(other)
     assert spec.identity == bound().identity
     assert core.layout(spec) == core.layout(bound())
-    state, left = core.empty(spec), pa.table([pa.array(["a"])], schema=FACTS)
+    state, left = State.empty(core.layout(spec)), pa.table([pa.array(["a"])], schema=FACTS)
     changes = pa.Table.from_pylist([upsert("a", 1)], schema=other)
     step = core.step(spec, state, [left, core.pack(spec, changes, "right")], None)
     assert step.output.to_pylist()[0]["v"] == "v"

@@ -33,7 +33,7 @@ def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **arguments: Any) 
 
 
 def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) -> list[Step]:
-    state, steps = tables.empty(spec), []
+    state, steps = State.empty(tables.layout(spec)), []
     for batch in batches:
         packs = [
             pa.table(
@@ -208,8 +208,8 @@ def test_a_batch_is_one_step_and_routes_rejected_changes() -> None:
     assert [row["late"]["reason"] for row in tables.run(spec, [bad, packs[1]]).to_pylist()] == [
         "bad_change"
     ]
-    assert len(tables.finish(spec, tables.empty(spec))) == 0
-    assert tables.next_deadline(spec, tables.empty(spec)) is None
+    assert len(tables.finish(spec, State.empty(tables.layout(spec)))) == 0
+    assert tables.next_deadline(spec, State.empty(tables.layout(spec))) is None
 
 
 def test_a_state_is_not_changed_by_the_step_after_it() -> None:

@@ -45,7 +45,7 @@ def spec_of(cap: int = 2, *, routed: bool = False, rows: pa.Schema = ROWS) -> Ti
 
 def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
     """Rows of (user, post, at, change), or with the author before the change."""
-    state, steps = timeline.empty(spec), []
+    state, steps = State.empty(timeline.layout(spec)), []
     for rows in batches:
         whole = [(*row[:3], "x", *row[3:]) if len(row) < 5 else row for row in rows]
         table = pa.table(
@@ -153,7 +153,7 @@ def test_a_batch_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(1)
     table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.output)
     assert timeline.run(spec, [timeline.pack(spec, table)]).column("post").to_pylist() == [2]
-    state = timeline.empty(spec)
+    state = State.empty(timeline.layout(spec))
     assert len(timeline.finish(spec, state)) == 0
     assert timeline.next_deadline(spec, state) is None
 

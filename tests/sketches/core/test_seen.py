@@ -39,7 +39,7 @@ def many(ids: Any, time: int) -> pa.Table:
 
 
 def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
-    state, arguments = seen.empty(spec), []
+    state, arguments = State.empty(seen.layout(spec)), []
     for batch in batches:
         state, out = seen.annotate(spec, state, [batch])
         seen.check(spec, state)
@@ -50,7 +50,7 @@ def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
 def filled_up(when_full: str, batches: int) -> tuple[SeenSpec, State, list[pa.Table]]:
     """So many micro-batches of a hundred new identities each, where 1,000 have room."""
     spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
-    state, out = seen.empty(spec), []
+    state, out = State.empty(seen.layout(spec)), []
     for number in range(batches):
         ids = np.arange(100) + 100 * number
         state, emitted = seen.annotate(spec, state, [many(ids, 10 * (number > 20))])
@@ -147,7 +147,7 @@ def test_without_an_event_time_everything_is_of_one_cell() -> None:
     assert arguments == [["first", "first"], ["again", "first"]]
     assert state.watermark is None
     assert state.tables["generations"].column("cell").to_pylist() == [0]
-    assert play(spec, rows(), rows())[0] == seen.empty(spec)
+    assert play(spec, rows(), rows())[0] == State.empty(seen.layout(spec))
 
 
 def test_a_batch_of_any_length_ignores_the_capacity() -> None:
@@ -206,7 +206,7 @@ def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
     assert known[:4_000].mean() < 0.02
     # Without a horizon that is what was asked for, and nothing is missing.
     forever = change(spec, horizon=None)
-    state = seen.empty(forever)
+    state = State.empty(seen.layout(forever))
     for number in range(60):
         state, emitted = seen.annotate(forever, state, [many(np.arange(100) + 100 * number, 0)])
         assert not any(emitted.column(FULL).to_pylist())
@@ -217,7 +217,9 @@ def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
 def test_a_micro_batch_beyond_the_capacity_is_processed() -> None:
     for when_full, after in (("flag", True), ("rotate", False)):
         spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
-        state, out = seen.annotate(spec, seen.empty(spec), [many(np.arange(10_000), 0)])
+        state, out = seen.annotate(
+            spec, State.empty(seen.layout(spec)), [many(np.arange(10_000), 0)]
+        )
         seen.check(spec, state)
         assert set(out.column(SEEN).to_pylist()) == {"first"}
         assert is_full([out]) == [True]
@@ -230,7 +232,7 @@ def test_a_micro_batch_beyond_the_capacity_is_processed() -> None:
 
 def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     arguments = [(1, 5), (1, 6), (2, 6), (None, 6), (2, None), (2, 7)]
-    _, out = seen.annotate(SPEC, seen.empty(SPEC), [rows(*arguments)])
+    _, out = seen.annotate(SPEC, State.empty(seen.layout(SPEC)), [rows(*arguments)])
     output, metrics = seen.deliver(SPEC, out)
     assert output is out
     assert metrics == SeenMetrics(rows=6, first=2, again=2, null_identity=1, null_time=1)
@@ -240,7 +242,7 @@ def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     assert output.column("id").to_pylist() == [1, 2, None, 2]
     assert seen.deliver(dropping, output)[0] is output
     assert seen.deliver(dropping, out[:0])[1] == SeenMetrics()
-    step = seen.step(dropping, seen.empty(SPEC), [rows(*arguments)], None)
+    step = seen.step(dropping, State.empty(seen.layout(SPEC)), [rows(*arguments)], None)
     assert (step.output, step.metrics, len(step.late)) == (output, metrics, 0)
 
 

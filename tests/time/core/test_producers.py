@@ -35,7 +35,7 @@ class Stream:
             expected=tuple(expected),
             producer_type=producer_type,
         )
-        self.state: State = core.empty(self.spec)
+        self.state: State = State.empty(core.layout(self.spec))
 
     def step(self, *rows: tuple[Any, int | None, int | None]) -> Any:
         """Process one micro-batch, and return its metrics."""
@@ -238,7 +238,7 @@ def test_a_violated_invariant_is_reported_with_the_state() -> None:
 )
 def test_the_state_of_other_parameters_is_refused(changed: dict[str, Any], parameter: str) -> None:
     spec = Stream().spec
-    frame = encode(core.STATE, spec.identity, 1, core.empty(spec).tables)
+    frame = encode(core.STATE, spec.identity, 1, State.empty(core.layout(spec)).tables)
     with pytest.raises(StateFormatError) as caught:
         decode(frame, core.STATE, replace(spec, **changed).identity, 1, where="time.producers")
     assert caught.value.code == "STATE_PARAMETERS"
@@ -247,7 +247,7 @@ def test_the_state_of_other_parameters_is_refused(changed: dict[str, Any], param
 
 def test_idle_and_expected_may_change_between_runs() -> None:
     spec = Stream().spec
-    frame = encode(core.STATE, spec.identity, 1, core.empty(spec).tables)
+    frame = encode(core.STATE, spec.identity, 1, State.empty(core.layout(spec)).tables)
     other = replace(spec, idle=99, expected=("x",))
     assert decode(frame, core.STATE, other.identity, 1, where="")["producers"].num_rows == 0
 

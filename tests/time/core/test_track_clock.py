@@ -41,7 +41,7 @@ class Stream:
             step=step,
             input=SCHEMA,
         )
-        self.state: State = track_clock.empty(self.spec)
+        self.state: State = State.empty(track_clock.layout(self.spec))
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
         full = [(*row, "a") if len(row) == 2 else row for row in rows]

@@ -78,7 +78,7 @@ class Stream:
             too_late=too_late,
             early=early,
         )
-        self.state: State = fixed.empty(self.spec)
+        self.state: State = State.empty(fixed.layout(self.spec))
         self.counts = Metrics()
         self.late: list[tuple[Any, ...]] = []
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.aggregates.core.functions import FloatSum, Mean, Variance
+from streamops.kernel.core import State
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
@@ -47,7 +48,7 @@ def of_floats(spec: Any) -> Any:
 def corrected(core: Any, spec: Any, *, keys: str = "ab") -> tuple[list[dict[str, Any]], int]:
     """The output if half of the rows are stragglers, numbers in hexadecimal; number of corrections."""
     rng = np.random.default_rng(5)
-    state, emitted, corrections = core.empty(spec), [], 0
+    state, emitted, corrections = State.empty(core.layout(spec)), [], 0
     for number in range(1, 25):
         times = MORNING + STEP * number + rng.integers(-35_000, STEP, 40)
         # The last key has few rows, so that it has empty windows.

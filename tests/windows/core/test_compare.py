@@ -58,7 +58,7 @@ class Stream:
             values=("v",),
             revised=revised,
         )
-        self.state: State = compare.empty(self.spec)
+        self.state: State = State.empty(compare.layout(self.spec))
         self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
@@ -464,7 +464,7 @@ def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
     begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
     hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
     packed = compare.pack(stream.spec, stream.table(hours))
-    state = compare.step(stream.spec, compare.empty(stream.spec), [packed], now).state
+    state = compare.step(stream.spec, State.empty(compare.layout(stream.spec)), [packed], now).state
     first = compare.next_deadline(stream.spec, state)
     # The same hour on 1 May, and the one that is allowed.
     assert first == begin + (30 * 24 + 1 + 1) * HOUR

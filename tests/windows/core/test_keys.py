@@ -77,7 +77,9 @@ def restarted(spec: GridOf, state: State) -> State:
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> None:
     spec, values = spec_of(dtype), KEYS[dtype]
-    first = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, values, 5))], 10)
+    first = fixed.step(
+        spec, State.empty(fixed.layout(spec)), [fixed.pack(spec, rows(spec, values, 5))], 10
+    )
     assert len(first.output) == len(values)
     again = fixed.pack(spec, rows(spec, values[::-1] * 2, 6))
     step = fixed.step(spec, restarted(spec, first.state), [again], 11)
@@ -92,7 +94,9 @@ def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> No
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_late_rows_carry_keys_of_every_type(dtype: pa.DataType) -> None:
     spec, values = spec_of(dtype), KEYS[dtype]
-    before = fixed.step(spec, fixed.empty(spec), [fixed.pack(spec, rows(spec, [], 0))], 1_000)
+    before = fixed.step(
+        spec, State.empty(fixed.layout(spec)), [fixed.pack(spec, rows(spec, [], 0))], 1_000
+    )
     late = fixed.step(spec, before.state, [fixed.pack(spec, rows(spec, values, 5))], 1_000).late
     wanted = to_rows(rows(spec, values, 5))
     assert [comparable(row["late"]["row"]) for row in to_rows(late)] == list(

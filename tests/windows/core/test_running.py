@@ -26,7 +26,7 @@ def spec_of(*, by: tuple[str, ...] = ("k",), shards: int = 1, **changed: Any) ->
 
 
 def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -> list[Step]:
-    state, steps = running.empty(spec), []
+    state, steps = State.empty(running.layout(spec)), []
     for batch in batches:
         # As two tasks pack them.
         halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
@@ -82,8 +82,8 @@ def test_without_keys_there_is_one_value() -> None:
     everything = running.pack(spec, pa.table({"k": ["a", "b"], "v": [1, 5]}, schema=SCHEMA))
     assert running.run(spec, [everything]).to_pylist() == [{"most": 5, "revision": 0}]
     assert running.run(spec, [everything[:0]]).to_pylist() == []
-    assert len(running.finish(spec, running.empty(spec))) == 0
-    assert running.next_deadline(spec, running.empty(spec)) is None
+    assert len(running.finish(spec, State.empty(running.layout(spec)))) == 0
+    assert running.next_deadline(spec, State.empty(running.layout(spec))) is None
 
 
 def test_too_many_keys_fail_the_query_or_are_ignored() -> None:

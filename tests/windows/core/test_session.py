@@ -43,7 +43,7 @@ def test_the_state_of_a_key_does_not_depend_on_the_other_keys_of_its_shard(
 ) -> None:
     spec = sessions(max_length=10, stragglers="retract", allowed_lateness=1_000)
     first = session.step(
-        spec, session.empty(spec), [packed(spec, (0, "a"), (8, "a"), (16, "a"))], None
+        spec, State.empty(session.layout(spec)), [packed(spec, (0, "a"), (8, "a"), (16, "a"))], None
     )
     # By this watermark the chain of "a" has a fixed beginning; it stores that with its next row.
     later = session.step(spec, first.state, [packed(spec, *others)], 1_020)
@@ -56,7 +56,7 @@ def test_a_session_stays_whole_when_the_long_event_that_links_it_is_evicted() ->
     # The event of 110 lasts until 150 and is of the session before: only it links 121 and 130.
     events = [(0, 40), (40, 40), (80, 40), (110, 40), (121, 1), (130, 40), (170, 40), (210, 40)]
     rows = lasting(spec, *((at, "a", gap, False) for at, gap in events))
-    arrived = session.step(spec, session.empty(spec), [rows], None)
+    arrived = session.step(spec, State.empty(session.layout(spec)), [rows], None)
     first = session.step(spec, arrived.state, [packed(spec)], 200)
     session.check(spec, first.state)
     assert windows_of(first.output) == [(0, 120, 4)]
@@ -71,7 +71,9 @@ def test_a_closing_row_is_stored_while_an_earlier_event_lasts_longer() -> None:
     spec = sessions(gap=40, gap_column="lasts", until="over", max_length=40)
     closed = [(0, "a", 20, False), (20, "a", 40, False), (40, "a", 10, True)]
     following = [(60, "a", 40, False), (80, "a", 40, False)]
-    first = session.step(spec, session.empty(spec), [lasting(spec, *closed, *following)], 99)
+    first = session.step(
+        spec, State.empty(session.layout(spec)), [lasting(spec, *closed, *following)], 99
+    )
     assert windows_of(first.output) == [(0, 40, 2), (40, 41, 1)]
     last = session.step(spec, first.state, [packed(spec)], 200)
     assert windows_of(last.output) == [(60, 100, 2)]

@@ -53,7 +53,7 @@ class Stream:
             early=early,
             size=size,
         )
-        self.state: State = sliding.empty(self.spec)
+        self.state: State = State.empty(sliding.layout(self.spec))
         self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
@@ -390,7 +390,9 @@ def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> No
         early="never",
         size=10,
     )
-    first = sliding.step(spec, sliding.empty(spec), [test_keys.rows(given_, values, 5)], 10)
+    first = sliding.step(
+        spec, State.empty(sliding.layout(spec)), [test_keys.rows(given_, values, 5)], 10
+    )
     assert len(first.output) == len(values)
     again = test_keys.rows(given_, values[::-1] * 2, 5)
     second = sliding.step(spec, restarted(spec, first.state), [again], 11)
