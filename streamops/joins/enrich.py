@@ -213,7 +213,7 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
     values = value_columns(schema, parameters.right_by, parameters.sequence)
     required = {"by": parameters.right_by, "sequence": parameters.sequence}
     required |= {"time": parameters.times_of_table, "value": values}
-    require_columns(own, required, where=where)
+    require_columns(own.names, required, where=where)
     row = {name for names in required.values() for name in names}
     constants = {SNAPSHOT: F.lit(True), CHANGE_TYPE: F.lit(INSERT)}
     columns = []

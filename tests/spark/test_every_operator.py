@@ -385,7 +385,9 @@ def through(case: Case, frames: list[DataFrame], name: str) -> DataFrame:
     result = frames[0]
     for number, operator in enumerate(case.chain):
         if isinstance(operator, Operator):
-            operator = operator.options(name=f"{name}_{number}", shards=2)
+            operator = operator.options(name=f"{name}_{number}")
+            if operator.core is not None:
+                operator = operator.options(shards=2)
             if len(frames) > 1:
                 operator = replace(operator, right=frames[1])
         result = result.transform(operator)

@@ -255,7 +255,7 @@ def test_names_with_dots_and_backticks_are_quoted(spark: SparkSession) -> None:
 
 
 def test_more_lateness_than_the_operator_before_is_refused(spark: SparkSession) -> None:
-    first = tumbling(delay="1 hour", allowed_lateness="1 minute", stragglers="update")
+    first = tumbling(delay="1 hour", allowed_lateness="1 minute")
     second = windows.tumbling(
         "1 hour",
         time="window_start",

@@ -151,6 +151,7 @@ class RunningSpec(AggregatingSpec):
         # A sketch has already refused a change stream, with its own remedy.
         self._refuse_changes(schema)
         read = {*self.by, *(name for *_, summary in aggregates for name in summary.inputs)}
+        read = read or {schema.names[0]}  # rows without columns cannot be counted
         return replace(
             self,
             input=pa.schema([column for column in schema if column.name in read]),

@@ -42,6 +42,19 @@ def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -
     return steps
 
 
+def test_an_operator_that_needs_no_column_reads_one() -> None:
+    # Spark passes rows without columns as a table without rows.
+    spec = RunningSpec(
+        operator="windows.running",
+        by=(),
+        agg=(("n", agg.count()),),
+        changes="update",
+        max_keys=1,
+        when_full="fail",
+    )
+    assert spec.resolve((SCHEMA,), carried=(None,), shards=1).inputs[0].schema.names == ["k"]
+
+
 def emitted(step: Step) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in step.output.to_pylist()), key=str)
 
