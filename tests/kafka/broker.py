@@ -41,6 +41,8 @@ _SETTINGS = {
     # After a crash the controller accepts the broker again once its session has timed out.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 500,
+    # Or records with old timestamps would be deleted within minutes.
+    "log.retention.ms": -1,
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
