@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+if TYPE_CHECKING:
+    from tests.kafka.broker import Broker
 
 # Deadlines and slowness say something about the machine, not about the code. The three
 # short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
@@ -38,6 +43,27 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for needed in ("spark", "postgres"):
+        for needed in ("spark", "postgres", "kafka"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
+
+
+@pytest.fixture(scope="session")
+def spark_conf() -> Mapping[str, str]:
+    """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
+    from tests.kafka.broker import jars
+
+    connector = jars("connector")
+    return {"spark.jars": ",".join(map(str, connector))} if connector else {}
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """A Kafka broker that runs as long as the tests."""
+    from tests.kafka.broker import jars, running
+
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    if not jars("broker"):
+        pytest.skip("Kafka is not there: scripts/get-kafka")
+    with running() as broker:
+        yield broker

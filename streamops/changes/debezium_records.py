@@ -42,6 +42,13 @@ from streamops.kernel.parameters import (
     require_name,
 )
 from streamops.spark.columns import column, make_nullable, map_type
+from streamops.spark.json_values import (
+    convert,
+    is_invalid,
+    is_single_value,
+    parse_row_type,
+    raw_type,
+)
 
 __all__ = [
     "REASONS",
@@ -139,7 +146,7 @@ class DebeziumSpec:
 
     def parse_row(self) -> StructType:
         """The type of a row, with the key and without names that are taken."""
-        row = values.parse_row_type(self.schema, where=self.where)
+        row = parse_row_type(self.schema, where=self.where)
         require_columns(row.names, {"key": self.key}, where=self.where)
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the column of the frame before the operator"
@@ -243,9 +250,9 @@ class _Reader:
                 input=F.struct(value.alias("value"), message_key.alias("key")),
                 sequence_columns=F.struct(*sequence, F.lit(0).alias("end")),
                 text=text,
-                is_single=values.is_single_value(text),
+                is_single=is_single_value(text),
                 parsed=F.from_json(text, self._record_type(_TEXT, source=True), _OPTIONS),
-                typed=F.from_json(typed, self._record_type(values.raw_type(self.row)), _OPTIONS),
+                typed=F.from_json(typed, self._record_type(raw_type(self.row)), _OPTIONS),
                 key=values.parse_key(
                     F.try_validate_utf8(message_key.cast("string")), self.row, spec.key
                 ),
@@ -264,7 +271,7 @@ class _Reader:
             op=_temp("envelope")["op"],
             is_tombstone=self._is_tombstone(),
             sequence=self._sequence(),
-            **{name: values.convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
+            **{name: convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
             **{f"{name}_text": self._row_text(name) for name in _IMAGES},
         )
         records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
@@ -360,7 +367,7 @@ class _Reader:
             if self.spec.absent == "reject":
                 found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
-                invalid = values.is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
+                invalid = is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
                 if invalid is not None:
                     found |= invalid & ~_is_unsent(image, part.name)
         return found

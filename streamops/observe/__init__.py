@@ -1,4 +1,4 @@
-"""Observation of streaming queries: late rows, alarms, and watermarks.
+"""Observation of streaming queries: late rows, alarms, watermarks, and lag.
 
 =====================  ===========================================================
 ``account_late``       late rows, counted by key, window, producer and lateness
@@ -9,24 +9,30 @@
 ``LateShare``          rule: the share of late rows in recent micro-batches
 ``StuckWatermark``     rule: the watermark does not advance although event times do
 ``PoisonedWatermark``  rule: the watermark is ahead of the current time
+``ConsumerLag``        rule: the query is behind its Kafka topics, and does not catch up
+``consumer_lag``       how far a query is behind each partition: a ``PartitionLag``
 ``furthest_ahead``     the producers of event times in the future
 =====================  ===========================================================
 """
 
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
-from streamops.observe.core.alarms import Alarm
+from streamops.observe.core.alarms import Alarm, PartitionLag
+from streamops.observe.core.lag import ConsumerLag
 from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
 from streamops.observe.furthest import furthest_ahead
-from streamops.observe.listener import AlarmListener
+from streamops.observe.listener import AlarmListener, consumer_lag
 
 __all__ = [
     "Alarm",
     "AlarmListener",
+    "ConsumerLag",
     "LateRows",
     "LateShare",
+    "PartitionLag",
     "PoisonedWatermark",
     "StuckWatermark",
     "account_late",
+    "consumer_lag",
     "furthest_ahead",
     "lateness_needed",
     "merge_accounts",

@@ -16,10 +16,19 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamops.kernel.errors import SpecError
-from streamops.observe.core.alarms import Alarm, Progress, Rule, Run, Source, raise_alarms
+from streamops.observe.core.alarms import (
+    Alarm,
+    PartitionLag,
+    Progress,
+    Rule,
+    Run,
+    Source,
+    raise_alarms,
+)
+from streamops.observe.core.lag import parse_lags
 from streamops.spark.progress import parse_metrics, parse_progress_time
 
-__all__ = ["AlarmListener", "read_progress"]
+__all__ = ["AlarmListener", "consumer_lag", "read_progress"]
 
 _LOG = logging.getLogger("streamops.observe")
 _WHERE = "observe.AlarmListener"
@@ -38,7 +47,7 @@ class AlarmListener(StreamingQueryListener):
 
     Parameters
     ----------
-    *rules : LateRows, LateShare, StuckWatermark or PoisonedWatermark
+    *rules : LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag
         The rules.
     notify : function, optional
         Called with each :class:`Alarm`, in the thread that delivers the progress, so it should
@@ -87,7 +96,8 @@ class AlarmListener(StreamingQueryListener):
                     "an argument is not a rule",
                     where=_WHERE,
                     got=f"{rule!r} of type {type(rule).__name__}",
-                    expected="LateRows, LateShare, StuckWatermark or PoisonedWatermark of observe",
+                    expected="LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of "
+                    "observe",
                     fix="pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
                 )
         if notify is not None and not callable(notify):
@@ -133,6 +143,31 @@ class AlarmListener(StreamingQueryListener):
             self._runs.pop(str(event.runId), None)
 
 
+def consumer_lag(progress: Any) -> tuple[PartitionLag, ...]:
+    """How far a query is behind each partition of its Kafka sources, after a micro-batch.
+
+    Parameters
+    ----------
+    progress : StreamingQueryProgress
+        Such as ``query.lastProgress``, or ``event.progress`` of a listener. Not a dict.
+
+    Returns
+    -------
+    tuple of PartitionLag
+        By source, topic and partition; empty for other sources, and while nothing is known.
+
+    Examples
+    --------
+    >>> for lag in observe.consumer_lag(query.lastProgress):  # doctest: +SKIP
+    ...     print(lag.topic, lag.partition, lag.behind)
+
+    See Also
+    --------
+    ConsumerLag : alarm if a query falls behind.
+    """
+    return tuple(lag for source in read_progress(progress).sources for lag in source.lags)
+
+
 def read_progress(progress: Any) -> Progress:
     """Convert a ``StreamingQueryProgress``."""
     times = progress.eventTime
@@ -154,6 +189,9 @@ def read_progress(progress: Any) -> Progress:
         rows=rows,
         watermark=parse_progress_time(times.get("watermark")),
         newest=parse_progress_time(times.get("max")),
-        sources=tuple(Source(s.description, s.numInputRows) for s in progress.sources),
+        sources=tuple(
+            Source(s.description, s.numInputRows, parse_lags(s.endOffset, s.latestOffset))
+            for s in progress.sources
+        ),
         metrics=metrics,
     )

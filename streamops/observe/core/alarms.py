@@ -15,11 +15,32 @@ GAUGES = (
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a query is behind a partition of Kafka.
+
+    Parameters
+    ----------
+    topic : str
+        The topic.
+    partition : int
+        Its partition.
+    behind : int
+        Offsets between the end of the micro-batch and the end of the partition, as known when the
+        micro-batch began. Markers of transactions have an offset, too.
+    """
+
+    topic: str
+    partition: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A source of a query, and the number of its rows in a micro-batch."""
+    """A source of a query, the number of its rows in a micro-batch, and the lag of its partitions."""
 
     description: str
     rows: int
+    lags: tuple[PartitionLag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +116,14 @@ class Alarm:
     Parameters
     ----------
     code : str
-        Stable code: ``LATE_ROWS``, ``LATE_SHARE``, ``STUCK_WATERMARK`` or
-        ``POISONED_WATERMARK``.
+        Stable code: ``LATE_ROWS``, ``LATE_SHARE``, ``STUCK_WATERMARK``,
+        ``POISONED_WATERMARK`` or ``CONSUMER_LAG``.
     query, run : str
         Name of the query, or its id if it has no name; id of the run.
     batch : int
         The micro-batch in which the episode began.
     operator : str
-        Name of the operator in ``observedMetrics``, or "the watermark of the query".
+        Name of the operator in ``observedMetrics``, "the watermark of the query", or a source.
     what : str
         The problem.
     numbers : str

@@ -40,7 +40,7 @@ class _LateRule(Rule):
     counts: Sequence[str]
 
     def __post_init__(self) -> None:
-        _require_batches(self, least=1)
+        require_batches(self, least=1)
         object.__setattr__(self, "counts", _parse_counts(self))
 
     def evaluate(self, history: History) -> Iterator[Finding]:
@@ -201,7 +201,7 @@ class StuckWatermark(Rule):
     batches: int = 10
 
     def __post_init__(self) -> None:
-        _require_batches(self, least=3)
+        require_batches(self, least=3)
 
     def evaluate(self, history: History) -> Iterator[Finding]:
         """Yield a finding if the watermark is stuck."""
@@ -330,7 +330,8 @@ def _require_rows(rule: Rule, parameter: str) -> None:
     require_count(getattr(rule, parameter), parameter=parameter, where=_where(rule), fix=fix)
 
 
-def _require_batches(rule: Rule, *, least: int) -> None:
+def require_batches(rule: Rule, *, least: int) -> None:
+    """Raise an error if the number of micro-batches of a rule is out of range."""
     batches: object = rule.batches
     if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
         raise SpecError(

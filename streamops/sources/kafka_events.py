@@ -1,0 +1,429 @@
+"""Parse the records of a Kafka topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, ClassVar, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from streamops.changelog.table import REJECTED, TOMBSTONE
+from streamops.kernel.errors import RequirementError, SchemaError, SpecError
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    refuse_taken_names,
+    require_choice,
+    require_columns,
+)
+from streamops.spark.columns import column, make_nullable
+from streamops.spark.json_values import (
+    convert,
+    is_invalid,
+    is_single_value,
+    parse_row_type,
+    raw_type,
+)
+from streamops.spark.operator import Operator
+
+__all__ = ["POSITION", "REASONS", "Format", "Tombstones", "kafka_events"]
+
+Format = Literal["json", "avro"]
+Tombstones = Literal["reject", "keep", "drop"]
+
+REASONS = (
+    "null_value",
+    "unknown_schema",
+    "unparsable_json",
+    "unparsable_avro",
+    "wrong_type",
+    "missing_field",
+)
+"""Reasons for which a record is rejected, by precedence."""
+
+POSITION = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp")}
+"""Where a record is: columns of Spark's Kafka source, and their names in the result."""
+
+_VALUE, _KEY = "value", "key"
+_CORRUPT = "_streamops_unparsable"
+_OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
+_AROUND = "__streamops"
+_HEADER_BYTES = 5
+_MAX_ID = (1 << 31) - 1
+
+
+def kafka_events(
+    schema: str | StructType,
+    *,
+    format: Format = "json",
+    schema_id: int | Sequence[int] | None = None,
+    tombstones: Tombstones = "reject",
+    keep: Sequence[str] = (),
+) -> Operator:
+    """Parse the values of Kafka records, with their topic, partition, offset and timestamp.
+
+    A record that cannot be parsed is rejected: it is part of the output, with the reason and its bytes,
+    and the query goes on.
+
+    Input        the columns of Spark's Kafka source: value, key: binary or string · topic, partition,
+                 offset, timestamp · columns to `keep`, of any type
+    Output       the columns of `schema`, null in a rejected record · _topic: string · _partition: int ·
+                 _offset: bigint · _timestamp: timestamp, by Kafka's clock or the producer's · with
+                 `tombstones` "keep" _tombstone: boolean · rejected: struct<reason, value, key>, null
+                 in a parsed record · the columns of `keep`
+    Output mode  any
+    Watermark    none is needed; define it on the output
+    State        none
+    Order        rows may arrive in any order; each record is parsed independently
+    Batch        the same rows
+
+    Parameters
+    ----------
+    schema : str or StructType
+        With `format` "json": columns of the value, as SQL DDL or a type. A NOT NULL column must be
+        present, and not null. With "avro": the schema of a record, in Avro's JSON.
+    format : "json" or "avro"
+        Format of the value. "avro" needs the package ``spark-avro``.
+    schema_id : int or sequence of int, optional
+        The value starts with the header of Confluent's wire format (a zero byte, and the id of the
+        schema in four bytes), and these are the ids under which the registry has `schema`. A record
+        without the header, or with another id, is rejected. Default: there is no header.
+    tombstones : "reject", "keep" or "drop"
+        Records whose value is null, which mark a deleted key for log compaction. "reject": as rejected
+        records. "keep": as rows of nulls with ``_tombstone``; add the key to `keep`. "drop": not at all.
+    keep : sequence of str
+        Columns of the frame to copy to each row, such as ``["key", "headers"]``.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or is out of range; ``NAME_TAKEN``: two columns of the result have
+        the same name.
+    SchemaError, ColumnNotFound
+        A column does not exist or has the wrong type.
+    RequirementError
+        ``AVRO_REQUIRED``: the session does not have ``spark-avro``.
+
+    Examples
+    --------
+    >>> from streamops import sources
+    >>> sources.kafka_events("page string NOT NULL, ts timestamp, ms int")
+    sources.kafka_events(schema='page string NOT NULL, ts timestamp, ms int', format='json', schema_id=None, tombstones='reject', keep=())
+    >>> events = (  # doctest: +SKIP
+    ...     spark.readStream.format("kafka")
+    ...     .option("kafka.bootstrap.servers", "localhost:9092")
+    ...     .option("kafka.isolation.level", "read_committed")
+    ...     .option("subscribe", "views")
+    ...     .load()
+    ...     .transform(sources.kafka_events("page string NOT NULL, ts timestamp, ms int"))
+    ... )
+
+    Notes
+    -----
+    Reasons: "null_value", a tombstone; "unknown_schema", no header or another id; "unparsable_json", not
+    exactly one JSON object in UTF-8; "unparsable_avro"; "wrong_type", a value, or one inside it, that is
+    not exactly one of its type, such as "3.5" for an int; "missing_field", a NOT NULL column that is
+    absent or null.
+
+    JSON fits if every value is exactly the one sent: decimals are not rounded, floats not made infinite,
+    and numbers and times of day not read as timestamps. A string column takes any value, as its JSON.
+    Avro has no marks between its fields: bytes of another schema may be parsed as values, and bytes
+    after the record are ignored. So use `schema_id` where records have the header.
+
+    Rejected records would be rows of nulls to the next operator. Write them in ``foreachBatch`` with
+    ``split_side_output``, or leave them out by ``.where("rejected IS NULL").drop("rejected")``; the
+    metric ``rejected`` counts them in any case.
+
+    See Also
+    --------
+    streamops.split_side_output : split parsed and rejected records.
+    replay : a range of topics, and what follows it.
+    streamops.changes.from_debezium : Debezium's records as changes.
+
+    References
+    ----------
+    Apache Spark: "Structured Streaming + Kafka Integration Guide".
+    Confluent: "Wire format" of the Schema Registry.
+    """
+    where = KafkaEventsSpec.where
+    spec = KafkaEventsSpec(
+        schema=schema,
+        format=format,
+        schema_id=schema_id,
+        tombstones=tombstones,
+        keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
+    )
+    return Operator(where, spec)
+
+
+def _show_schema(schema: str | StructType) -> str:
+    return repr(schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaEventsSpec:
+    """Parameters of ``kafka_events``."""
+
+    where: ClassVar[str] = "sources.kafka_events"
+
+    schema: str | StructType = field(metadata={"shown": _show_schema})
+    format: Format
+    schema_id: int | Sequence[int] | None
+    tombstones: Tombstones
+    keep: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Validate the parameters. A schema in DDL or Avro is parsed by Spark, once there is a frame."""
+        require_choice(self.format, Format, parameter="format", where=self.where)
+        require_choice(self.tombstones, Tombstones, parameter="tombstones", where=self.where)
+        if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
+            raise SpecError(
+                "NOT_A_SCHEMA_ID",
+                "`schema_id` is not the id of a schema",
+                where=self.where,
+                got=f"schema_id={self.schema_id!r}",
+                expected=f"integers from 0 to {_MAX_ID}",
+                fix="omit it if the records have no header; otherwise use the id of the registry",
+            )
+        if self.tombstones == "keep" and _KEY not in self.keep:
+            raise SpecError(
+                "TOMBSTONE_WITHOUT_KEY",
+                "a tombstone only has its message key",
+                where=self.where,
+                got=f"tombstones='keep', keep={self.keep!r}",
+                expected="the column with the message key in `keep`",
+                fix='keep=["key"], or another choice of `tombstones`',
+            )
+        if self.format == "avro" and (not isinstance(self.schema, str) or not self.schema.strip()):
+            raise self._not_a_record("not a string")
+        if self.format == "json" and (not isinstance(self.schema, str) or not self.schema.strip()):
+            self.parse_row()
+
+    @property
+    def ids(self) -> tuple[Any, ...]:
+        """The ids of the schema; none if there is no header."""
+        if self.schema_id is None:
+            return ()
+        return tuple(self.schema_id) if isinstance(self.schema_id, Sequence) else (self.schema_id,)
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """None: the result has no columns of the frame except those to keep."""
+        return ()
+
+    @property
+    def marked(self) -> str:
+        """The column whose metadata describes the stream."""
+        return POSITION["offset"]
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """The columns of the result that are not values of the record."""
+        return (*POSITION.values(), TOMBSTONE, REJECTED)
+
+    def parse_row(self) -> StructType:
+        """The type of a row of JSON, without names that are taken."""
+        row = parse_row_type(self.schema, where=self.where)
+        self.refuse_taken(row)
+        return row
+
+    def refuse_taken(self, row: StructType) -> None:
+        """Refuse columns of the result with the same name."""
+        given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
+        fix = "rename the field in the schema of the records, or the column of the frame before the operator"
+        refuse_taken_names([*row.names, *self.keep], self.described, given, fix, self.where)
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse a frame without the columns that are read, and a schema that Spark cannot read."""
+        types = {part.name: part.dataType for part in frame.schema.fields}
+        require_columns(types, {"the Kafka source": [_VALUE, _KEY, *POSITION]}, where=self.where)
+        require_columns(types, {"keep": self.keep}, where=self.where)
+        for name in (_VALUE, _KEY):
+            if not isinstance(types[name], StringType | BinaryType):
+                raise SchemaError(
+                    "COLUMN_TYPE",
+                    f"column {name!r} is not that of a Kafka record",
+                    where=self.where,
+                    got=f"{name!r} of type {types[name].simpleString()}",
+                    expected="binary or string",
+                    fix="apply the operator to the rows of the Kafka source as they are",
+                )
+        self._reader(frame)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The parsed records of a frame."""
+        return self._reader(frame).read(frame)
+
+    def counts(self) -> Mapping[str, Column]:
+        """Metrics: parsed and rejected records, by reason."""
+        reason = F.col(REJECTED)["reason"]
+        counted = {
+            "parsed": F.count_if(F.col(REJECTED).isNull()),
+            "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            **{name: F.count_if(reason == name) for name in REASONS},
+        }
+        if self.tombstones == "keep":
+            counted["parsed"] = F.count_if(F.col(REJECTED).isNull() & ~F.col(TOMBSTONE))
+            counted["tombstones"] = F.count_if(F.col(TOMBSTONE))
+        return counted
+
+    def _reader(self, frame: DataFrame) -> _Reader:
+        row = self.parse_row() if self.format == "json" else self._parse_avro_row(frame)
+        return _Reader(self, row)
+
+    def _parse_avro_row(self, frame: DataFrame) -> StructType:
+        """The type of a row of Avro, as Spark reads it."""
+        try:
+            loaded = json.loads(str(self.schema))
+        except ValueError as error:
+            raise self._not_a_record(f"not JSON: {error}") from error
+        if not isinstance(loaded, dict) or loaded.get("type") != "record":
+            raise self._not_a_record("another type")
+        try:
+            read = frame.select(_from_avro(column(_VALUE), str(self.schema)))
+            row = read.schema.fields[0].dataType
+        except Exception as error:  # PySpark's own error type moved between releases
+            if "AVRO_NOT_LOADED" in str(error):
+                raise RequirementError(
+                    "AVRO_REQUIRED",
+                    "the session cannot read Avro",
+                    where=self.where,
+                    got="a session without spark-avro",
+                    expected="org.apache.spark:spark-avro_2.13, of the version of Spark",
+                    fix="add it to spark.jars.packages, or its jar to spark.jars, before the session starts",
+                ) from error
+            raise self._not_a_record(str(error).strip().partition("\n")[0]) from error
+        assert isinstance(row, StructType), row
+        self.refuse_taken(row)
+        return row
+
+    def _not_a_record(self, reason: str) -> SpecError:
+        return SpecError(
+            "NOT_A_SCHEMA",
+            "`schema` is not the schema of an Avro record",
+            where=self.where,
+            got=f"schema={self.schema!r}: {reason}",
+            expected="a schema of type record, in Avro's JSON",
+            fix="""schema='{"type": "record", "name": "View", "fields": [...]}'""",
+        )
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_ID
+
+
+def _from_avro(value: Column, schema: str) -> Column:
+    """The record, or null if the bytes are not one.
+
+    For bytes that are not a record Spark returns one whose fields are null. So this reads a record
+    around the record, which has the same bytes.
+    """
+    fields = [{"name": _AROUND, "type": json.loads(schema)}]
+    around = {"type": "record", "name": _AROUND, "fields": fields}
+    options = F.create_map(F.lit("mode"), F.lit("PERMISSIVE"))
+    parsed = F.call_function("from_avro", value.cast("binary"), F.lit(json.dumps(around)), options)
+    return parsed[_AROUND]
+
+
+def _temp(name: str) -> Column:
+    """A column that exists while the records are read."""
+    return F.col(f"__streamops_{name}")
+
+
+def _add(frame: DataFrame, **columns: Column) -> DataFrame:
+    """The frame with further temporary columns."""
+    return frame.select("*", *(value.alias(f"__streamops_{n}") for n, value in columns.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The expressions that read records: parameters, and the type of a row."""
+
+    spec: KafkaEventsSpec
+    row: StructType
+
+    def read(self, frame: DataFrame) -> DataFrame:
+        """The parsed records of a frame."""
+        spec, value = self.spec, column(_VALUE)
+        if spec.tombstones == "drop":
+            frame = frame.where(value.isNotNull())
+        records = _add(frame, value=value, payload=self._payload())
+        if spec.format == "json":
+            # Spark would replace invalid UTF-8 by marks.
+            records = _add(records, text=F.try_validate_utf8(_temp("payload").cast("string")))
+            raw = raw_type(self.row)
+            assert isinstance(raw, StructType)
+            corrupt = StructField(_CORRUPT, StringType())
+            parsed = F.from_json(_temp("text"), StructType([*raw.fields, corrupt]), _OPTIONS)
+            records = _add(records, parsed=parsed, is_single=is_single_value(_temp("text")))
+        else:
+            # Null for a header that is not the expected one, of which nothing is decoded.
+            records = _add(records, parsed=_from_avro(_temp("payload"), str(spec.schema)))
+        records = _add(records, reason=self._reason())
+        return records.select(*self._result())
+
+    def _payload(self) -> Column:
+        """The value without its header; null if the header is not the expected one."""
+        value, spec = column(_VALUE).cast("binary"), self.spec
+        if spec.schema_id is None:
+            return value
+        headers = [bytes([0]) + number.to_bytes(4, "big") for number in spec.ids]
+        found = F.substring(value, 1, _HEADER_BYTES).isin(*(F.lit(header) for header in headers))
+        length = F.octet_length(value)
+        return F.when(found, F.substring(value, F.lit(_HEADER_BYTES + 1), length))
+
+    def _reason(self) -> Column:
+        """The reason for which a record is rejected; null if it is not."""
+        parsed = _temp("parsed")
+        is_tombstone = _temp("value").isNull()
+        first = F.when(is_tombstone, None if self.spec.tombstones == "keep" else "null_value")
+        first = first.when(_temp("payload").isNull(), "unknown_schema")
+        if self.spec.format == "avro":
+            return first.when(parsed.isNull(), "unparsable_avro")
+        text = _temp("text")
+        is_null = F.coalesce(text.rlike(r"^\s*null\s*$"), F.lit(True))
+        malformed = is_null | parsed.isNull() | ~_temp("is_single")
+        fits = [is_invalid(parsed[part.name], part.dataType) for part in self.row.fields]
+        wrong = reduce(
+            Column.__or__, (f for f in fits if f is not None), parsed[_CORRUPT].isNotNull()
+        )
+        required = [part.name for part in self.row.fields if not part.nullable]
+        missing = reduce(Column.__or__, (self._value(n).isNull() for n in required), F.lit(False))
+        return (
+            first.when(malformed, "unparsable_json")
+            .when(wrong, "wrong_type")
+            .when(missing, "missing_field")
+        )
+
+    def _value(self, name: str) -> Column:
+        """A column of a record."""
+        value = _temp("parsed")[name]
+        return convert(value, self.row[name].dataType) if self.spec.format == "json" else value
+
+    def _result(self) -> list[Column]:
+        is_rejected, is_tombstone = _temp("reason").isNotNull(), _temp("value").isNull()
+        columns = [
+            F.when(~is_rejected, self._value(part.name)).alias(
+                part.name, metadata=part.metadata or {}
+            )
+            for part in self.row.fields
+        ]
+        columns += [column(name).alias(result) for name, result in POSITION.items()]
+        if self.spec.tombstones == "keep":
+            columns.append(is_tombstone.alias(TOMBSTONE))
+        rejected = F.struct(
+            _temp("reason").alias("reason"),
+            make_nullable(column(_VALUE)).alias("value"),
+            make_nullable(column(_KEY)).alias("key"),
+        )
+        columns.append(F.when(is_rejected, rejected).alias(REJECTED))
+        return [*columns, *(column(name) for name in self.spec.keep)]

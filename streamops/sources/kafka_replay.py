@@ -1,0 +1,442 @@
+"""Plan to read a range of Kafka topics, and to go on with the records that follow it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Literal, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.parameters import parse_distinct_names, require_choice, require_name
+from streamops.kernel.time import parse_instant
+
+__all__ = ["Edge", "Isolation", "KafkaReplay", "Offsets", "Since", "replay"]
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+Since = Literal["end", "start"]
+Edge = Literal["earliest", "latest"]
+Offsets = Mapping[str, Mapping[int, int]]
+"""An offset for each partition of each topic."""
+
+_WHERE = "sources.replay"
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_EARLIEST = -2  # Spark's number for the first offset of a partition
+_OWN_OPTIONS = {
+    *("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers"),
+    *("kafka.isolation.level", "startingoffsets", "endingoffsets", "startingtimestamp"),
+    *("endingtimestamp", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp"),
+}
+_TIMEOUT = 30  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaReplay:
+    """A range of Kafka topics, and Spark's options to read it and what follows it.
+
+    :func:`replay` creates it. The offsets are fixed: every reader of the range, and of what follows
+    it, gets the same records, whenever it starts.
+
+    Parameters
+    ----------
+    servers : str
+        Addresses of brokers.
+    start, end : mapping of str to mapping of int to int
+        By topic and partition: the first offset of the range, and the first one after it.
+    isolation : "read_committed" or "read_uncommitted"
+        Whether records of transactions are read only after their commit.
+    options, client : mapping of str to str
+        Further options of Spark, and settings of the client that looks up partitions. Not in the
+        ``repr``: they may contain credentials.
+
+    Examples
+    --------
+    >>> plan = KafkaReplay(
+    ...     servers="localhost:9092", start={"views": {0: 0}}, end={"views": {0: 7}}
+    ... )
+    >>> plan.batch_options()["endingOffsets"]
+    '{"views": {"0": 7}}'
+    """
+
+    servers: str
+    start: Offsets
+    end: Offsets
+    isolation: Isolation = "read_committed"
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a range that cannot be one, such as one whose numbers were stored as text."""
+        started, ended = _partitions(self.start), _partitions(self.end)
+        numbers = [
+            n for of in (self.start, self.end) for at in of.values() for n in chain(*at.items())
+        ]
+        if not started or started != ended or not all(type(n) is int and n >= 0 for n in numbers):
+            raise SpecError(
+                "PARTITIONS_DIFFER",
+                "the range does not have two offsets for each partition",
+                where="sources.KafkaReplay",
+                got=f"start={self.start!r}, end={self.end!r}",
+                expected="the same topics and partitions in both; partitions and offsets are integers",
+                fix="use start and end of a plan of sources.replay; JSON turns partitions to strings",
+            )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Names of the topics."""
+        return tuple(self.start)
+
+    def batch_options(self) -> dict[str, str]:
+        """The options of ``spark.read.format("kafka")`` for the range.
+
+        They name the partitions, so a partition that was added since is not part of the range.
+        """
+        return {
+            **self._common_options(),
+            "assign": json.dumps(_partitions(self.start)),
+            "startingOffsets": _to_json(self.start),
+            "endingOffsets": _to_json(self.end),
+        }
+
+    def stream_options(self, *, since: Since = "end") -> dict[str, str]:
+        """The options of ``spark.readStream.format("kafka")`` for the records that follow.
+
+        A partition that was added since the plan is read from its beginning. Spark uses the offsets
+        in the first micro-batch of a new checkpoint only.
+
+        Parameters
+        ----------
+        since : "end" or "start"
+            "end": the stream continues where the range ends. "start": the stream reads the range, too,
+            and then continues; use it for operators with state, whose state is that of the query.
+
+        Raises
+        ------
+        SpecError
+            ``UNKNOWN_CHOICE``, or ``TOPIC_NOT_FOUND``.
+        RequirementError
+            ``KAFKA_CLIENT_REQUIRED`` or ``KAFKA_REQUEST_FAILED``.
+        """
+        require_choice(since, Since, parameter="since", where="KafkaReplay.stream_options")
+        known = self.start if since == "start" else self.end
+        with _open_client(self.servers, self.isolation, self.client) as client:
+            partitions = client.partitions(self.topics)
+        starting = {
+            topic: {number: known[topic].get(number, _EARLIEST) for number in numbers}
+            for topic, numbers in partitions.items()
+        }
+        return {
+            **self._common_options(),
+            "subscribe": ",".join(self.topics),
+            "startingOffsets": _to_json(starting),
+        }
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The records of the range, as a batch frame of Spark's Kafka source."""
+        return spark.read.format("kafka").options(**self.batch_options()).load()
+
+    def read_stream(self, spark: SparkSession, *, since: Since = "end") -> DataFrame:
+        """The records that follow, as a streaming frame; see :meth:`stream_options`."""
+        options = self.stream_options(since=since)
+        return spark.readStream.format("kafka").options(**options).load()
+
+    def _common_options(self) -> dict[str, str]:
+        servers = {"kafka.bootstrap.servers": self.servers, "kafka.isolation.level": self.isolation}
+        return {**self.options, **servers}
+
+
+def replay(
+    topics: str | Sequence[str],
+    *,
+    servers: str,
+    start: Edge | dt.datetime | Offsets = "earliest",
+    end: Edge | dt.datetime | Offsets = "latest",
+    isolation: Isolation = "read_committed",
+    options: Mapping[str, str] | None = None,
+    client: Mapping[str, Any] | None = None,
+) -> KafkaReplay:
+    """Plan to read a range of Kafka topics, and to go on with the records that follow it.
+
+    Offsets are looked up once. The range is ``[start, end)`` in each partition, and the stream that
+    follows starts at `end`: together they have every record from `start` on exactly once, while
+    producers write, and if partitions are added.
+
+    Parameters
+    ----------
+    topics : str or sequence of str
+        Names of topics.
+    servers : str
+        Addresses of brokers, as in ``kafka.bootstrap.servers``.
+    start, end : "earliest", "latest", aware datetime, or mapping
+        A timestamp is the first offset whose record has this timestamp or a later one, in each
+        partition. A mapping has the offset of every partition by topic: ``{"views": {0: 17, 1: 4}}``.
+        "latest" is the end of the committed records: before the first transaction that is open.
+    isolation : "read_committed" or "read_uncommitted"
+        Whether records of transactions are read only after their commit. Spark's default is
+        "read_uncommitted", with which records of aborted transactions count.
+    options : mapping of str to str, optional
+        Further options of Spark's Kafka source, such as ``kafka.security.protocol`` or
+        ``maxOffsetsPerTrigger``.
+    client : mapping, optional
+        Further settings of the client that looks up the offsets, by the names of librdkafka, such as
+        ``sasl.username``.
+
+    Returns
+    -------
+    KafkaReplay
+        The range, with Spark's options and frames.
+
+    Raises
+    ------
+    SpecError
+        A parameter is out of range; ``TOPIC_NOT_FOUND``; ``PARTITIONS_DIFFER`` or
+        ``OFFSET_OUT_OF_RANGE``: a mapping does not suit the topic.
+    RequirementError
+        ``KAFKA_CLIENT_REQUIRED``: ``pip install 'streamops[kafka]'``. ``KAFKA_REQUEST_FAILED``: no broker
+        answers, or it refuses.
+
+    Examples
+    --------
+    >>> from streamops import sources
+    >>> plan = sources.replay("views", servers="localhost:9092")  # doctest: +SKIP
+    >>> history, live = plan.read(spark), plan.read_stream(spark)  # doctest: +SKIP
+
+    Notes
+    -----
+    Timestamps of records need not ascend: a range by timestamps is a range of offsets, and may contain
+    records with other timestamps.
+
+    See Also
+    --------
+    kafka_events : parse the records.
+    streamops.observe.ConsumerLag : alarm if a query falls behind.
+
+    References
+    ----------
+    Kreps: "Questioning the Lambda Architecture", 2014: reprocess by a second reader of the log.
+    """
+    names = parse_distinct_names(topics, parameter="topics", where=_WHERE)
+    for name in names:
+        if not _TOPIC.fullmatch(name):
+            raise SpecError(
+                "NOT_A_TOPIC",
+                "`topics` has a name that is not that of a topic",
+                where=_WHERE,
+                got=f"{name!r}",
+                expected="letters, digits, '.', '_' and '-', up to 249",
+                fix="name each topic by itself; a pattern is not supported",
+            )
+    require_name(servers, parameter="servers", where=_WHERE)
+    require_choice(isolation, Isolation, parameter="isolation", where=_WHERE)
+    further = dict(options or {})
+    taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
+    if taken:
+        raise SpecError(
+            "OPTION_TAKEN",
+            "`options` has options that the plan determines",
+            where=_WHERE,
+            got=", ".join(taken),  # not the values, of which some are secret
+            expected="other options of Spark's Kafka source",
+            fix="use topics, servers, start, end and isolation",
+        )
+    bounds = [_parse_bound(value, parameter) for parameter, value in _pair(start, end)]
+    with _open_client(servers, isolation, client or {}) as found:
+        edges = found.edges(found.partitions(names))
+        starting, ending = (bound(found, edges) for bound in bounds)
+    # With timestamps and without records between them, both are the same offset.
+    clipped = {
+        topic: {number: min(offset, ending[topic][number]) for number, offset in offsets.items()}
+        for topic, offsets in starting.items()
+    }
+    return KafkaReplay(
+        servers=servers,
+        start=clipped,
+        end=ending,
+        isolation=isolation,
+        options=further,
+        client=dict(client or {}),
+    )
+
+
+_Edges = dict[str, dict[int, tuple[int, int]]]
+"""By topic and partition: the first offset, and the end of the committed records."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Requests to Kafka. Errors have no text of the client, which may contain settings."""
+
+    consumer: Any
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
+        """The partitions of each topic."""
+        from confluent_kafka import KafkaError
+
+        found = {}
+        for topic in topics:
+            metadata = self._ask(self.consumer.list_topics, topic, timeout=_TIMEOUT)
+            described = metadata.topics[topic]
+            if described.error is not None:
+                if described.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise _failed(described.error)
+                raise SpecError(
+                    "TOPIC_NOT_FOUND",
+                    f"there is no topic {topic!r}",
+                    where=_WHERE,
+                    got=topic,
+                    expected="a topic that exists, and that the user may read",
+                    fix="create the topic, or correct its name",
+                )
+            found[topic] = sorted(described.partitions)
+        return found
+
+    def edges(self, partitions: Mapping[str, Sequence[int]]) -> _Edges:
+        """The first offset of each partition, and the end of its committed records."""
+        from confluent_kafka import TopicPartition
+
+        ask, edges = self._ask, self.consumer.get_watermark_offsets
+        return {
+            topic: {n: ask(edges, TopicPartition(topic, n), timeout=_TIMEOUT) for n in numbers}
+            for topic, numbers in partitions.items()
+        }
+
+    def at_time(self, edges: _Edges, micros: int) -> Offsets:
+        """The first offset of each partition with this timestamp or a later one."""
+        from confluent_kafka import TopicPartition
+
+        millis = -(-micros // 1_000)  # Kafka's timestamps have whole milliseconds
+        wanted = [TopicPartition(t, number, millis) for t in edges for number in edges[t]]
+        found: dict[str, dict[int, int]] = {topic: {} for topic in edges}
+        for at in self._ask(self.consumer.offsets_for_times, wanted, timeout=_TIMEOUT):
+            if at.error is not None:
+                raise _failed(at.error)
+            _, latest = edges[at.topic][at.partition]
+            found[at.topic][at.partition] = latest if at.offset < 0 else min(at.offset, latest)
+        return found
+
+    def _ask(self, request: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = request(*arguments, timeout=timeout)
+        except KafkaException as error:
+            raise _failed(error.args[0]) from None
+        if answer is None:
+            raise _failed(None)
+        return answer
+
+
+@contextmanager
+def _open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any]) -> Iterator[Any]:
+    """A client that reads no records and commits no offsets."""
+    try:
+        from confluent_kafka import Consumer, KafkaException
+    except ImportError as error:
+        raise RequirementError(
+            "KAFKA_CLIENT_REQUIRED",
+            "offsets are looked up by a client of Kafka, which is not installed",
+            where=_WHERE,
+            got="no package confluent-kafka",
+            expected="confluent-kafka 2.16 or later",
+            fix="pip install 'streamops[kafka]'",
+        ) from error
+    own = {
+        "bootstrap.servers": servers,
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+    }
+    try:
+        consumer = Consumer({"group.id": "streamops-replay", **settings, **own})
+    except KafkaException as error:
+        raise SpecError(
+            "NOT_A_CLIENT_SETTING",
+            "`client` has a setting that the client refuses",
+            where=_WHERE,
+            got=f"settings {', '.join(settings)} ({error.args[0].name()})",
+            expected="settings of librdkafka",
+            fix="check names and values; names of Java, such as sasl.jaas.config, belong in `options`",
+        ) from None
+    try:
+        yield _Client(consumer)
+    finally:
+        consumer.close()
+
+
+def _failed(error: Any) -> RequirementError:
+    return RequirementError(
+        "KAFKA_REQUEST_FAILED",
+        "Kafka did not answer a request, or refused it",
+        where=_WHERE,
+        got="no answer in time" if error is None else error.name(),
+        expected="a broker that answers, and permission to describe and read the topics",
+        fix="check servers, the security settings in `client`, and the permissions of the user",
+    )
+
+
+def _pair(start: Any, end: Any) -> list[tuple[str, Any]]:
+    return [("start", start), ("end", end)]
+
+
+def _parse_bound(value: Any, parameter: str) -> Callable[[_Client, _Edges], Offsets]:
+    """A function that looks up the offset of a bound in each partition."""
+    if isinstance(value, dt.datetime):
+        micros = parse_instant(value, parameter=parameter, where=_WHERE)
+        return lambda client, edges: client.at_time(edges, micros)
+    if isinstance(value, Mapping):
+        return lambda client, edges: _check_offsets(value, edges, parameter)
+    if value not in ("earliest", "latest"):
+        raise SpecError(
+            "NOT_A_BOUND",
+            f"`{parameter}` is not a bound of the range",
+            where=_WHERE,
+            got=f"{parameter}={value!r}",
+            expected="'earliest', 'latest', an aware datetime, or offsets by topic and partition",
+            fix=f"{parameter}=datetime(2026, 1, 1, tzinfo=timezone.utc)",
+        )
+    side = ("earliest", "latest").index(value)
+    return lambda client, edges: {
+        topic: {number: pair[side] for number, pair in found.items()}
+        for topic, found in edges.items()
+    }
+
+
+def _check_offsets(given: Mapping[Any, Any], edges: _Edges, parameter: str) -> Offsets:
+    """The offsets, if there is one for each partition, within the partition."""
+
+    def refuse(code: str, what: str, got: object, expected: object) -> NoReturn:
+        raise SpecError(
+            code,
+            f"`{parameter}` {what}",
+            where=_WHERE,
+            got=got,
+            expected=expected,
+            fix="use the offsets of a KafkaReplay, or a timestamp",
+        )
+
+    wanted = {topic: sorted(found) for topic, found in edges.items()}
+    partitions = {t: sorted(of) if isinstance(of, Mapping) else of for t, of in given.items()}
+    if partitions != wanted:
+        what = "does not have an offset for each partition, and for no other"
+        refuse("PARTITIONS_DIFFER", what, partitions, wanted)
+    for topic, offsets in given.items():
+        for number, offset in offsets.items():
+            first, latest = edges[topic][number]
+            if type(offset) is not int or not first <= offset <= latest:
+                what = f"has an offset that partition {number} of {topic!r} does not have"
+                refuse("OFFSET_OUT_OF_RANGE", what, offset, f"{first} to {latest}")
+    return {topic: dict(offsets) for topic, offsets in given.items()}
+
+
+def _partitions(offsets: Offsets) -> dict[str, list[int]]:
+    """The partitions of each topic."""
+    return {topic: sorted(of) for topic, of in offsets.items()}
+
+
+def _to_json(offsets: Offsets) -> str:
+    return json.dumps({t: {str(n): o for n, o in sorted(of.items())} for t, of in offsets.items()})

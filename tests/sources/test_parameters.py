@@ -1,0 +1,101 @@
+"""Parameters of the sources are checked before Spark or Kafka sees them; credentials stay secret."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+
+from streamops import sources
+from streamops.errors import SpecError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"format": "protobuf"}, "UNKNOWN_CHOICE"),
+        ({"tombstones": "ignore"}, "UNKNOWN_CHOICE"),
+        ({"tombstones": "keep"}, "TOMBSTONE_WITHOUT_KEY"),
+        ({"schema_id": []}, "NOT_A_SCHEMA_ID"),
+        ({"schema_id": -1}, "NOT_A_SCHEMA_ID"),
+        ({"schema_id": True}, "NOT_A_SCHEMA_ID"),
+        ({"schema_id": 1 << 31}, "NOT_A_SCHEMA_ID"),
+        ({"schema_id": "7"}, "NOT_A_SCHEMA_ID"),
+        ({"keep": ["key", "key"]}, "SAME_COLUMN"),
+        ({"schema": ""}, "NOT_A_SCHEMA"),
+        ({"schema": "", "format": "avro"}, "NOT_A_SCHEMA"),
+    ],
+)
+def test_parameters_of_kafka_events_are_refused(arguments: dict[str, Any], code: str) -> None:
+    with pytest.raises(SpecError, match=code):
+        sources.kafka_events(**{"schema": "a int", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"topics": "a,b"}, "NOT_A_TOPIC"),
+        ({"topics": ["a", "a"]}, "SAME_COLUMN"),
+        ({"servers": ""}, "NOT_A_NAME"),
+        ({"isolation": "serializable"}, "UNKNOWN_CHOICE"),
+        ({"start": "yesterday"}, "NOT_A_BOUND"),
+        ({"end": dt.datetime(2026, 1, 1)}, "NAIVE_DATETIME"),  # noqa: DTZ001
+        ({"options": {"StartingOffsets": "earliest"}}, "OPTION_TAKEN"),
+        ({"options": {"kafka.isolation.level": "read_uncommitted"}}, "OPTION_TAKEN"),
+    ],
+)
+def test_parameters_of_replay_are_refused(arguments: dict[str, Any], code: str) -> None:
+    with pytest.raises(SpecError, match=code):
+        sources.replay(**{"topics": "views", "servers": "127.0.0.1:1", **arguments})
+
+
+def plan(**more: Any) -> sources.KafkaReplay:
+    edges = {"views": {0: 5, 10: 1, 2: 7}}
+    return sources.KafkaReplay(servers="localhost:9092", start=edges, end=edges, **more)
+
+
+def test_a_range_names_its_partitions() -> None:
+    assert plan().batch_options() == {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.isolation.level": "read_committed",
+        "assign": '{"views": [0, 2, 10]}',
+        "startingOffsets": '{"views": {"0": 5, "2": 7, "10": 1}}',
+        "endingOffsets": '{"views": {"0": 5, "2": 7, "10": 1}}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({}, {}),
+        ({"views": {0: 1}}, {"views": {0: 1, 1: 1}}),
+        ({"views": {0: 1}}, {"clicks": {0: 1}}),
+        ({"views": {"0": 1}}, {"views": {"0": 2}}),  # as JSON
+        ({"views": {0: -2}}, {"views": {0: 2}}),
+    ],
+)
+def test_a_range_without_two_offsets_for_each_partition_is_refused(start: Any, end: Any) -> None:
+    with pytest.raises(SpecError, match="PARTITIONS_DIFFER"):
+        sources.KafkaReplay(servers="localhost:9092", start=start, end=end)
+
+
+def test_credentials_are_passed_to_spark_and_not_shown() -> None:
+    secret = 'PlainLoginModule required username="u" password="hunter2";'
+    found = plan(options={"kafka.sasl.jaas.config": secret}, client={"sasl.password": "hunter2"})
+    assert found.batch_options()["kafka.sasl.jaas.config"] == secret
+    assert "hunter2" not in repr(found) + str(found)
+    with pytest.raises(SpecError) as raised:
+        sources.replay(
+            "views", servers="127.0.0.1:1", options={"startingOffsets": json.dumps("hunter2")}
+        )
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_setting_that_the_client_refuses_is_named_without_its_value() -> None:
+    pytest.importorskip("confluent_kafka")
+    with pytest.raises(SpecError, match="NOT_A_CLIENT_SETTING") as raised:
+        sources.replay("views", servers="127.0.0.1:1", client={"security.protocol": "hunter2"})
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
