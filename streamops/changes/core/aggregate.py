@@ -26,9 +26,11 @@ from streamops.kernel.columns import combine_chunks, concat, conform, key_codes,
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
+from streamops.kernel.placement import BY_KEY, Placement
 
 __all__ = [
     "METRICS",
+    "PLACEMENT",
     "STATE",
     "check",
     "finish",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.aggregate", 2)
+PLACEMENT = Placement({"groups": BY_KEY, "rows": BY_KEY})
 
 METRICS = {name: name for name in ("rows", "rejected", "results", "corrections")}
 """Observed metrics of a micro-batch: names, and fields of the metrics."""
