@@ -12,6 +12,14 @@ On the command line: ``python -m streamops doctor CHECKPOINT``, and ``python -m 
 
 from streamops.state.describe import CheckpointReport, OperatorReport, describe
 from streamops.state.reading import read
-from streamops.state.rewrite import migrate, rescale
+from streamops.state.rewrite import Rewritten, migrate, rescale
 
-__all__ = ["CheckpointReport", "OperatorReport", "describe", "migrate", "read", "rescale"]
+__all__ = [
+    "CheckpointReport",
+    "OperatorReport",
+    "Rewritten",
+    "describe",
+    "migrate",
+    "read",
+    "rescale",
+]

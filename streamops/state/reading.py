@@ -65,7 +65,7 @@ def read(
     ------
     CheckpointError
         ``UNKNOWN_OPERATOR``; ``FOREIGN_OPERATOR``: the operator is one of Spark; ``NO_STATE``: it has
-        no state yet.
+        no state yet; ``NO_KEYS``: it is ``sketches.seen``, which does not store keys.
     StateFormatError
         The state is damaged, or in an unknown format.
 
@@ -78,6 +78,15 @@ def read(
     session = session_or_new(spark)
     path = str(checkpoint)
     number, first = _find(session, path, operator, batch)
+    if not _rules(first):
+        raise CheckpointError(
+            "NO_KEYS",
+            "the state has no keys, only filters, from which they cannot be read",
+            where=path,
+            got=first.layout,
+            expected="an operator that stores keys",
+            fix="`python -m streamops doctor CHECKPOINT` shows the size of the state",
+        )
     schema = _schema(first)
     rows, _ = read_rows(session, path, number, batch)
     return rows.select("shard", "blob").mapInArrow(
