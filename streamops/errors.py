@@ -8,6 +8,7 @@
 ``WatermarkError``     a frame has no watermark, or one that the operator cannot use
 ``RequirementError``   a requirement is missing: Java, RocksDB, a package, a version
 ``StateFormatError``   a checkpoint that belongs to another operator or other parameters
+``CheckpointError``    a checkpoint that cannot be read or rewritten
 ``SketchFormatError``  bytes that are not a sketch of the expected type
 ``ChangeStreamError``  a change stream that contradicts itself
 ``CapacityError``      a configured limit is reached
@@ -20,6 +21,7 @@ worker raises while a query runs; its code is in the text of Spark's exception.
 from streamops.kernel.errors import (
     CapacityError,
     ChangeStreamError,
+    CheckpointError,
     ColumnNotFound,
     RequirementError,
     SchemaError,
@@ -33,6 +35,7 @@ from streamops.kernel.errors import (
 __all__ = [
     "CapacityError",
     "ChangeStreamError",
+    "CheckpointError",
     "ColumnNotFound",
     "RequirementError",
     "SchemaError",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -80,11 +81,8 @@ def decode(
         ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
         ``STATE_SHARDS`` or ``STATE_PARAMETERS``.
     """
-    found = read_frame(bytes(blob), _STATE, where=where)
-    frame, version, spread = found.layout, found.version, found.shards
-    if frame not in (_UNSPLIT, FRAME):  # the rest of the layout is unknown
-        _refuse_version(f"frame {frame}", f"frame {_UNSPLIT} or {FRAME}", where)
-    kind = found.type_name.decode()
+    found = read_stored(blob, where=where)
+    frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
     if kind != layout.kind:
         _refuse(
             "STATE_KIND",
@@ -106,7 +104,7 @@ def decode(
             expected=f"shards={spread}, as in the checkpoint",
             fix=f"pass shards={spread}, or start from a new checkpoint",
         )
-    ident = json.loads(found.parameters)
+    ident = found.identity
     wanted = json.loads(json.dumps(identity))
     changed = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
     if changed:
@@ -118,8 +116,71 @@ def decode(
             expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
             fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
-    tables = _tables(found.body)
-    return {name: table if frame == _UNSPLIT else join_bytes(table) for name, table in tables}
+    return found.tables()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFrame:
+    """A verified frame of a state, whichever operator wrote it.
+
+    Parameters
+    ----------
+    frame : int
+        Version of the frame.
+    format : StateFormat
+        The operator, and the version of its layout.
+    shards : int
+        Number of shards.
+    identity : mapping
+        The parameters that the state depends on.
+    body : bytes
+        The encoded tables.
+    """
+
+    frame: int
+    format: StateFormat
+    shards: int
+    identity: Mapping[str, Any]
+    body: bytes
+
+    @property
+    def layout(self) -> str:
+        """Name of the layout."""
+        return self.format.kind
+
+    @property
+    def version(self) -> int:
+        """Version of the layout."""
+        return self.format.version
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Decode the tables."""
+        tables = _tables(self.body)
+        is_split = self.frame != _UNSPLIT
+        return {name: join_bytes(table) if is_split else table for name, table in tables}
+
+
+def read_stored(blob: bytes, *, where: str) -> StoredFrame:
+    """Verify a frame, and read its header. Its content is not compared with anything.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_FOREIGN``, ``STATE_CORRUPT``, or ``STATE_VERSION`` of the frame.
+
+    Examples
+    --------
+    >>> blob = encode(StateFormat("doc.example", 1), {"size": 10}, 4, {})
+    >>> found = read_stored(blob, where="doc")
+    >>> found.layout, found.version, found.shards, found.identity
+    ('doc.example', 1, 4, {'size': 10})
+    """
+    found = read_frame(bytes(blob), _STATE, where=where)
+    if found.layout not in (_UNSPLIT, FRAME):  # the rest of the layout is unknown
+        _refuse_version(f"frame {found.layout}", f"frame {_UNSPLIT} or {FRAME}", where)
+    format_ = StateFormat(found.type_name.decode(), found.version)
+    identity = json.loads(found.parameters)
+    return StoredFrame(found.layout, format_, found.shards, identity, found.body)
 
 
 def _tables(body: bytes) -> list[tuple[str, pa.Table]]:

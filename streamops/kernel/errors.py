@@ -14,6 +14,7 @@ from typing import Any
 __all__ = [
     "CapacityError",
     "ChangeStreamError",
+    "CheckpointError",
     "ColumnNotFound",
     "RequirementError",
     "SchemaError",
@@ -109,6 +110,10 @@ class WatermarkError(StreamopsError, ValueError):
 
 class StateFormatError(StreamopsError):
     """The state in the checkpoint has another format, or was written with other parameters."""
+
+
+class CheckpointError(StreamopsError):
+    """A checkpoint cannot be read or rewritten."""
 
 
 class SketchFormatError(StreamopsError, ValueError):

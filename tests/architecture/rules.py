@@ -18,7 +18,7 @@ EXAMPLES = "examples"
 LONGEST_FILE = 500
 
 # A folder of streamops/ that is not named here is a family of operators.
-NOT_A_FAMILY = {"kernel", "changelog", "spark", "testing"}
+NOT_A_FAMILY = {"kernel", "changelog", "spark", "state", "testing"}
 
 # Folders that users do not import from.
 INTERNAL = {"kernel", "changelog", "spark"}
@@ -32,6 +32,8 @@ MODULE_IMPORTS = {("aggregates", "sketches")}
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
 # The only file with different code for classic and Connect sessions.
 BOTH_SESSIONS = Path(LIBRARY, "spark", "metadata.py")
+# The only file for classic sessions: it writes state stores.
+CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
@@ -91,6 +93,8 @@ def may_import(importer: str, imported: str) -> bool:
             return imported in {"kernel", "changelog", "spark"}
         case "testing":
             return imported in {"kernel", "changelog", "spark", "testing"}
+        case "state":  # it knows the layouts of all cores
+            return imported in {"kernel", "spark", "state"} or imported.endswith("/core")
         case "examples":  # the public interface only
             return imported not in INTERNAL and not imported.endswith("/core")
         case _ if importer.endswith("/core"):
@@ -150,7 +154,7 @@ def is_module(root: Path, name: str) -> bool:
 
 def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
     """Yield forbidden uses: the JVM gateway, pickles, evaluated text."""
-    gateway = set() if where == BOTH_SESSIONS else JVM
+    gateway = set() if where in {BOTH_SESSIONS, CLASSIC_SESSION} else JVM
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Name(id=name) if name in gateway:

@@ -9,7 +9,7 @@ from typing import get_args
 import pyarrow as pa
 
 from streamops import sketches
-from streamops.sketches.core import seen, sketch
+from streamops.sketches.core import previous, seen, sketch
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import Again
 from streamops.windows.core import running
@@ -42,8 +42,12 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
     assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
     for table, schema in seen.layout(spec).items():
         assert f"**Table `{table}`**" in own
-        columns = re.findall(r"^\| `(\w+)` \|", own.partition("**Table")[2], re.MULTILINE)
+        section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
+        columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
         assert columns == schema.names
+    section = own.partition(f"**Table `{previous.PREVIOUS}`**")[2]
+    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    assert [n for row in rows for n in re.findall(r"`(\w+)`", row)] == previous.LAYOUT.names
     assert f"## Sketch {Bloom.format.kind}, version {Bloom.format.version}\n" in text
     page = (ROOT / "docs" / "sketches.md").read_text()
     assert {*seen.DECISIONS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))

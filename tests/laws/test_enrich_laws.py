@@ -22,7 +22,7 @@ pytestmark = pytest.mark.laws
 
 DEPEND_ON_CUTTING = {"stream_equals_batch", "stream_equals_batch_over_accepted_rows"}
 """Laws that do not hold: results depend on the micro-batches, by design."""
-DEPEND_ON_SHARDS = {"sharding_changes_nothing"}
+DEPEND_ON_SHARDS = {"sharding_changes_nothing", "rescaling_changes_nothing"}
 """Laws that do not hold: the newest change of a shard determines which tombstones are evicted."""
 
 

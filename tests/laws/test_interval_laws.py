@@ -22,5 +22,8 @@ def test_interval_joins_obey_every_law(case: laws.Case) -> None:
 @given(case=histories())
 def test_keys_with_the_same_hash_are_compared_by_value(case: laws.Case) -> None:
     hashed = side_state.xxhash64
+    # A change of the number of shards sorts by the true hash.
+    some = [law for law in laws.CORE if law.__name__ != "rescaling_changes_nothing"]
+    assert len(some) == len(laws.CORE) - 1
     with mock.patch.object(side_state, "xxhash64", lambda keys: hashed(keys) % 2):
-        laws.check_laws(case)
+        laws.check_laws(case, some)

@@ -380,14 +380,14 @@ def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
         assert found[name] == at_once(case), name
 
 
-def through(case: Case, frames: list[DataFrame], name: str) -> DataFrame:
-    """The result of the operator, with metrics of its own name, on two shards."""
+def through(case: Case, frames: list[DataFrame], name: str, *, shards: int = 2) -> DataFrame:
+    """The result of the operator, with metrics of its own name."""
     result = frames[0]
     for number, operator in enumerate(case.chain):
         if isinstance(operator, Operator):
             operator = operator.options(name=f"{name}_{number}")
             if operator.core is not None:
-                operator = operator.options(shards=2)
+                operator = operator.options(shards=shards)
             if len(frames) > 1:
                 operator = replace(operator, right=frames[1])
         result = result.transform(operator)
@@ -444,8 +444,13 @@ def text(value: Any) -> str:
     return f"INTERVAL '0 0{value}' DAY TO SECOND"
 
 
-def replay_together(cases: dict[str, Case]) -> dict[str, list[list[str]]]:
-    """Results of each micro-batch of a query that has all operators, and so one watermark."""
+def replay_together(
+    cases: dict[str, Case], runs: Sequence[Sequence[int]] = ((0, 1), (2, 3))
+) -> dict[str, list[list[str]]]:
+    """Results of each micro-batch of a query that has all operators, and so one watermark.
+
+    The query restarts before each run.
+    """
     queries = {
         name: Replay(
             case.operator, case.schemas if len(case.schemas) > 1 else case.schemas[0], shards=2
@@ -467,7 +472,7 @@ def replay_together(cases: dict[str, Case]) -> dict[str, list[list[str]]]:
             results[name].append(as_rows(query._step(tables).table))
         return max(watermark, min(query._next for query in has_time.values()))
 
-    for run in ((0, 1), (2, 3)):
+    for run in runs:
         for query in queries.values():
             for stage in query._stages:
                 stage.reset_watermarks()

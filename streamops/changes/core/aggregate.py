@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,14 @@ from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.errors import StateFormatError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
+from streamops.kernel.placement import BY_KEY, Placement, Tables
 
 __all__ = [
     "METRICS",
+    "PLACEMENT",
     "STATE",
     "check",
     "finish",
@@ -40,6 +44,26 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.aggregate", 2)
+
+
+def _from_version_1(
+    identity: Mapping[str, Any], tables: Tables
+) -> tuple[Mapping[str, Any], Tables]:
+    """Version 1 had the columns of ``rows`` in the order of the frame, which it did not store."""
+    columns = [name for name in tables.get("rows", pa.table({})).column_names if name[:2] == "c."]
+    if len(columns) > 1:
+        raise StateFormatError(
+            "STATE_VERSION",
+            "the order of the stored columns is not known in this version",
+            where="changes.aggregate",
+            got=f"version 1 with {len(columns)} columns",
+            expected="version 2, or version 1 with at most one column",
+            fix="start from a new checkpoint",
+        )
+    return identity, tables
+
+
+PLACEMENT = Placement({"groups": BY_KEY, "rows": BY_KEY}, upgrades={1: _from_version_1})
 
 METRICS = {name: name for name in ("rows", "rejected", "results", "corrections")}
 """Observed metrics of a micro-batch: names, and fields of the metrics."""

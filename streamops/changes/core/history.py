@@ -45,10 +45,12 @@ from streamops.kernel.columns import combine_chunks, concat, conform, key_codes,
 from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes, running_max
 from streamops.kernel.ordering import ranks
+from streamops.kernel.placement import BY_KEY, GREATEST, Placement
 
 __all__ = [
     "METRICS",
     "METRICS_TYPE",
+    "PLACEMENT",
     "STATE",
     "check",
     "finish",
@@ -60,6 +62,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.history", 3)
+PLACEMENT = Placement({"changes": BY_KEY, "evicted": GREATEST}, watermark="greatest")
 METRICS_TYPE = ChangeMetrics
 
 Columns: TypeAlias = list[pa.Array]

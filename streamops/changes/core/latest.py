@@ -42,10 +42,12 @@ from streamops.changes.core.spec import (
 from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
 from streamops.kernel.groups import Ids, Ints
+from streamops.kernel.placement import BY_KEY, GREATEST, Placement
 
 __all__ = [
     "METRICS",
     "METRICS_TYPE",
+    "PLACEMENT",
     "STATE",
     "check",
     "finish",
@@ -57,6 +59,9 @@ __all__ = [
 ]
 
 STATE = StateFormat("changes.latest", 4)
+PLACEMENT = Placement(
+    {"rows": BY_KEY, "evicted": GREATEST, "truncated": GREATEST}, watermark="greatest"
+)
 METRICS_TYPE = ChangeMetrics
 
 

@@ -52,9 +52,17 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 
 STATE = StateFormat("joins.asof", 3)
+PLACEMENT = Placement(
+    {
+        "versions": ByKey(key=lambda identity: [version for _, version in identity["by"]]),
+        "facts": ByKey(key=lambda identity: [fact for fact, _ in identity["by"]]),
+    },
+    key=lambda identity: [fact for fact, _ in identity["by"]],
+)
 
 _NO_KEY = -1
 

@@ -50,8 +50,10 @@ from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, f
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.parameters import require_columns, require_most_keys
+from streamops.kernel.placement import BY_KEY, GREATEST, ByKey, Placement, key_names
 
 __all__ = [
+    "PLACEMENT",
     "STATE",
     "EnrichSpec",
     "How",
@@ -70,6 +72,15 @@ How = Literal["left", "inner"]
 Rejected = Literal["drop", "route"]
 
 STATE = StateFormat("joins.latest", 4)
+PLACEMENT = Placement(
+    {
+        "rows": BY_KEY,
+        "evicted": GREATEST,
+        # The key columns are the first ones.
+        "snapshot": ByKey(columns=key_names, key=key_names),
+    },
+    watermark="greatest",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

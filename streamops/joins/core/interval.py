@@ -45,9 +45,25 @@ from streamops.joins.core.side_state import (
 from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids
+from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 
 STATE = StateFormat("joins.interval", 2)
+
+
+def _placement(side: SideName) -> ByKey:
+    at = SIDES.index(side)
+    return ByKey(
+        columns=lambda identity: [name for name, _ in identity[side]],
+        key=lambda identity: [pair[at] for pair in identity["by"]],
+        is_sorted=True,
+    )
+
+
+PLACEMENT = Placement(
+    {side: _placement(side) for side in SIDES},
+    key=lambda identity: [left for left, _ in identity["by"]],
+)
 
 
 def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:

@@ -43,10 +43,33 @@ from streamops.kernel.core import (
     next_deadline,
 )
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
+from streamops.kernel.placement import ByKey, Placement
 
-__all__ = ["STATE", "check", "finish", "layout", "next_deadline", "pack", "run", "step"]
+__all__ = [
+    "PLACEMENT",
+    "STATE",
+    "check",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
 
 STATE = StateFormat("joins.tables", 1)
+
+
+def _placement(side: SideName) -> ByKey:
+    return ByKey(
+        columns=lambda identity: [name for name, _ in identity[side]["columns"]],
+        key=lambda identity: identity[side]["by"],
+    )
+
+
+PLACEMENT = Placement(
+    {side: _placement(side) for side in SIDES}, key=lambda identity: identity["left"]["by"]
+)
 
 _NONE = -1
 

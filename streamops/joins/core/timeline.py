@@ -39,9 +39,11 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_orderable, ranks
 from streamops.kernel.parameters import refuse_type, require_columns, require_name
+from streamops.kernel.placement import ByKey, Placement
 
 __all__ = [
     "METRICS",
+    "PLACEMENT",
     "STATE",
     "NewestParameters",
     "TimelineParameters",
@@ -63,6 +65,15 @@ METRICS = {
 }
 
 STATE = StateFormat("joins.timeline", 1)
+PLACEMENT = Placement(
+    {
+        "rows": ByKey(
+            columns=lambda identity: [name for name, _ in identity["columns"]],
+            key=lambda identity: identity["user"],
+        )
+    },
+    key=lambda identity: identity["user"],
+)
 
 MAX_CAP = 1 << 31
 

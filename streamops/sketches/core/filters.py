@@ -216,10 +216,13 @@ class Rotation:
     most: int
     """Number of generations from which on a full one takes further items."""
 
-    def is_full(self, generations: Sequence[Generation]) -> bool:
-        """Whether the rate is exceeded. The rate of several filters is at most the sum of theirs."""
+    def is_full(self, generations: Sequence[Generation], others: float = 0.0) -> bool:
+        """Whether the rate is exceeded. The rate of several filters is at most the sum of theirs.
+
+        ``others`` is the rate of other filters.
+        """
         rates = (self.shape.rate(generation.items) for generation in generations)
-        return sum(rates) > self.rate * _ALMOST
+        return sum(rates) + others > self.rate * _ALMOST
 
     def add(
         self, generations: Sequence[Generation], cell: int, probes: Positions

@@ -14,7 +14,6 @@ false positives, which do not occur within a micro-batch.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,12 +25,14 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, conform, take, timestamp_micros
 from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
-from streamops.kernel.errors import CapacityError, SchemaError, SpecError
-from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.hashing import require_hashable, xxhash64
+from streamops.kernel.errors import CapacityError, SpecError
+from streamops.kernel.groups import Ids
+from streamops.kernel.hashing import xxhash64
 from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
+from streamops.kernel.placement import Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
+from streamops.sketches.core import previous
 from streamops.sketches.core.filters import (
     LAYOUT,
     MOST_BITS,
@@ -47,12 +48,15 @@ from streamops.sketches.core.filters import (
     require_rate,
     too_large,
 )
+from streamops.sketches.core.previous import PreviousFilter
+from streamops.sketches.core.ties import order_by_time
 
 __all__ = [
     "DECISIONS",
     "FULL",
     "METRICS",
     "METRICS_TYPE",
+    "PLACEMENT",
     "SEEN",
     "STATE",
     "Again",
@@ -71,6 +75,12 @@ __all__ = [
 ]
 
 STATE = StateFormat("sketches.seen", 1)
+PLACEMENT = Placement(
+    {},
+    watermark="greatest",
+    key=lambda identity: [name for name, _ in identity["identity"]],
+    redistribute=previous.redistribute,
+)
 
 SEEN, FULL = "seen", "seen_full"
 """Columns that are added: the decision, and whether the false positive rate is exceeded."""
@@ -81,8 +91,6 @@ _DECISIONS = pa.array(DECISIONS)
 
 Again = Literal["drop", "flag"]
 WhenFull = Literal["fail", "flag", "rotate"]
-
-_DEVIATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +208,16 @@ class SeenSpec:
 
     @property
     def room(self) -> int:
-        """Items of a generation in one shard: the mean, and three standard deviations.
-
-        Shards are chosen by hash, so the number of items in a shard is binomial.
-        """
-        mean = self.parameters.capacity / self.parameters.generations / self.shards
-        return math.ceil(mean + _DEVIATIONS * math.sqrt(mean * (1 - 1 / self.shards)))
+        """Items of a generation in one shard."""
+        parameters = self.parameters
+        return previous.room_of(parameters.capacity, parameters.generations, self.shards)
 
     @property
     def shape(self) -> Shape:
-        """Shape of every filter. One more than a horizon has are live and share the rate."""
+        """Shape of every filter."""
         parameters = self.parameters
-        rate = parameters.false_positive_rate / (parameters.generations + 1)
-        return Shape.of(self.room, rate)
+        rate = parameters.false_positive_rate
+        return previous.shape_of(parameters.capacity, parameters.generations, rate, self.shards)
 
     @property
     def rotation(self) -> Rotation:
@@ -282,12 +287,16 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
     """The state after a micro-batch, and all of its rows with their decisions."""
     (rows,) = inputs
     generations, rotation = decode_generations(state.tables["generations"]), spec.rotation
+    older = previous.decode(state.tables.get(previous.PREVIOUS))
     newest = NEVER
     if state.watermark is not None:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
     ordered = _order(spec, rows, newest=newest)
     probes = positions(spec.shape, ordered.items)
-    decisions, first = ordered.decide(spec, newest_cells(generations, probes))
+    last = newest_cells(generations, probes)
+    if older:
+        last = np.maximum(last, previous.newest_cells(older, ordered.items))
+    decisions, first = ordered.decide(spec, last)
     latest = state.watermark
     if spec.parameters.time is not None:
         latest = max((t for t in (latest, ordered.newest_time) if t is not None), default=None)
@@ -299,11 +308,13 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
         items = probes[:, ordered.item[first[cells == cell]]]
         generations = rotation.add(generations, cell, items)
     generations = [generation for generation in generations if generation.cell >= oldest]
-    is_full = rotation.is_full(generations)
+    older = [of for of in older if of.cell >= oldest]
+    is_full = _is_full(spec, generations, older)
     if is_full:
-        generations = _make_room(spec, rotation, generations)
+        generations, older = _make_room(spec, generations, older)
     annotated = _annotate(spec, rows, decisions, is_full=is_full and _is_loss(spec))
-    return State(latest, {"generations": encode_generations(generations)}), annotated
+    tables = {"generations": encode_generations(generations), **previous.encode(older)}
+    return State(latest, tables), annotated
 
 
 def deliver(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, SeenMetrics]:
@@ -330,6 +341,10 @@ def check(spec: SeenSpec, state: State) -> None:
     if state.watermark is not None and cells:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
         assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
+    older = [of.cell for of in previous.decode(state.tables.get(previous.PREVIOUS))]
+    if state.watermark is not None and older:
+        (newest,) = spec.cell(np.array([state.watermark])).tolist()
+        assert max(older) <= newest, f"too new: {printed}"
     for generation in generations:
         bits = int(np.unpackbits(generation.bits.view(np.uint8)).sum())
         assert len(generation.bits) == spec.shape.length, f"another shape: {printed}"
@@ -341,29 +356,38 @@ def _is_loss(spec: SeenSpec) -> bool:
     return spec.parameters.horizon is not None or spec.parameters.when_full != "rotate"
 
 
+def _is_full(spec: SeenSpec, generations: list[Generation], older: list[PreviousFilter]) -> bool:
+    """Whether the rate is exceeded, together with filters of another number of shards."""
+    return spec.rotation.is_full(generations, sum(of.rate(spec.shards) for of in older))
+
+
 def _make_room(
-    spec: SeenSpec, rotation: Rotation, generations: list[Generation]
-) -> list[Generation]:
+    spec: SeenSpec, generations: list[Generation], older: list[PreviousFilter]
+) -> tuple[list[Generation], list[PreviousFilter]]:
     """Fail, or drop the oldest generations, as `when_full` says."""
     parameters = spec.parameters
     if parameters.when_full == "fail":
-        items = sum(generation.items for generation in generations)
+        items = sum(of.items for of in generations) + sum(of.items for of in older)
         raise CapacityError(
             "SEEN_FULL",
             "there are more identities than `capacity`",
             where=f"sketches.seen, identity {', '.join(parameters.identity)}",
             got=f"{items} in one of {spec.shards} shards",
             expected=f"capacity={parameters.capacity} over all shards, within a horizon and a "
-            f"generation, which makes {rotation.room * parameters.generations} for each of them",
+            f"generation, which makes {spec.room * parameters.generations} for each of them",
             fix='start again from this checkpoint with when_full="rotate", which forgets the '
             'oldest early, or "flag", which takes more new rows for duplicates; or from a '
             "new one with a larger capacity",
         )
-    while parameters.when_full == "rotate" and len(generations) > 1:
-        if not rotation.is_full(generations):
+    while parameters.when_full == "rotate" and len(generations) + len(older) > 1:
+        if not _is_full(spec, generations, older):
             break
-        generations = generations[1:]
-    return generations
+        first = min((of.cell for of in older), default=None)
+        if first is not None and (not generations or first <= generations[0].cell):
+            older = [of for of in older if of.cell > first]
+        else:
+            generations = generations[1:]
+    return generations, older
 
 
 def _annotate(spec: SeenSpec, rows: pa.Table, decisions: Ids, *, is_full: bool) -> pa.Table:
@@ -431,7 +455,7 @@ def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
     begins = np.ones(len(order), np.bool_)
     begins[1:] = hashes[order][1:] != hashes[order][:-1]
     if not begins.all():
-        order = _order_by_time(rows, chosen, order, begins, time)
+        order = order_by_time(rows, chosen, order, begins, time)
     time = time[order]
     cell = spec.cell(time)
     return _OrderedRows(
@@ -458,33 +482,3 @@ def _classify(parameters: SeenParameters, rows: pa.Table) -> tuple[Ids, Instants
         if column.null_count:
             result[np.asarray(column.is_null())] = _NULL_IDENTITY
     return result, time
-
-
-def _order_by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: Instants) -> Ids:
-    """Sort rows of the same item by event time, and those of the same event time by content."""
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(begins)
-    several = ~begins | ~np.append(begins[1:], True)
-    some = np.sort(order[several])
-    some = some[np.lexsort((time[some], number[some]))]
-    same = (np.diff(number[some]) == 0) & (np.diff(time[some]) == 0)
-    tied = np.append(same, False) | np.append(False, same)
-    if tied.any():
-        content = np.zeros(len(some), np.int64)
-        content[tied] = _hash_content(take(rows, chosen[some[tied]]))
-        some = some[np.lexsort((content, time[some], number[some]))]
-    result = order.copy()
-    result[several] = some
-    return result
-
-
-def _hash_content(rows: pa.Table) -> Ids:
-    """A hash of all columns whose type has one, and of where they are null."""
-    columns = []
-    for column in map(combine_chunks, rows.columns):
-        try:
-            require_hashable(column.type, where="")
-        except SchemaError:
-            continue
-        columns += [column.is_valid(), column]
-    return xxhash64(columns)

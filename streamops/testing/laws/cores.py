@@ -14,6 +14,8 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.groups import Groups
+from streamops.kernel.hashing import shard_of
+from streamops.kernel.placement import redistribute_states
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Batch,
@@ -128,19 +130,59 @@ def sharding_changes_nothing(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     shards, marks = int(rng.integers(1, 5)), case.watermarks(case.batches)
     runs = [play(case, batches, marks) for batches in _split_by_key(case, shards, rng)]
-    merged = [
-        Step(
-            State(
-                steps[0].state.watermark,
-                {n: concat([s.state.tables[n] for s in steps]) for n in steps[0].state.tables},
-            ),
-            concat([step.output for step in steps]),
-            concat([step.late for step in steps]),
-            sum((step.metrics for step in steps), Metrics()),
-        )
-        for steps in zip(*runs, strict=True)
-    ]
+    merged = [_merge_steps(steps) for steps in zip(*runs, strict=True)]
     same_steps(case.steps, merged, f"over {shards} shards")
+
+
+def _merge_steps(steps: Sequence[Step]) -> Step:
+    """One step with the rows and the states of those of all shards."""
+    return Step(
+        State(
+            steps[0].state.watermark,
+            {n: concat([s.state.tables[n] for s in steps]) for n in steps[0].state.tables},
+        ),
+        concat([step.output for step in steps]),
+        concat([step.late for step in steps]),
+        sum((step.metrics for step in steps), Metrics()),
+    )
+
+
+def rescaling_changes_nothing(case: Case) -> None:
+    """The number of shards may change between two steps: keys move with all of their state."""
+    rng = np.random.default_rng(case.seed)
+    few, many = (int(n) for n in rng.integers(1, 5, 2))
+    at, marks = int(rng.integers(0, len(case.batches) + 1)), case.watermarks(case.batches)
+    shards, placement, identity = few, case.core.PLACEMENT, case.spec.identity
+    states = [State.empty(case.core.layout(case.spec))] * few
+    merged = []
+    for number, (batch, mark) in enumerate(zip(case.batches, marks, strict=True)):
+        if number == at and not placement.is_single:
+            _, there = redistribute_states(placement, identity, dict(enumerate(states)), few, many)
+            _, back = redistribute_states(placement, identity, dict(enumerate(there)), many, few)
+            for one, other in zip(states, back, strict=True):
+                if placement.watermark == "equal":
+                    same_tables(one, other, f"{few} shards, {many}, and {few} again")
+            shards, states = many, there
+        steps = [
+            case.core.step(case.spec, state, case.pack(part), mark)
+            for state, part in zip(states, _rows_of_shards(case, batch, shards), strict=True)
+        ]
+        states = [step.state for step in steps]
+        for state in states:
+            case.core.check(case.spec, state)
+        merged.append(_merge_steps(steps))
+    same_steps(case.steps, merged, f"{few} shards, and {many} from step {at} on")
+
+
+def _rows_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
+    """The rows of each shard, as the packer assigns them, with copies of those for every shard."""
+    parts = []
+    for input_, rows in zip(case.spec.inputs, batch, strict=True):
+        copies = None if input_.replicate is None else input_.replicate(rows)
+        shard = shard_of(rows, input_.by, shards)
+        own = [rows.filter(pa.array(shard == number)) for number in range(shards)]
+        parts.append([part if copies is None else concat([part, copies]) for part in own])
+    return list(zip(*parts, strict=True))
 
 
 def equals_the_oracle(case: Case) -> None:
@@ -227,6 +269,7 @@ CORE: tuple[Callable[[Case], None], ...] = (
     a_restart_changes_nothing,
     a_state_is_a_value,
     sharding_changes_nothing,
+    rescaling_changes_nothing,
     equals_the_oracle,
     state_stays_within_its_bound,
     metrics_count_every_row,

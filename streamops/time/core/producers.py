@@ -37,11 +37,13 @@ from streamops.kernel.core import (
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
 from streamops.time.core.correct_clock import calendar_micros
 
 __all__ = [
     "METRICS",
+    "PLACEMENT",
     "STATE",
     "STEPS_WITHOUT_ROWS",
     "ProducersSpec",
@@ -55,6 +57,9 @@ __all__ = [
 ]
 
 STATE = StateFormat("time.producers", 1)
+PLACEMENT = Placement(
+    {"producers": BY_KEY}, key=lambda identity: [identity["producer"][0]], is_single=True
+)
 
 METRICS: Mapping[str, str] = {}
 """None besides the output, which consists of metrics."""

@@ -39,6 +39,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.parameters import require_keys, require_name, show_duration
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import BEFORE_ALL, Instants
 from streamops.time.core.correct_clock import (
     CORRECTED,
@@ -52,6 +53,7 @@ __all__ = [
     "METHOD",
     "METRICS",
     "OFFSET",
+    "PLACEMENT",
     "STATE",
     "TrackClockSpec",
     "add_corrected_time",
@@ -65,6 +67,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("time.track_clock", 1)
+PLACEMENT = Placement({"devices": BY_KEY, "cells": BY_KEY}, watermark="greatest")
 
 METRICS: Mapping[str, str] = {}
 """Rows are counted by quality, after the correction."""

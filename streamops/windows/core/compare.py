@@ -42,6 +42,7 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -64,6 +65,7 @@ from streamops.windows.core.window_table import WindowTable, read_windows, windo
 Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.compare", 1)
+PLACEMENT = Placement({"windows": BY_KEY})
 
 
 def layout(spec: CompareSpec) -> Mapping[str, pa.Schema]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.corrections import Borders, correct, evict_revisions
 from streamops.windows.core.grid_spec import GridSpec
@@ -44,6 +45,7 @@ from streamops.windows.core.tables import (
 )
 
 STATE = StateFormat("windows.fixed", 1)
+PLACEMENT = Placement({"panes": BY_KEY, "revisions": BY_KEY})
 
 
 def layout(spec: GridSpec) -> Mapping[str, pa.Schema]:

@@ -36,6 +36,7 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.windows.core.spec import AggregatingSpec
 from streamops.windows.core.tables import (
     estimate_values,
@@ -50,6 +51,7 @@ from streamops.windows.core.tables import (
 __all__ = [
     "DEFAULT_MAX_KEYS",
     "METRICS",
+    "PLACEMENT",
     "STATE",
     "Changes",
     "RunningSpec",
@@ -64,6 +66,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("windows.running", 1)
+PLACEMENT = Placement({"keys": BY_KEY})
 
 Changes = Literal["update", "retract"]
 WhenFull = Literal["fail", "ignore_new"]

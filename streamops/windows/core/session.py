@@ -20,6 +20,7 @@ from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.segments import (
     Arrivals,
@@ -47,6 +48,7 @@ from streamops.windows.core.tables import (
 )
 
 STATE = StateFormat("windows.session", 2)
+PLACEMENT = Placement({"segments": BY_KEY, "published": BY_KEY})
 
 
 def layout(spec: SessionSpec) -> Mapping[str, pa.Schema]:

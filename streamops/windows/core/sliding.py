@@ -33,6 +33,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.spec import DEFINES, WindowSpec
 from streamops.windows.core.tables import (
@@ -53,6 +54,7 @@ from streamops.windows.core.timestamps import KeyedRows, Timestamps, timestamp_s
 Revisions = npt.NDArray[np.int32]
 
 STATE = StateFormat("windows.sliding", 2)
+PLACEMENT = Placement({"timestamps": BY_KEY, "revisions": BY_KEY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

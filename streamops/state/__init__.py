@@ -1,0 +1,25 @@
+"""The state of a stopped query: read it, describe it, and rewrite it into a new checkpoint.
+
+================  ==================================================================
+``read``          the state of an operator as a frame, one row per key
+``describe``      the operators of a checkpoint, and its problems
+``rescale``       a new checkpoint with another number of shards
+``migrate``       a new checkpoint in the current formats
+================  ==================================================================
+
+On the command line: ``python -m streamops doctor CHECKPOINT``, and ``python -m streamops state``.
+"""
+
+from streamops.state.describe import CheckpointReport, OperatorReport, describe
+from streamops.state.reading import read
+from streamops.state.rewrite import Rewritten, migrate, rescale
+
+__all__ = [
+    "CheckpointReport",
+    "OperatorReport",
+    "Rewritten",
+    "describe",
+    "migrate",
+    "read",
+    "rescale",
+]

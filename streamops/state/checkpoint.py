@@ -1,0 +1,301 @@
+"""The files of a checkpoint: paths, logs, and the metadata of the operators. Spark is not needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from streamops.kernel.errors import CheckpointError
+from streamops.spark.settings import PARTITIONS, PROVIDER
+
+MARKER = "_streamops_unfinished"
+"""File in a new checkpoint until it is complete and verified."""
+
+METADATA = "metadata"
+"""File with the id of the query. Spark refuses a checkpoint with offsets and without it."""
+
+ROCKSDB_STATE = "RocksDBStateStoreProvider"
+HDFS_STATE = "HDFSBackedStateStoreProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFiles:
+    """A stateful operator, as Spark describes it in a checkpoint.
+
+    Parameters
+    ----------
+    number : int
+        Its number in the query, from 0.
+    api : str
+        Spark's name of the operator, such as ``applyInPandasWithState``.
+    stores : tuple of str
+        Names of its state stores. Joins of Spark have several.
+    partitions : int
+        Number of partitions.
+    properties : mapping
+        What Spark stores about a ``transformWithState``: state variables, time mode.
+    file : Path
+        The file that was read.
+    """
+
+    number: int
+    api: str
+    stores: tuple[str, ...]
+    partitions: int
+    properties: Mapping[str, Any]
+    file: Path
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether it is a ``transformWithState`` with state variables."""
+        return self.api.startswith("transformWithState")
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the state variables, with those of timers."""
+        return [variable["stateName"] for variable in self.properties.get("stateVariables", [])]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on a local file system.
+
+    Parameters
+    ----------
+    path : Path
+        The directory, resolved.
+    """
+
+    path: Path
+
+    @cached_property
+    def commits(self) -> list[int]:
+        """Numbers of the committed micro-batches, ascending."""
+        return _numbers(self.path / "commits")
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """Numbers of the planned micro-batches, ascending."""
+        return _numbers(self.path / "offsets")
+
+    @property
+    def last(self) -> int:
+        """The last committed micro-batch. There must be one."""
+        return self.commits[-1]
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a rewrite into this directory did not end."""
+        return (self.path / MARKER).exists()
+
+    @cached_property
+    def offset(self) -> Mapping[str, Any]:
+        """Watermark, time and settings in the offsets of the last committed micro-batch."""
+        _, lines = self.read_log("offsets", self.last)
+        return dict(json.loads(lines[0]))
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Spark's settings that the query is bound to."""
+        return dict(self.offset.get("conf", {}))
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of each stateful operator."""
+        return int(self.settings[PARTITIONS])
+
+    @property
+    def provider(self) -> str:
+        """Class of the state store, without its package."""
+        return self.settings.get(PROVIDER, HDFS_STATE).rpartition(".")[2]
+
+    @property
+    def watermark(self) -> int:
+        """Spark's watermark of the next micro-batch, in milliseconds; 0 if there is none."""
+        _, lines = self.read_log("commits", self.last)
+        return int(json.loads(lines[0]).get("nextBatchWatermarkMs", 0))
+
+    @cached_property
+    def operators(self) -> list[OperatorFiles]:
+        """The stateful operators, by number."""
+        return [self._operator(number) for number in _numbers(self.path / "state")]
+
+    def read_log(self, log: str, batch: int) -> tuple[str, list[str]]:
+        """Return the version of a log entry, and its lines of JSON.
+
+        Raises
+        ------
+        CheckpointError
+            ``CHECKPOINT_TORN``.
+        """
+        file = self.path / log / str(batch)
+        return _read_entry(file)
+
+    def files(self) -> Iterator[Path]:
+        """Every file of the checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            ``CHECKPOINT_LINK``: a symbolic link.
+        """
+        for folder, folders, names in os.walk(self.path):
+            for name in (*folders, *names):
+                if Path(folder, name).is_symlink():
+                    raise CheckpointError(
+                        "CHECKPOINT_LINK",
+                        "the checkpoint has a symbolic link, which is not followed",
+                        where=str(self.path),
+                        got=str(Path(folder, name)),
+                        expected="files and directories only",
+                        fix="replace the link by what it points to, while the query is stopped",
+                    )
+            yield from (Path(folder, name) for name in names)
+
+    def stamp(self) -> dict[str, tuple[int, int]]:
+        """Size and time of every file, to find out whether something changed."""
+        return {
+            str(file.relative_to(self.path)): (status.st_size, status.st_mtime_ns)
+            for file in self.files()
+            for status in [file.stat()]
+        }
+
+    def _operator(self, number: int) -> OperatorFiles:
+        folder = self.path / "state" / str(number) / "_metadata"
+        newest = _numbers(folder / "v2")
+        file = folder / "v2" / str(newest[-1]) if newest else folder / "metadata"
+        if not file.is_file():
+            raise CheckpointError(
+                "OPERATOR_METADATA_MISSING",
+                "an operator has no metadata: Spark 3.5 and earlier did not write it",
+                where=str(self.path),
+                got=f"no file {file.relative_to(self.path)}",
+                expected="a checkpoint of Spark 4.1 or later",
+                fix="let the query process one micro-batch with Spark 4.1 or later",
+            )
+        _, lines = _read_entry(file)
+        info = json.loads(lines[0])
+        stores = info["stateStoreInfo"]
+        return OperatorFiles(
+            number,
+            info["operatorInfo"]["operatorName"],
+            tuple(store["storeName"] for store in stores),
+            stores[0]["numPartitions"],
+            json.loads(info.get("operatorPropertiesJson") or "{}"),
+            file,
+        )
+
+
+def open_checkpoint(path: str | Path, *, where: str) -> Checkpoint:
+    """Open a checkpoint. Nothing is written.
+
+    Raises
+    ------
+    CheckpointError
+        ``CHECKPOINT_NOT_LOCAL``, ``NOT_A_CHECKPOINT``.
+    """
+    folder = local_path(path, where=where)
+    missing = [name for name, there in _required(folder).items() if not (folder.is_dir() and there)]
+    if missing and not (folder / MARKER).exists():
+        raise CheckpointError(
+            "NOT_A_CHECKPOINT",
+            "the directory is not the checkpoint of a query that has started",
+            where=where,
+            got=f"{folder} without {', '.join(missing)}" if folder.exists() else f"no {folder}",
+            expected="the `checkpointLocation` of a query: a directory with metadata and offsets",
+            fix="pass the directory that contains `offsets`, not a directory above or below it",
+        )
+    return Checkpoint(folder)
+
+
+def local_path(path: str | Path, *, where: str) -> Path:
+    """Resolve a path, or a URI with the scheme ``file``."""
+    text = str(path)
+    parts = urlsplit(text)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        raise CheckpointError(
+            "CHECKPOINT_NOT_LOCAL",
+            "the directory is not on a local file system",
+            where=where,
+            got=text,
+            expected="a path of this machine, mounted or local",
+            fix="copy the checkpoint of the stopped query to a local disk, and the result back",
+        )
+    return Path(unquote(parts.path) if parts.scheme == "file" else text).resolve()
+
+
+def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
+    """Resolve the directory of a new checkpoint: one that does not exist yet, or is empty.
+
+    Raises
+    ------
+    CheckpointError
+        ``TARGET_OVERLAPS``, ``TARGET_NOT_EMPTY``.
+    """
+    folder = local_path(to, where=where)
+    if folder == source.path or source.path in folder.parents or folder in source.path.parents:
+        raise CheckpointError(
+            "TARGET_OVERLAPS",
+            "the new checkpoint would overlap with the original",
+            where=where,
+            got=f"checkpoint {source.path}, new checkpoint {folder}",
+            expected="a new directory outside of the checkpoint",
+            fix=f"pass a directory beside it, such as {source.path}-rescaled",
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        unfinished = (folder / MARKER).exists()
+        raise CheckpointError(
+            "TARGET_NOT_EMPTY",
+            "the new checkpoint already exists"
+            + (": a rewrite that did not end left it" if unfinished else ""),
+            where=where,
+            got=str(folder),
+            expected="a directory that does not exist, or is empty",
+            fix="delete it, or pass another one" if unfinished else "pass another directory",
+        )
+    return folder
+
+
+def _required(folder: Path) -> dict[str, bool]:
+    return {
+        METADATA: (folder / METADATA).is_file(),
+        "offsets": (folder / "offsets").is_dir(),
+    }
+
+
+def _numbers(folder: Path) -> list[int]:
+    """The numbers among the names in a folder, ascending; none if there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+
+
+def _read_entry(file: Path) -> tuple[str, list[str]]:
+    lines: list[str] = []
+    try:
+        version, *lines = file.read_text().splitlines()
+        for line in lines[:1]:
+            json.loads(line)
+    except (OSError, ValueError) as error:
+        raise _torn(file, str(error)) from error
+    if not version.startswith("v") or not lines:
+        raise _torn(file, f"{len(lines)} lines after {version!r}")
+    return version, lines
+
+
+def _torn(file: Path, got: str) -> CheckpointError:
+    return CheckpointError(
+        "CHECKPOINT_TORN",
+        "a file of the checkpoint is not complete: the process or the disk failed while it was written",
+        where=str(file),
+        got=got,
+        expected="a line with a version, and lines of JSON",
+        fix="if it is the newest file of `offsets` and `commits` has no file of this number, delete it: "
+        "the micro-batch was not started. Otherwise restore the checkpoint from a copy",
+    )

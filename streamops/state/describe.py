@@ -1,0 +1,259 @@
+"""Describe a checkpoint: its operators, their state, and what is wrong with it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamops.kernel.errors import StreamopsError
+from streamops.kernel.frame import FRAME
+from streamops.state.checkpoint import Checkpoint, OperatorFiles, open_checkpoint
+from streamops.state.operators import FORMATS, PLACEMENTS
+from streamops.state.problems import find_problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streamops.state.shards import StoredShard
+
+_WHERE = "state.describe"
+_LARGE = 4 << 20
+"""Bytes of a shard from which on a micro-batch spends most of its time on reading and writing it."""
+_MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """A stateful operator of a checkpoint.
+
+    Parameters
+    ----------
+    number : int
+        Its number in the query, from 0.
+    api : str
+        Spark's name of it, such as ``applyInPandasWithState``.
+    name : str
+        The layout of its state, such as ``windows.fixed``; empty if it is not one of streamops.
+    version, frame : int
+        Versions of the layout and of the frame.
+    shards : int
+        Number of shards.
+    entries : int
+        Rows of state, over all shards.
+    sizes : tuple of int
+        Bytes of each shard that has a state, by shard.
+    watermark : datetime, optional
+        The operator's watermark, or the clock of the shard that is furthest ahead.
+    by : tuple of str
+        The key columns.
+    """
+
+    number: int
+    api: str
+    name: str = ""
+    version: int = 0
+    frame: int = 0
+    shards: int = 0
+    entries: int = 0
+    sizes: tuple[int, ...] = ()
+    watermark: dt.datetime | None = None
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """What a checkpoint contains.
+
+    Parameters
+    ----------
+    path : Path
+        The directory.
+    micro_batch : int, optional
+        The last committed micro-batch.
+    watermark : datetime, optional
+        Spark's watermark of the next one.
+    partitions : int
+        Number of partitions of each state.
+    provider : str
+        Class of the state store.
+    operators : list of OperatorReport
+        The stateful operators.
+    problems : list of StreamopsError
+        What is wrong, each with its remedy. Empty if the checkpoint can be rewritten as it is.
+    hints : list of str
+        What can be improved.
+    """
+
+    path: Path
+    micro_batch: int | None = None
+    watermark: dt.datetime | None = None
+    partitions: int = 0
+    provider: str = ""
+    operators: list[OperatorReport] = field(default_factory=list)
+    problems: list[StreamopsError] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> CheckpointReport:
+    """List operators, formats, shards, sizes, watermarks and problems of a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : path
+        The checkpoint of a query, on a local file system. The query may be running; then the report
+        is about the last micro-batch.
+    spark : SparkSession, optional
+        A session, which reads the state; by default the running one, or a new local one. It is not
+        needed if the files of the checkpoint are damaged.
+
+    Returns
+    -------
+    CheckpointReport
+        ``print`` shows it as tables.
+
+    Raises
+    ------
+    CheckpointError
+        ``NOT_A_CHECKPOINT``, ``CHECKPOINT_NOT_LOCAL``, ``CHECKPOINT_LINK``.
+    """
+    source = open_checkpoint(checkpoint, where=_WHERE)
+    problems: list[StreamopsError] = [*find_problems(source)]
+    blocking = {"CHECKPOINT_UNFINISHED", "CHECKPOINT_TORN", "NOTHING_COMMITTED", "OFFSETS_MISSING"}
+    if blocking & {problem.code for problem in problems}:
+        return CheckpointReport(source.path, problems=problems)
+    operators = []
+    for files in source.operators:
+        try:
+            operators.append(_operator(source, files, spark))
+        except StreamopsError as error:
+            operators.append(OperatorReport(files.number, files.api))
+            problems.append(error)
+    return CheckpointReport(
+        source.path,
+        source.last,
+        _instant(source.watermark * 1_000 or None),
+        source.partitions,
+        source.provider,
+        operators,
+        problems,
+        [*_hints(operators)],
+    )
+
+
+def _operator(
+    source: Checkpoint, files: OperatorFiles, spark: SparkSession | None
+) -> OperatorReport:
+    from streamops.state.shards import read_header
+    from streamops.state.stores import is_operator_state, read_shards, session_or_new
+
+    if not is_operator_state(files):
+        return OperatorReport(files.number, files.api)
+    rows: Sequence[StoredShard] = read_shards(session_or_new(spark), source, files).rows
+    if not rows:
+        return OperatorReport(files.number, files.api)
+    where = f"{source.path}, operator {files.number}"
+    headers = [read_header(row, where=where) for row in rows]
+    watermarks = [row.stored.watermark for row in rows if row.stored.watermark is not None]
+    first = headers[0]
+    return OperatorReport(
+        number=files.number,
+        api=files.api,
+        name=first.layout,
+        version=first.version,
+        frame=first.frame,
+        shards=first.shards,
+        entries=sum(row.stored.entries for row in rows),
+        sizes=tuple(len(row.stored.frame) for row in sorted(rows, key=lambda row: row.shard)),
+        watermark=_instant(max(watermarks, default=None)),
+        by=tuple(PLACEMENTS[first.layout].key(first.identity)),
+    )
+
+
+def _hints(operators: Sequence[OperatorReport]) -> Iterator[str]:
+    for of in operators:
+        if not of.name:
+            continue
+        current = FORMATS[of.name]
+        if (of.version, of.frame) != (current.version, FRAME):
+            yield (
+                f"operator {of.number}: the format is older than this release writes; "
+                "`python -m streamops state migrate` converts it"
+            )
+        largest = max(of.sizes, default=0)
+        if largest > _LARGE:
+            shards = min(1 << 15, of.shards * -(-largest // (_LARGE // 4)))
+            yield (
+                f"operator {of.number}: its largest shard has {_size(largest)}, all of which each "
+                f"micro-batch reads and writes; `python -m streamops state rescale CHECKPOINT --to "
+                f"NEW --shards {shards}` makes shards of about 1 MB"
+            )
+
+
+def _lines(report: CheckpointReport) -> Iterator[str]:
+    yield f"checkpoint    {report.path}"
+    if report.micro_batch is not None:
+        yield f"micro-batch   {report.micro_batch}, the last one that was committed"
+        yield f"watermark     {_show(report.watermark)}"
+        yield f"state store   {report.provider}, {report.partitions} partitions"
+    if report.operators:
+        yield ""
+        header = ("operator", "state", "format", "shards", "rows", "bytes per shard", "watermark")
+        yield from _table([header, *map(_row, report.operators)])
+    for hint in report.hints:
+        yield ""
+        yield f"hint     {hint}"
+    for problem in report.problems:
+        yield ""
+        yield f"PROBLEM  {problem.code}: {problem.what} ({problem.got})"
+        yield f"         remedy: {problem.fix}"
+
+
+def _row(of: OperatorReport) -> tuple[str, ...]:
+    if not of.name:
+        return (str(of.number), of.api, "", "", "", "", "")
+    sizes = of.sizes
+    mean = sum(sizes) // len(sizes)
+    key = f" by {', '.join(of.by)}" if of.by else ""
+    return (
+        str(of.number),
+        f"{of.name}{key}",
+        f"{of.version}, frame {of.frame}",
+        str(of.shards),
+        str(of.entries),
+        f"{_size(mean)}, at most {_size(max(sizes))}",
+        _show(of.watermark),
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _size(size: int) -> str:
+    for unit in ("B", "kB"):
+        if size < 10_000:
+            return f"{size} {unit}"
+        size //= 1_000
+    return f"{size} MB"
+
+
+def _instant(micros: int | None) -> dt.datetime | None:
+    if micros is None:
+        return None
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    try:
+        return epoch + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+
+
+def _show(watermark: dt.datetime | None) -> str:
+    return "none" if watermark is None else watermark.isoformat(sep=" ").replace("+00:00", " UTC")

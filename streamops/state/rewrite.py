@@ -1,0 +1,428 @@
+"""Rewrite the checkpoint of a stopped query: another number of shards, or the current formats.
+
+The original is only read. The new directory has a marker, and no ``metadata``, until its state was read
+back and compared with the original: Spark refuses to start from it, and so does streamops.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamops.kernel.errors import CheckpointError, SpecError
+from streamops.spark.definition import MAX_SHARDS
+from streamops.spark.settings import PARTITIONS
+from streamops.state.checkpoint import (
+    MARKER,
+    METADATA,
+    Checkpoint,
+    OperatorFiles,
+    open_checkpoint,
+    require_target,
+)
+from streamops.state.problems import find_problems
+from streamops.state.shards import (
+    OperatorState,
+    StoredShard,
+    convert,
+    decode_shards,
+    encode_shards,
+    redistribute,
+    same_state,
+)
+from streamops.state.stores import (
+    StoredOperator,
+    StoreWriter,
+    is_operator_state,
+    partitions_of,
+    read_shards,
+    require_writable,
+    session_or_new,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WHERE_RESCALE, _WHERE_MIGRATE = "state.rescale", "state.migrate"
+
+Change = Callable[[int, OperatorState, str], OperatorState]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A rewritten operator.
+
+    Parameters
+    ----------
+    operator : int
+        Its number in the query.
+    name : str
+        Its layout and version.
+    shards_before, shards : int
+        Number of shards, before and now.
+    entries : int
+        Rows of its state.
+    """
+
+    operator: int
+    name: str
+    shards_before: int
+    shards: int
+    entries: int
+
+
+def rescale(
+    checkpoint: str | Path,
+    to: str | Path,
+    *,
+    shards: int,
+    operators: Sequence[int] | None = None,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+) -> list[Rewritten]:
+    """Write a new checkpoint with another number of shards. The original is not changed.
+
+    Stop the query first. Start it again with the new checkpoint and ``.options(shards=...)``. It
+    continues with the micro-batch after the last one, and with the same results.
+
+    Parameters
+    ----------
+    checkpoint : path
+        The checkpoint of a stopped query, on a local file system.
+    to : path
+        Directory of the new checkpoint: it must not exist, or be empty.
+    shards : int
+        The new number of shards, from 1 to 32768.
+    operators : sequence of int, optional
+        The operators to change, by their number in the checkpoint; by default all of streamops.
+    partitions : int, optional
+        Also change Spark's number of partitions of the state, which is otherwise fixed by the
+        checkpoint. Spark's own stateful operators cannot be changed with it.
+    spark : SparkSession, optional
+        A classic session; by default the running one, or a new local one.
+
+    Returns
+    -------
+    list of Rewritten
+        One per operator of streamops.
+
+    Raises
+    ------
+    CheckpointError
+        ``NOT_A_CHECKPOINT``, ``TARGET_OVERLAPS``, ``TARGET_NOT_EMPTY``, ``BATCH_UNFINISHED``,
+        ``CHECKPOINT_FORMAT``, ``CHECKPOINT_CHANGED`` and others: see
+        docs/operations.md.
+    StateFormatError
+        The state is damaged, or in an unknown format.
+    RequirementError
+        ``CLASSIC_SESSION_REQUIRED``, ``SPARK_NOT_TESTED``.
+    SpecError
+        ``SHARDS_OUT_OF_RANGE``, ``UNKNOWN_OPERATOR``.
+    """
+    _require_number(shards, "shards", MAX_SHARDS)
+    if partitions is not None:
+        _require_number(partitions, "partitions", MAX_SHARDS)
+
+    def change(number: int, state: OperatorState, where: str) -> OperatorState:
+        current = convert(state, where=where)
+        chosen = operators is None or number in operators
+        return redistribute(current, shards) if chosen else current
+
+    work = _Rewrite.open(checkpoint, to, spark, where=_WHERE_RESCALE)
+    known = [operator.number for operator in work.source.operators]
+    unknown = sorted(set(operators or ()) - set(known))
+    if unknown:
+        raise SpecError(
+            "UNKNOWN_OPERATOR",
+            "the checkpoint has no stateful operator of this number",
+            where=_WHERE_RESCALE,
+            got=f"operators={unknown}",
+            expected=f"numbers among {known}",
+            fix="`python -m streamops doctor CHECKPOINT` lists the operators",
+        )
+    return work.run(change, partitions)
+
+
+def migrate(
+    checkpoint: str | Path, to: str | Path, *, spark: SparkSession | None = None
+) -> list[Rewritten]:
+    """Write a new checkpoint in the current formats. The original is not changed.
+
+    Stop the query first, and start it again with the new checkpoint.
+
+    Parameters
+    ----------
+    checkpoint, to, spark
+        As in :func:`rescale`.
+
+    Returns
+    -------
+    list of Rewritten
+        One per operator of streamops.
+
+    Raises
+    ------
+    CheckpointError
+        As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: all formats are current.
+    StateFormatError
+        ``STATE_VERSION``: a format from which there is no conversion.
+    """
+    outdated: list[int] = []
+
+    def change(number: int, state: OperatorState, where: str) -> OperatorState:
+        if not state.is_current:
+            outdated.append(number)
+        return convert(state, where=where)
+
+    def check() -> None:
+        if not outdated:
+            raise CheckpointError(
+                "NOTHING_TO_MIGRATE",
+                "all operators of the checkpoint have the current formats",
+                where=_WHERE_MIGRATE,
+                got=str(checkpoint),
+                expected="a checkpoint in an older format",
+                fix="continue with the checkpoint as it is",
+            )
+
+    return _Rewrite.open(checkpoint, to, spark, where=_WHERE_MIGRATE).run(change, None, check)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """An operator to write: what it was, what it becomes, and where its shards go."""
+
+    stored: StoredOperator
+    before: OperatorState | None  # None without a shard
+    after: OperatorState | None
+    rows: list[StoredShard]
+
+
+@dataclass(frozen=True)
+class _Rewrite:
+    """The rewrite of one checkpoint into another directory."""
+
+    source: Checkpoint
+    to: Path
+    spark: SparkSession
+    where: str
+
+    @staticmethod
+    def open(
+        checkpoint: str | Path, to: str | Path, spark: SparkSession | None, *, where: str
+    ) -> _Rewrite:
+        """Check the paths and the checkpoint."""
+        source = open_checkpoint(checkpoint, where=where)
+        target = require_target(to, source, where=where)
+        for problem in find_problems(source):
+            raise problem
+        session = session_or_new(spark)
+        require_writable(session, where=where)
+        return _Rewrite(source, target, session, where)
+
+    def run(
+        self,
+        change: Change,
+        partitions: int | None,
+        check: Callable[[], None] = lambda: None,
+    ) -> list[Rewritten]:
+        """Read everything, write everything, and verify it."""
+        before = self.source.stamp()
+        count = self.source.partitions if partitions is None else partitions
+        plans = [
+            self._plan(operator, change, count)
+            for operator in self.source.operators
+            if is_operator_state(operator)
+        ]
+        self._refuse_foreign(plans, count)
+        check()
+        self._begin(plans)
+        self._copy({plan.stored.files.number for plan in plans})
+        self._write(plans, count)
+        self._adapt(count)
+        self._verify(plans, count)
+        self._end(before)
+        return [
+            Rewritten(
+                plan.stored.files.number,
+                f"{plan.after.name} version {plan.after.format.version}",
+                plan.before.shards,
+                plan.after.shards,
+                plan.after.entries,
+            )
+            for plan in plans
+            if plan.before is not None and plan.after is not None
+        ]
+
+    def _plan(
+        self,
+        operator: OperatorFiles,
+        change: Change,
+        partitions: int,
+    ) -> _Plan:
+        where = f"{self.source.path}, operator {operator.number}"
+        stored = read_shards(self.spark, self.source, operator)
+        if not stored.rows:
+            return _Plan(stored, None, None, [])
+        state = decode_shards(stored.rows, where=where)
+        after = change(operator.number, state, where)
+        numbers = partitions_of(self.spark, after.shards, partitions)
+        return _Plan(stored, state, after, encode_shards(after, dict(enumerate(numbers))))
+
+    def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int) -> None:
+        """Spark's own operators are copied with their files, in the same partitions only."""
+        ours = {plan.stored.files.number for plan in plans}
+        foreign = [of for of in self.source.operators if of.number not in ours]
+        if foreign and partitions != self.source.partitions:
+            raise CheckpointError(
+                "FOREIGN_OPERATOR",
+                "the number of partitions of Spark's own operators cannot be changed here",
+                where=self.where,
+                got=f"partitions={partitions}, "
+                + ", ".join(f"operator {of.number} {of.api}" for of in foreign),
+                expected=f"{self.source.partitions} partitions, as in the checkpoint",
+                fix="omit the number of partitions",
+            )
+
+    def _begin(self, plans: Sequence[_Plan]) -> None:
+        """The marker comes first, so that the directory is never without it before the end."""
+        self.to.mkdir(parents=True, exist_ok=True)
+        text = {
+            "from": str(self.source.path),
+            "micro_batch": self.source.last,
+            "operators": [plan.stored.files.number for plan in plans],
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        (self.to / MARKER).write_text(json.dumps(text, indent=1) + "\n")
+
+    def _copy(self, rewritten: set[int]) -> None:
+        """Copy all files but the state of these operators, and the id of the query."""
+        for file in self.source.files():
+            parts = file.relative_to(self.source.path).parts
+            if parts[0] in (METADATA, f".{METADATA}.crc"):
+                continue
+            is_state = parts[0] == "state" and len(parts) > 2 and parts[1].isdecimal()
+            if is_state and int(parts[1]) in rewritten and not _is_schema(parts[2:]):
+                continue
+            target = self.to.joinpath(*parts)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
+
+    def _write(self, plans: Sequence[_Plan], partitions: int) -> None:
+        writer = StoreWriter(self.spark, self.source, self.to)
+        for plan in plans:
+            by_partition = defaultdict(list)
+            for row in plan.rows:
+                by_partition[row.partition].append(row)
+            for partition in range(partitions):
+                writer.write(plan.stored, partition, by_partition[partition])
+
+    def _adapt(self, partitions: int) -> None:
+        """Replace the paths and the number of partitions in the copied files."""
+        for file in (self.to / "state").glob("*/_metadata/**/*"):
+            if file.is_file() and not file.name.startswith(".") and file.name != "schema":
+                _edit(file, lambda entry: self._adapt_operator(entry, partitions))
+        if partitions != self.source.partitions:
+            for batch in self.source.offsets:
+                _edit(self.to / "offsets" / str(batch), lambda e: _adapt_offset(e, partitions))
+
+    def _adapt_operator(self, entry: dict[str, Any], partitions: int) -> dict[str, Any]:
+        stores = []
+        for store in entry["stateStoreInfo"]:
+            files = [self._moved(path) for path in store.get("stateSchemaFilePaths", [])]
+            schema = {"stateSchemaFilePaths": files} if files else {}
+            stores.append({**store, "numPartitions": partitions, **schema})
+        return {**entry, "stateStoreInfo": stores}
+
+    def _moved(self, uri: str) -> str:
+        """The URI of a file of the state, in the new checkpoint.
+
+        The original may have been moved since it was written, so only the end of its path counts.
+        """
+        _, found, rest = uri.rpartition("/state/")
+        if not found:
+            raise CheckpointError(
+                "OPERATOR_METADATA_UNKNOWN",
+                "an operator refers to a schema outside of its checkpoint",
+                where=self.where,
+                got=uri,
+                expected="a file below `state`",
+                fix="restore the checkpoint from a copy",
+            )
+        return f"file:{self.to}/state/{rest}"
+
+    def _verify(self, plans: Sequence[_Plan], partitions: int) -> None:
+        """Read the new state, and compare it with what was to be written, and with the original."""
+        new = Checkpoint(self.to)
+        found = {operator.number: operator for operator in new.operators}
+        for plan in plans:
+            operator = found[plan.stored.files.number]
+            stored = read_shards(self.spark, new, operator)
+            rows = sorted(stored.rows, key=lambda row: row.shard)
+            same = rows == sorted(plan.rows, key=lambda row: row.shard)
+            if same and plan.after is not None and plan.before is not None:
+                where = f"{self.to}, operator {operator.number}"
+                again = decode_shards(rows, where=where)
+                same = same_state(again, convert(plan.before, where=where))
+            if not same or operator.partitions != partitions:
+                raise CheckpointError(
+                    "REWRITE_DIFFERS",
+                    "the new state is not what was written",
+                    where=f"{self.to}, operator {operator.number}",
+                    got=f"{len(rows)} shards in {operator.partitions} partitions",
+                    expected=f"{len(plan.rows)} shards in {partitions} partitions, with the rows of "
+                    f"{self.source.path}",
+                    fix="continue with the original, which is unchanged; report this error",
+                )
+
+    def _end(self, before: Mapping[str, tuple[int, int]]) -> None:
+        """Make the new checkpoint usable, if the query did not run in the meantime."""
+        if self.source.stamp() != before:
+            raise CheckpointError(
+                "CHECKPOINT_CHANGED",
+                "the checkpoint changed while it was rewritten: its query is running",
+                where=self.where,
+                got=str(self.source.path),
+                expected="the checkpoint of a stopped query",
+                fix=f"stop the query, delete {self.to}, and start again",
+            )
+        for name in (f".{METADATA}.crc", METADATA):
+            if (self.source.path / name).is_file():
+                shutil.copy2(self.source.path / name, self.to / name)
+        (self.to / MARKER).unlink()
+
+
+def _is_schema(parts: Sequence[str]) -> bool:
+    """Whether a file below ``state/<operator>`` is metadata: of the operator, or of partition 0."""
+    return parts[0].startswith("_") or "_metadata" in parts
+
+
+def _adapt_offset(entry: dict[str, Any], partitions: int) -> dict[str, Any]:
+    return {**entry, "conf": {**entry["conf"], PARTITIONS: str(partitions)}}
+
+
+def _edit(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the first entry of a log. Its checksum, which Spark need not find, is removed."""
+    text = file.read_text()
+    version, first, *rest = text.split("\n")
+    entry = json.dumps(change(json.loads(first)), separators=(",", ":"))
+    file.write_text("\n".join([version, entry, *rest]))
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _require_number(value: object, parameter: str, most: int) -> None:
+    if type(value) is not int or value not in range(1, most + 1):
+        raise SpecError(
+            f"{parameter.upper()}_OUT_OF_RANGE",
+            f"`{parameter}` is out of range",
+            where=_WHERE_RESCALE,
+            got=f"{parameter}={value!r}",
+            expected=f"an integer from 1 to {most}",
+            fix="docs/operations.md#choosing-shards",
+        )

@@ -1,0 +1,247 @@
+"""The stored shards of an operator, decoded and encoded again: for another number of them, or from an
+older format. Spark's state store is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.codec import StoredFrame, read_stored
+from streamops.kernel.core import State, StateFormat
+from streamops.kernel.errors import CheckpointError, StateFormatError
+from streamops.kernel.frame import FRAME
+from streamops.kernel.placement import Placement, merge_states, redistribute_states, upgrade
+from streamops.spark.step import Stored
+from streamops.state.operators import FORMATS, PLACEMENTS
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """A shard as it is in a state store.
+
+    Parameters
+    ----------
+    shard : int
+        Its number.
+    stored : Stored
+        The row of its state.
+    timer : int, optional
+        When its timer or timeout fires, in milliseconds.
+    partition : int
+        The partition that it is in.
+    """
+
+    shard: int
+    stored: Stored
+    timer: int | None
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """The state of an operator, decoded.
+
+    Parameters
+    ----------
+    frame : int
+        Version of the frames.
+    format : StateFormat
+        The layout, and its version.
+    identity : mapping
+        The parameters that the state depends on.
+    shards : int
+        Number of shards.
+    states : mapping of int to State
+        By shard. A shard without a state is missing.
+    deadline : int, optional
+        The first of the deadlines.
+    timer : int, optional
+        When the timers or timeouts fire: all at once.
+    """
+
+    frame: int
+    format: StateFormat
+    identity: Mapping[str, Any]
+    shards: int
+    states: Mapping[int, State]
+    deadline: int | None
+    timer: int | None
+
+    @property
+    def name(self) -> str:
+        """Name of the layout, such as ``windows.fixed``."""
+        return self.format.kind
+
+    @property
+    def placement(self) -> Placement:
+        """Which shard each row belongs to."""
+        return PLACEMENTS[self.name]
+
+    @property
+    def entries(self) -> int:
+        """Rows of all tables."""
+        return sum(state.rows for state in self.states.values())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether frames and layout have the versions that this release writes."""
+        return self.frame == FRAME and self.format == FORMATS[self.name]
+
+    def merged(self) -> State:
+        """The state of all keys in one."""
+        return merge_states(self.placement, self.identity, list(self.states.values()))
+
+
+def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
+    """Decode the shards of an operator and check that they belong together.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_UNKNOWN``.
+    CheckpointError
+        ``SHARDS_CONTRADICT``.
+    """
+    assert rows, where
+    frames = {row.shard: read_header(row, where=where) for row in rows}
+    first = frames[rows[0].shard]
+    for shard, frame in frames.items():
+        if _header(frame) != _header(first) or shard not in range(first.shards):
+            raise _contradiction(
+                f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}", where
+            )
+    placement = PLACEMENTS[first.layout]
+    states = {
+        row.shard: State(row.stored.watermark, frames[row.shard].tables())
+        for row in sorted(rows, key=lambda row: row.shard)
+    }
+    timers = {row.timer for row in rows}
+    watermarks = {row.stored.watermark for row in rows}
+    if len(timers) > 1 or (placement.watermark == "equal" and len(watermarks) > 1):
+        raise _contradiction(f"watermarks {watermarks}, timers {timers}", where)
+    deadlines = (row.stored.deadline for row in rows if row.stored.deadline is not None)
+    return OperatorState(
+        frame=first.frame,
+        format=first.format,
+        identity=first.identity,
+        shards=first.shards,
+        states=states,
+        deadline=min(deadlines, default=None),
+        timer=timers.pop(),
+    )
+
+
+def read_header(row: StoredShard, *, where: str) -> StoredFrame:
+    """Verify the frame of a shard, and read its header.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``; ``STATE_UNKNOWN``: this release has
+        no such layout.
+    """
+    frame = read_stored(row.stored.frame, where=f"{where}, shard {row.shard}")
+    if frame.layout not in FORMATS:
+        raise StateFormatError(
+            "STATE_UNKNOWN",
+            "this release does not know the layout of the state",
+            where=where,
+            got=f"{frame.layout} version {frame.version}",
+            expected=f"one of: {', '.join(sorted(FORMATS))}",
+            fix="use the release of streamops that wrote it",
+        )
+    return frame
+
+
+def convert(state: OperatorState, *, where: str) -> OperatorState:
+    """Convert a state to the current formats.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_VERSION``.
+    """
+    current = FORMATS[state.name]
+    if state.format == current:
+        return state
+    states, identity = {}, state.identity
+    for shard, old in state.states.items():
+        identity, tables = upgrade(
+            state.placement, state.format, current, state.identity, old.tables, where=where
+        )
+        states[shard] = State(old.watermark, tables)
+    return OperatorState(
+        state.frame, current, identity, state.shards, states, state.deadline, state.timer
+    )
+
+
+def redistribute(state: OperatorState, shards: int) -> OperatorState:
+    """Redistribute a state in the current format on another number of shards."""
+    if shards == state.shards or state.placement.is_single:
+        return state
+    identity, parts = redistribute_states(
+        state.placement, state.identity, state.states, state.shards, shards
+    )
+    states = dict(enumerate(parts))
+    return OperatorState(
+        state.frame, state.format, identity, shards, states, state.deadline, state.timer
+    )
+
+
+def encode_shards(state: OperatorState, partition_of: Mapping[int, int]) -> list[StoredShard]:
+    """Encode a state in the current formats."""
+    header = state.format, state.identity, state.shards
+    return [
+        StoredShard(
+            shard,
+            Stored.of(of_shard, header, deadline=state.deadline),
+            state.timer,
+            partition_of[shard],
+        )
+        for shard, of_shard in state.states.items()
+    ]
+
+
+def same_state(left: OperatorState, right: OperatorState) -> bool:
+    """Whether two states have the same rows, watermark and timers, on whatever shards.
+
+    Of a state that is not placed by the rules of its tables, the rows are not compared.
+    """
+    if left.placement.redistribute is not None:
+        return (left.format, left.timer) == (right.format, right.timer)
+    one, other = left.merged(), right.merged()
+    return (
+        (left.format, left.identity, left.timer) == (right.format, right.identity, right.timer)
+        and one.watermark == other.watermark
+        and one.tables.keys() == other.tables.keys()
+        and all(_same_rows(table, other.tables[name]) for name, table in one.tables.items())
+    )
+
+
+def _same_rows(left: pa.Table, right: pa.Table) -> bool:
+    """Whether two tables have the same rows, in any order. Bytes are compared, so NaN equals NaN."""
+    return left.schema.equals(right.schema) and _row_bytes(left) == _row_bytes(right)
+
+
+def _row_bytes(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+def _header(frame: StoredFrame) -> tuple[Any, ...]:
+    return frame.frame, frame.layout, frame.version, frame.shards, frame.identity
+
+
+def _contradiction(got: str, where: str) -> CheckpointError:
+    return CheckpointError(
+        "SHARDS_CONTRADICT",
+        "the shards of an operator were not written by the same micro-batch of the same operator",
+        where=where,
+        got=got,
+        expected="equal operator, parameters, number of shards, watermark and timers in all shards",
+        fix="let the query process one micro-batch, so that it writes all shards; if it refuses the "
+        "checkpoint, restore it from a copy",
+    )

@@ -1,0 +1,88 @@
+"""Every operator on Spark: 4 shards, 16 in the middle of a random history, then 4 again.
+
+As in ``tests/spark/test_every_operator.py``, many operators run in one query with one checkpoint. The
+results of each micro-batch are those of a replay without another number of shards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops import sketches, state
+from streamops.state.checkpoint import Checkpoint
+from streamops.testing import micro_batches
+from streamops.testing.streaming import run_query
+from tests.spark.test_every_operator import CASES, Case, replay_together, split, tag, through
+from tests.state.histories import batches_for
+
+pytestmark = pytest.mark.spark
+
+RUNS = ((0, 1), (2, 3), (4, 5))
+STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
+ALL = {
+    name: replace(case, batches=batches_for(case.schemas, 6))
+    for name, case in CASES.items()
+    if name not in STATELESS
+} | {
+    # So many items that a false positive is all but impossible.
+    "seen": replace(
+        CASES["seen"],
+        operator=sketches.seen(
+            "v", capacity=10_000, false_positive_rate=1e-9, time="ts", horizon="10 minutes"
+        ),
+        batches=batches_for(CASES["seen"].schemas, 6),
+    )
+}
+NAMES = [*ALL]
+QUERIES = {part: {name: ALL[name] for name in NAMES[part::2]} for part in range(2)}
+
+
+@pytest.mark.parametrize("part", QUERIES)
+def test_every_operator_continues_on_other_numbers_of_shards(
+    spark: SparkSession, tmp_path: Path, part: int
+) -> None:
+    cases = QUERIES[part]
+    emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
+    for number, (run, shards) in enumerate(zip(RUNS, (4, 16, 4), strict=True)):
+        folder = tmp_path / str(number)
+        if number:
+            before = tmp_path / str(number - 1) / "checkpoint"
+            stamp = Checkpoint(before).stamp()
+            done = state.rescale(before, folder / "checkpoint", shards=shards, spark=spark)
+            assert Checkpoint(before).stamp() == stamp
+            assert {of.shards for of in done if "producers" not in of.name} == {shards}
+            assert {of.shards for of in done if "producers" in of.name} <= {1}
+            assert len(done) == len(Checkpoint(before).operators)
+        for _, table, _ in run_query(build(spark, cases, tmp_path, run, shards), folder, 500):
+            for name, rows in split(table, cases).items():
+                emitted[name].append(rows)
+    expected = replay_together(cases, RUNS)
+    for name, found in emitted.items():
+        # A day has no end in this history. The state of its windows is that of others.
+        is_there = name == "calendar" or any(found[3:])
+        assert is_there, f"{name} emitted nothing on another number of shards"
+        assert found == expected[name], name
+
+
+def build(
+    spark: SparkSession, cases: dict[str, Case], folder: Path, run: tuple[int, ...], shards: int
+) -> DataFrame:
+    """The query over these micro-batches."""
+    frames = {}
+    for name, case in cases.items():
+        inputs = [
+            micro_batches(
+                spark,
+                [case.tables(number)[side] for number in run],
+                schema=schema,
+                directory=folder / "sources" / name / str(side),
+                source="files",
+            )
+            for side, schema in enumerate(case.schemas)
+        ]
+        frames[name] = through(case, inputs, name, shards=shards)
+    return tag(frames)

@@ -1,0 +1,314 @@
+"""Crashes of a rewrite, refusals, older formats, and what can be read from a checkpoint, on Spark."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import shutil
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streamops import state
+from streamops.__main__ import main
+from streamops.errors import CheckpointError, RequirementError, SpecError
+from streamops.kernel.frame import read_frame
+from streamops.spark.step import Stored
+from streamops.state import rewrite, stores
+from streamops.state.checkpoint import MARKER, Checkpoint
+from streamops.state.shards import OperatorState, StoredShard, encode_shards
+from streamops.testing import Replay, micro_batches
+from streamops.testing.batches import to_table
+from streamops.testing.streaming import run_query
+from tests.state.histories import EVENT, events
+from tests.state.test_rescale_spark import GROUPS, WINDOWS, run, uninterrupted
+
+pytestmark = pytest.mark.spark
+
+OPERATOR = WINDOWS.options(state_api=GROUPS)
+
+
+class Crash(BaseException):
+    """The end of the process, which nothing handles."""
+
+
+@pytest.fixture(scope="module")
+def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a query that was stopped after two micro-batches."""
+    folder = tmp_path_factory.mktemp("stopped")
+    run(spark, OPERATOR.options(shards=4), folder / "source", folder, 0)
+    return folder
+
+
+@pytest.fixture
+def query(stopped: Path, tmp_path: Path) -> Path:
+    """A copy of it. The source has no path in the checkpoint that matters."""
+    shutil.copytree(stopped / "checkpoint", tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def crash(when: int, function: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+    """The function, which ends the process in a call of this number, before or after its work."""
+    calls = 0
+
+    def crashing(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == when and not after:
+            raise Crash
+        result = function(*arguments, **options)
+        if calls == when:
+            raise Crash
+        return result
+
+    return crashing
+
+
+STEPS = {
+    "after the marker": (rewrite._Rewrite, "_begin", 1, True),
+    "in the copy": (rewrite.shutil, "copy2", 5, False),
+    "after the copy": (rewrite._Rewrite, "_copy", 1, True),
+    "before the first store": (stores.StoreWriter, "write", 1, False),
+    "within a store": (stores.StoreWriter, "_unsafe", 2, True),
+    "between two stores": (stores.StoreWriter, "write", 1, True),
+    "after all stores": (rewrite._Rewrite, "_write", 1, True),
+    "before the check": (rewrite._Rewrite, "_verify", 1, False),
+    "after the check": (rewrite._Rewrite, "_verify", 1, True),
+    "before the marker is removed": (Path, "unlink", 1, False),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_leaves_the_original_and_a_directory_that_is_not_finished(
+    spark: SparkSession, query: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    owner, name, when, after = STEPS[step]
+    new, stamp = tmp_path / "new", Checkpoint(query).stamp()
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, crash(when, getattr(owner, name), after=after))
+        with pytest.raises(Crash):
+            state.rescale(query, new, shards=6, spark=spark)
+    assert Checkpoint(query).stamp() == stamp
+    assert (new / MARKER).exists()
+    (problem,) = state.describe(new, spark=spark).problems
+    assert problem.code == "CHECKPOINT_UNFINISHED"
+    for path, to, code in ((query, new, "TARGET_NOT_EMPTY"), (new, tmp_path / "b", problem.code)):
+        with pytest.raises(CheckpointError) as caught:
+            state.rescale(path, to, shards=6, spark=spark)
+        assert caught.value.code == code
+
+
+def test_spark_does_not_start_from_a_rewrite_that_did_not_end(
+    spark: SparkSession,
+    stopped: Path,
+    query: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = tmp_path / "here"
+    with monkeypatch.context() as patched:
+        patched.setattr(rewrite._Rewrite, "_verify", crash(1, rewrite._Rewrite._verify))
+        with pytest.raises(Crash):
+            state.rescale(query, here / "checkpoint", shards=6, spark=spark)
+    shutil.copytree(stopped / "source", tmp_path / "source")
+    with pytest.raises(PySparkException, match=r"(?i)metadata"):
+        run(spark, OPERATOR.options(shards=6), tmp_path / "source", here, 1)
+
+
+def test_a_running_query_is_noticed(
+    spark: SparkSession, query: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = rewrite._Rewrite._verify
+
+    def advance(*arguments: Any) -> None:
+        verify(*arguments)
+        (query / "offsets" / "9").write_text("v1\n{}")
+
+    monkeypatch.setattr(rewrite._Rewrite, "_verify", advance)
+    with pytest.raises(CheckpointError) as caught:
+        state.rescale(query, tmp_path / "new", shards=6, spark=spark)
+    assert caught.value.code == "CHECKPOINT_CHANGED"
+    assert (tmp_path / "new" / MARKER).exists()
+
+
+def test_a_state_that_differs_is_noticed(
+    spark: SparkSession, query: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = stores.StoreWriter.write
+
+    def forget(self: Any, of: Any, partition: int, rows: Any) -> None:
+        write(self, of, partition, rows[1:])
+
+    monkeypatch.setattr(stores.StoreWriter, "write", forget)
+    with pytest.raises(CheckpointError) as caught:
+        state.rescale(query, tmp_path / "new", shards=6, spark=spark)
+    assert caught.value.code == "REWRITE_DIFFERS"
+    assert (tmp_path / "new" / MARKER).exists()
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    spark: SparkSession, query: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(error: type[Exception], **options: Any) -> str:
+        with pytest.raises(error) as caught:
+            state.rescale(query, tmp_path / "new", **({"shards": 6, "spark": spark} | options))
+        assert not (tmp_path / "new").exists()
+        return str(getattr(caught.value, "code", ""))
+
+    assert refused(SpecError, shards=0) == "SHARDS_OUT_OF_RANGE"
+    assert refused(SpecError, partitions=True) == "PARTITIONS_OUT_OF_RANGE"
+    assert refused(SpecError, operators=[3]) == "UNKNOWN_OPERATOR"
+    with pytest.raises(CheckpointError) as nothing:
+        state.migrate(query, tmp_path / "new", spark=spark)
+    assert nothing.value.code == "NOTHING_TO_MIGRATE"
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "TESTED", ((4, 2),))
+        assert refused(RequirementError) == "SPARK_NOT_TESTED"
+    shutil.copy(query / "offsets" / "0", query / "offsets" / "9")
+    assert refused(CheckpointError) == "BATCH_UNFINISHED"
+
+
+def old_frames(state_: OperatorState, partition_of: Any) -> list[StoredShard]:
+    """The shards in frames of version 1: Arrow's own layout of numbers, compressed by LZ4."""
+    rows = []
+    for row in encode_shards(state_, partition_of):
+        content: Any = dataclasses.make_dataclass("Content", ["error"])(ValueError)
+        found = read_frame(row.stored.frame, content, where="test")
+        body = b""
+        for name, table in state_.states[row.shard].tables.items():
+            sink = pa.BufferOutputStream()
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+                writer.write_table(table)
+            stream = sink.getvalue().to_pybytes()
+            body += struct.pack("<H", len(name)) + name.encode()
+            body += struct.pack("<Q", len(stream)) + stream
+        sizes = len(found.type_name), len(found.parameters), len(body)
+        start = struct.pack("<4sHHIIIQ", b"SOPS", 1, found.version, found.shards, *sizes)
+        rest = found.type_name + found.parameters + body
+        checksum = struct.pack("<I", zlib.crc32(rest, zlib.crc32(start)))
+        blob = base64.b64encode(start + checksum + rest).decode()
+        stored: Stored = dataclasses.replace(row.stored, blob=blob)
+        rows.append(dataclasses.replace(row, stored=stored))
+    return rows
+
+
+def test_a_checkpoint_in_the_older_frame_is_migrated_and_continues(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, source = OPERATOR.options(shards=4), tmp_path / "source"
+    found = run(spark, operator, source, tmp_path / "a", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(rewrite, "encode_shards", old_frames)
+        state.rescale(tmp_path / "a" / "checkpoint", tmp_path / "old", shards=4, spark=spark)
+    before = state.describe(tmp_path / "old", spark=spark)
+    assert [of.frame for of in before.operators] == [1]
+    assert "state migrate" in before.hints[0]
+    new = tmp_path / "b" / "checkpoint"
+    (done,) = state.migrate(tmp_path / "old", new, spark=spark)
+    assert (done.shards_before, done.shards) == (4, 4)
+    after = state.describe(new, spark=spark)
+    assert ([of.frame for of in after.operators], after.hints) == ([2], [])
+    found += run(spark, operator, source, tmp_path / "b", 1)
+    assert found == uninterrupted()[: len(found)]
+    assert any(found[3:])
+
+
+def test_operators_of_spark_are_copied_and_only_some_operators_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def start(first: int, last: int, folder: Path, shards: int) -> list[Any]:
+        tables = [to_table(events(batch), EVENT) for batch in range(first, last)]
+        frame = micro_batches(
+            spark, tables, schema=EVENT, directory=tmp_path / "source", source="files"
+        )
+        once = frame.dropDuplicates(["k", "v"])
+        windows_ = WINDOWS.options(shards=shards)
+        return [
+            sorted(rows.to_pylist(), key=repr)
+            for _, rows, _ in run_query(once.transform(windows_), folder, 300)
+        ]
+
+    found = start(0, 2, tmp_path / "a", 4)
+    checkpoint = tmp_path / "a" / "checkpoint"
+    report = state.describe(checkpoint, spark=spark)
+    assert sorted(of.name for of in report.operators) == ["", "windows.fixed"]
+    number = next(of.number for of in report.operators if of.name)
+    with pytest.raises(CheckpointError) as caught:
+        state.rescale(checkpoint, tmp_path / "new", shards=7, partitions=3, spark=spark)
+    assert caught.value.code == "FOREIGN_OPERATOR"
+    (done,) = state.rescale(
+        checkpoint,
+        tmp_path / "b" / "checkpoint",
+        shards=7,
+        operators=[number],
+        spark=spark,
+    )
+    assert (done.operator, done.shards) == (number, 7)
+    found += start(2, 4, tmp_path / "b", 7)
+    query, once, expected = Replay(WINDOWS, EVENT, shards=4), set[Any](), []
+    for first, last in ((0, 2), (2, 4)):
+        batches = []
+        for batch in range(first, last):
+            rows = []
+            for row in events(batch):
+                key = (row["k"], row["v"])
+                rows += [] if key in once else [row]
+                once.add(key)
+            batches.append(to_table(rows, EVENT))
+        expected += [sorted(of.table.to_pylist(), key=repr) for of in query.run(batches)]
+    assert [Counter(row["n"] for row in rows) for rows in found] == [
+        Counter(row["n"] for row in rows) for rows in expected
+    ]
+
+
+def test_the_state_is_read_with_one_row_per_key(spark: SparkSession, query: Path) -> None:
+    frame = state.read(query, "windows.fixed", spark=spark)
+    assert frame.columns == ["k", "shard", "panes"]
+    rows = frame.collect()
+    keys = [row["k"] for row in rows]
+    assert len(set(keys)) == len(keys) > 10
+    panes = [pane for row in rows for pane in row["panes"]]
+    last = Checkpoint(query).last
+    replayed = Replay(WINDOWS, EVENT, shards=4)
+    replayed.run([to_table(events(batch), EVENT) for batch in range(2)])
+    stage = replayed._stages[0]
+    stored = [Stored(*of) for of in stage.stored.values()]
+    assert len(panes) == sum(of.entries for of in stored) > 20
+    assert {*panes[0].asDict()} == {"pane", "n.count", "v.sum"}
+    by_number = state.read(query, 0, spark=spark, batch=last)
+    assert sorted(map(repr, by_number.collect())) == sorted(map(repr, rows))
+    for operator in ("windows.session", 3):
+        with pytest.raises(CheckpointError) as caught:
+            state.read(query, operator, spark=spark)
+        assert caught.value.code == "UNKNOWN_OPERATOR"
+
+
+def test_the_command_line(
+    spark: SparkSession, query: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert main(["doctor", str(query)]) == 0
+    report = capsys.readouterr().out
+    assert "windows.fixed by k  1, frame 2  4" in report
+    assert "PROBLEM" not in report
+    command = ["state", "rescale", str(query), "--to", str(new), "--shards", "6"]
+    assert main(command) == 0
+    assert "4 -> 6 shards" in capsys.readouterr().out
+    assert main(command) == 1
+    assert "TARGET_NOT_EMPTY" in capsys.readouterr().out
+    assert main(["state", "migrate", str(new), "--to", str(tmp_path / "m")]) == 1
+    assert "NOTHING_TO_MIGRATE" in capsys.readouterr().out
+    assert main(["doctor", str(tmp_path)]) == 1
+    assert "NOT_A_CHECKPOINT" in capsys.readouterr().out
+    shutil.copy(new / "offsets" / "0", new / "offsets" / "9")
+    assert main(["doctor", str(new)]) == 1
+    assert "BATCH_UNFINISHED" in capsys.readouterr().out
