@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -198,15 +198,14 @@ class PostgresSink(TableSink):
                 if rows.num_rows:
                     self._apply(cursor, net, types, rows.column_names)
             *values, former = astuple(decision.entry)
-            values = (self.name, *values, list(former))
-            cursor.execute(sql.upsert_entry(self._ledger), values)
+            cursor.execute(sql.upsert_entry(self._ledger), (self.name, *values, list(former)))
 
     def _read_entry(self, cursor: Any) -> Entry | None:
         found = _fetch(cursor, "SELECT to_regclass($1) IS NULL", str(self._ledger))
         if found[0][0]:
             return None
         rows = _fetch(cursor, sql.select_entry(self._ledger), self.name)
-        return Entry(*rows[0][:-1], tuple(rows[0][-1])) if rows else None
+        return replace(Entry(*rows[0]), former=tuple(rows[0][-1])) if rows else None
 
     def _apply(
         self, cursor: Any, net: Net, types: Mapping[str, str], columns: Sequence[str]

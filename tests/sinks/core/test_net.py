@@ -11,7 +11,7 @@ import pytest
 from streamops.errors import ChangeStreamError
 from streamops.sinks.core.net import compute_net, digest, form_of
 
-I, B, A, D = "insert", "update_preimage", "update_postimage", "delete"
+INSERT, PRE, POST, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 INT = pa.int32()
 
 
@@ -37,7 +37,11 @@ def test_forms() -> None:
 
 def test_a_chain_of_changes_has_one_effect() -> None:
     rows = changes(
-        (A, "a", 3, 13), (B, "a", 2, 12), (I, "b", 0, 20), (A, "a", 2, 12), (B, "a", 1, 11)
+        (POST, "a", 3, 13),
+        (PRE, "a", 2, 12),
+        (INSERT, "b", 0, 20),
+        (POST, "a", 2, 12),
+        (PRE, "a", 1, 11),
     )
     result = net(rows)
     assert result.removed.to_pylist() == [{"k": "a", "v": 11, "revision": 1}]
@@ -51,12 +55,12 @@ def test_a_chain_of_changes_has_one_effect() -> None:
 
 
 def test_a_row_that_comes_and_goes_has_no_effect() -> None:
-    result = net(changes((D, "a", 0, 1), (I, "a", 0, 1)))
+    result = net(changes((DELETE, "a", 0, 1), (INSERT, "a", 0, 1)))
     assert len(result.removed) == len(result.added) == 0
 
 
 def test_a_deleted_row_that_comes_back_is_replaced() -> None:
-    rows = pa.table({"k": [1, 1], "v": [5, 5], "at": [7, 8], "_change_type": [D, I]})
+    rows = pa.table({"k": [1, 1], "v": [5, 5], "at": [7, 8], "_change_type": [DELETE, INSERT]})
     result = net(rows, sequence=["at"])
     assert result.removed.to_pylist() == [{"k": 1, "v": 5, "at": 7}]
     assert result.added.to_pylist() == [{"k": 1, "v": 5, "at": 8}]
@@ -68,13 +72,13 @@ def test_a_deleted_row_that_comes_back_is_replaced() -> None:
     ("code", "rows"),
     [
         ("UNKNOWN_CHANGE", [("truncate", "a", 0, 1)]),
-        ("INSERTED_TWICE", [(I, "a", 0, 1), (I, "a", 1, 2)]),
-        ("PREIMAGE_NOT_PUBLISHED", [(I, "a", 0, 1), (B, "a", 0, 2), (A, "a", 1, 3)]),
-        ("POSTIMAGE_ALONE", [(I, "a", 0, 1), (A, "a", 1, 2)]),
-        ("POSTIMAGE_ALONE", [(A, "a", 1, 2)]),
-        ("DELETED_UNPUBLISHED", [(D, "a", 0, 1), (D, "a", 1, 1)]),
-        ("PREIMAGE_ALONE", [(B, "a", 0, 1)]),
-        ("NO_SEQUENCE", [(I, "a", None, 1)]),
+        ("INSERTED_TWICE", [(INSERT, "a", 0, 1), (INSERT, "a", 1, 2)]),
+        ("PREIMAGE_NOT_PUBLISHED", [(INSERT, "a", 0, 1), (PRE, "a", 0, 2), (POST, "a", 1, 3)]),
+        ("POSTIMAGE_ALONE", [(INSERT, "a", 0, 1), (POST, "a", 1, 2)]),
+        ("POSTIMAGE_ALONE", [(POST, "a", 1, 2)]),
+        ("DELETED_UNPUBLISHED", [(DELETE, "a", 0, 1), (DELETE, "a", 1, 1)]),
+        ("PREIMAGE_ALONE", [(PRE, "a", 0, 1)]),
+        ("NO_SEQUENCE", [(INSERT, "a", None, 1)]),
     ],
 )
 def test_contradictions(code: str, rows: list[Any]) -> None:
@@ -95,7 +99,9 @@ def test_the_newest_revision_of_a_key_stays() -> None:
 
 def test_copies_of_a_multiset() -> None:
     nan = float("nan")
-    rows = pa.table({"x": [nan, nan, None, None, 1.0], "_change_type": [I, I, D, A, B]})
+    rows = pa.table(
+        {"x": [nan, nan, None, None, 1.0], "_change_type": [INSERT, INSERT, DELETE, POST, PRE]}
+    )
     result = net(rows, key=None, sequence=())
     assert result.removed.to_pylist() == [{"x": 1.0}]
     assert result.removed_copies.tolist() == [1]
