@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -21,7 +21,15 @@ from streamops.kernel.parameters import require_choice, require_name
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.sink import JSON, TableSink, hide, parse_key, to_arrow_with_json, unavailable
+from streamops.sinks.sink import (
+    JSON,
+    TableSink,
+    hide,
+    parse_key,
+    refused,
+    to_arrow_with_json,
+    unavailable,
+)
 
 __all__ = ["PostgresSink", "postgres"]
 
@@ -31,6 +39,8 @@ Missing = Literal["create", "refuse"]
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
 _IDLE_LIMIT = "60s"
+# Classes of SQLSTATE: connection, resources, operator intervention, system.
+_CONNECTION_STATES = {"08", "53", "57", "58"}
 _NULLS_NOT_DISTINCT = 15
 """The first version in which null can be a value of a unique key."""
 
@@ -125,7 +135,6 @@ def postgres(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Fault Tolerance".
     """
-    require_name(table, parameter="table", where=_WHERE)
     _require_driver()
     return PostgresSink(
         url=url,
@@ -142,13 +151,19 @@ def postgres(
     )
 
 
+def _show_url(url: str) -> str:
+    """The URL without its password."""
+    password = _password(url)
+    return repr(url if password is None else url.replace(f":{password}@", ":***@", 1))
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PostgresSink(TableSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
 
-    url: str
+    url: str = field(metadata={"shown": _show_url})
     table: str
     schema: str | None
     columns: Columns
@@ -157,7 +172,10 @@ class PostgresSink(TableSink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        require_name(self.url, parameter="url", where=self.where)
+        names = {"url": self.url, "table": self.table, "name": self.name, "schema": self.schema}
+        for parameter, value in names.items():
+            if value is not None:
+                require_name(value, parameter=parameter, where=self.where)
         require_choice(self.columns, Columns, parameter="columns", where=self.where)
         require_choice(self.missing, Missing, parameter="missing", where=self.where)
 
@@ -354,16 +372,17 @@ class PostgresSink(TableSink):
                     yield cursor
                 connection.commit()
             except BaseException as error:
-                self._disconnect()
+                self.session.close()
                 if isinstance(error, errors.Error):
-                    raise unavailable("PostgreSQL", error, where=self.label) from error
+                    raise _failure(error, where=self.label) from error
                 raise
 
-    def _disconnect(self) -> None:
-        """Close the connection, whose transaction ends without effect."""
-        connection, self.session.connection = self.session.connection, None
-        if connection is not None:
-            connection.close()
+
+def _failure(error: Any, *, where: str) -> SinkError:
+    """The error about a transaction that PostgreSQL did not commit."""
+    if (error.sqlstate or "08")[:2] in _CONNECTION_STATES:
+        return unavailable("PostgreSQL", error, where=where)
+    return refused("PostgreSQL", error, where=where)
 
 
 def _connect(url: str) -> Any:

@@ -33,6 +33,15 @@ class Session:
         self.connection: Connection | None = None
         self.runs: set[str] = set()
 
+    def close(self) -> None:
+        """Close the connection, whose transaction ends without effect."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark Connect copies the sink to the server, where it opens a connection of its own.
         return Session, ()
@@ -232,4 +241,16 @@ def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
         got=f"{type(error).__name__}: {error}",
         expected="a target that is reachable and accepts the transaction",
         fix="nothing was written, and nothing is lost: start the query again once the cause is removed",
+    )
+
+
+def refused(target: str, error: Exception, *, where: str) -> SinkError:
+    """The error about a target that does not accept the rows."""
+    return SinkError(
+        "TARGET_REFUSED",
+        f"{target} refused the rows of the micro-batch",
+        where=where,
+        got=f"{type(error).__name__}: {error}",
+        expected="rows that satisfy the constraints of the table",
+        fix="nothing was written: change the constraint, or filter or convert these rows before the sink",
     )
