@@ -273,7 +273,7 @@ class PostgresSink(TableSink):
 
     def _fit_target(self, cursor: Any, schema: pa.Schema) -> dict[str, str]:
         """Create or extend the table where that is allowed, and return the types of its columns."""
-        wanted = {field.name: self._default_type(field) for field in schema}
+        wanted = {f.name: self._default_type(f) for f in schema}
         found = _fetch(cursor, sql.SELECT_COLUMNS, str(self._target))
         if not found:
             return self._create(cursor, wanted)
@@ -294,33 +294,33 @@ class PostgresSink(TableSink):
             cursor.execute(sql.add_columns(self._target, new))
             types |= new
         special = {column[0] for column in found if column[2] != "b"}  # enumerations and domains
-        for field in schema:
-            dtype = types[field.name]
+        for arrived in schema:
+            dtype = types[arrived.name]
             if not (
-                sql.accepts(dtype, field.type)
-                or (pa.types.is_string(field.type) and field.name in special)
+                sql.accepts(dtype, arrived.type)
+                or (pa.types.is_string(arrived.type) and arrived.name in special)
             ):
                 raise SinkError(
                     "TARGET_TYPE",
-                    f"column {field.name!r} of the table does not take these values without loss",
+                    f"column {arrived.name!r} of the table does not take these values without loss",
                     where=self.label,
-                    got=f"{field.type} for {dtype}",
-                    expected=" or ".join(sql.accepted_types(field.type)),
+                    got=f"{arrived.type} for {dtype}",
+                    expected=" or ".join(sql.accepted_types(arrived.type)),
                     fix="cast the column of the frame, or alter the type in the table",
                 )
         self._require_unique_key(cursor)
-        return {field.name: types[field.name] for field in schema}
+        return {f.name: types[f.name] for f in schema}
 
-    def _default_type(self, field: pa.Field) -> str:
-        accepted = sql.accepted_types(field.type)
-        if field.metadata == JSON:
+    def _default_type(self, arrived: pa.Field) -> str:
+        accepted = sql.accepted_types(arrived.type)
+        if arrived.metadata == JSON:
             return "jsonb"
         if not accepted:
             raise SchemaError(
                 "TYPE_UNSUPPORTED",
-                f"column {field.name!r} has a type that PostgreSQL does not have",
+                f"column {arrived.name!r} has a type that PostgreSQL does not have",
                 where=self.label,
-                got=field.type,
+                got=arrived.type,
                 expected="a plain type, or an array, struct or map",
                 fix="cast the column",
             )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ from streamops.spark.operator import show_fields
 from streamops.spark.side_output import side_output_tags
 
 Connection = Any
+Transform = Callable[[DataFrame], DataFrame]
 
 
 class Session:
@@ -53,36 +54,18 @@ class Session:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Sink(ABC):
-    """A target of micro-batches, each of which it applies exactly once.
-
-    Pass it to ``DataStreamWriter.foreachBatch``.
+class BatchWriter(ABC):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``.
 
     Parameters
     ----------
-    name : str
-        Identifies the sink in the ledger of the target.
     checkpoint : str, optional
         The checkpoint location of the query. Only Spark Connect needs it.
-    new_checkpoint : "refuse", "continue" or "replace"
-        What a query with another checkpoint may do with a target that a query has written.
-    repeated : "fail" or "skip"
-        What happens if a repeated micro-batch has other rows than the first time.
     """
 
-    where = "sinks"
+    where: ClassVar[str]
 
-    name: str
     checkpoint: str | None = None
-    new_checkpoint: NewCheckpoint = "refuse"
-    repeated: Repeated = "fail"
-    session: Session = field(default_factory=Session, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Validate the parameters."""
-        choices = {"new_checkpoint": NewCheckpoint, "repeated": Repeated}
-        for parameter, allowed in choices.items():
-            require_choice(getattr(self, parameter), allowed, parameter=parameter, where=self.where)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
@@ -101,7 +84,76 @@ class Sink(ABC):
             Its number: 0, 1, 2, ...
         """
         require_frame(frame, "the argument", where=self.label)
+        # A job has no runs that could write at the same time under one name.
         self._deliver(frame, batch_id, Identity(query, f"{query} (batch)"))
+
+    def after(self, transform: Transform) -> Transformed:
+        """Return a sink that transforms micro-batches before it writes them to this one.
+
+        Examples
+        --------
+        >>> from streamops import sinks
+        >>> orders = sinks.postgres("postgresql://host/db", "large_orders")
+        >>> large = orders.after(lambda batch: batch.where("amount > 1000"))
+        """
+        return Transformed(transform=transform, writer=self, checkpoint=self.checkpoint)
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The name of the sink in errors."""
+
+    @abstractmethod
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        """Write a micro-batch of a query."""
+
+    def __repr__(self) -> str:
+        return f"{self.where}({', '.join(show_fields(self))})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Transformed(BatchWriter):
+    """A sink with a transformation before it."""
+
+    transform: Transform
+    writer: BatchWriter
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return self.writer.label
+
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        self.writer._deliver(self.transform(batch), batch_id, identity)
+
+    def __repr__(self) -> str:
+        return f"{self.writer!r}.after({self.transform!r})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sink(BatchWriter):
+    """A target of micro-batches, each of which it applies exactly once.
+
+    Parameters
+    ----------
+    name : str
+        Identifies the sink in the ledger of the target.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do with a target that a query has written.
+    repeated : "fail" or "skip"
+        What happens if a repeated micro-batch has other rows than the first time.
+    """
+
+    name: str
+    new_checkpoint: NewCheckpoint = "refuse"
+    repeated: Repeated = "fail"
+    session: Session = field(default_factory=Session, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        choices = {"new_checkpoint": NewCheckpoint, "repeated": Repeated}
+        for parameter, allowed in choices.items():
+            require_choice(getattr(self, parameter), allowed, parameter=parameter, where=self.where)
 
     @property
     def label(self) -> str:
@@ -137,9 +189,6 @@ class Sink(ABC):
     @abstractmethod
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         """Apply a micro-batch, and the entry of the ledger, in one transaction of the target."""
-
-    def __repr__(self) -> str:
-        return f"{self.where}({', '.join(show_fields(self))})"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -103,9 +103,9 @@ def test_a_change_stream_without_key_is_a_multiset(url: str, query: Any, name: s
     sink._deliver_rows(
         rows(x=["a", "a", None, "b", "b"], y=[1, 1, nan, None, 2], _change_type=insert), 0, RUN
     )
-    kinds = ["delete", "update_preimage", "delete", "insert"]
+    types = ["delete", "update_preimage", "delete", "insert"]
     sink._deliver_rows(
-        rows(x=["a", None, "b", "a"], y=[1, nan, None, 5], _change_type=kinds), 1, RUN
+        rows(x=["a", None, "b", "a"], y=[1, nan, None, 5], _change_type=types), 1, RUN
     )
     assert content(query, name) == [("a", 1.0), ("a", 5.0), ("b", 2.0)]
     with pytest.raises(ChangeStreamError, match="PREIMAGE_NOT_PUBLISHED"):
@@ -155,8 +155,8 @@ def test_captured_changes_have_a_sequence_of_their_own(url: str, query: Any, nam
     sink = fresh(url, name, key="id", sequence="_sequence")
     first = rows(id=[1, 2], v=["x", "y"], _sequence=[1, 2], _change_type=["insert"] * 2)
     sink._deliver_rows(first, 0, RUN)
-    kinds = ["update_preimage", "update_postimage", "delete"]
-    second = rows(id=[1, 1, 2], v=["x", "z", None], _sequence=[3, 3, 4], _change_type=kinds)
+    types = ["update_preimage", "update_postimage", "delete"]
+    second = rows(id=[1, 1, 2], v=["x", "z", None], _sequence=[3, 3, 4], _change_type=types)
     sink._deliver_rows(second, 1, RUN)
     assert content(query, name) == [(1, "z", 3)]
 
@@ -243,8 +243,8 @@ def test_another_checkpoint_needs_a_decision(url: str, query: Any, name: str) ->
     fresh(url, name, new_checkpoint="replace")._deliver_rows(rows(a=[3]), 0, third)
     assert content(query, name) == [(3,)]
     for former in (RUN, other):
+        sink = fresh(url, name, new_checkpoint="continue")
         with pytest.raises(SinkError, match="FENCED"):
-            sink = fresh(url, name, new_checkpoint="continue")
             sink._deliver_rows(rows(a=[2]), 0, Identity(former.query, "run 4"))
 
 
@@ -284,9 +284,9 @@ def test_types_are_stored_without_loss(
     sink._deliver_rows(insert, 0, RUN)
     assert [row[0] for row in query(f'SELECT v FROM "{name}" ORDER BY k')] == [*values, None]
     # A preimage is compared with what the table has.
-    kinds = ["update_preimage", "update_postimage"] * 2 + ["delete"]
+    types = ["update_preimage", "update_postimage"] * 2 + ["delete"]
     again = table.take([0, 0, 1, 1, 2]).set_column(2, "revision", pa.array([0, 1, 0, 1, 0]))
-    sink._deliver_rows(again.append_column("_change_type", pa.array(kinds)), 1, RUN)
+    sink._deliver_rows(again.append_column("_change_type", pa.array(types)), 1, RUN)
     assert query(f'SELECT k, revision FROM "{name}" ORDER BY k') == [(0, 1), (1, 1)]
 
 
@@ -322,8 +322,9 @@ def test_names_are_quoted(url: str, query: Any, name: str, odd: str) -> None:
 
 def test_an_existing_table_must_fit(url: str, query: Any, name: str) -> None:
     def refused(code: str, data: pa.Table, **options: Any) -> str:
+        sink = fresh(url, name, **options)
         with pytest.raises(SinkError) as error:
-            fresh(url, name, **options)._deliver_rows(data, 0, RUN)
+            sink._deliver_rows(data, 0, RUN)
         assert error.value.code == code
         return str(error.value)
 
@@ -358,8 +359,8 @@ def test_a_server_that_is_not_there(name: str) -> None:
     sink = fresh(url, name)
     with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
         sink._deliver_rows(rows(a=[1]), 0, RUN)
-    shown = f"{error.value}{error.value.__cause__!r}{sink!r}"
-    assert "secret" not in shown
+    text = f"{error.value}{error.value.__cause__!r}{sink!r}"
+    assert "secret" not in text
     assert "user" in repr(sink)
 
 
