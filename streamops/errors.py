@@ -12,6 +12,7 @@
 ``SketchFormatError``  bytes that are not a sketch of the expected type
 ``ChangeStreamError``  a change stream that contradicts itself
 ``CapacityError``      a configured limit is reached
+``SinkError``          a sink refused a micro-batch, or could not write it
 =====================  ===================================================================
 
 Errors down to ``RequirementError`` are raised while the plan is built. Spark wraps an error that a
@@ -25,6 +26,7 @@ from streamops.kernel.errors import (
     ColumnNotFound,
     RequirementError,
     SchemaError,
+    SinkError,
     SketchFormatError,
     SpecError,
     StateFormatError,
@@ -39,6 +41,7 @@ __all__ = [
     "ColumnNotFound",
     "RequirementError",
     "SchemaError",
+    "SinkError",
     "SketchFormatError",
     "SpecError",
     "StateFormatError",

@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -31,6 +32,17 @@ if (
     settings.load_profile("no shrinking")
 
 _PLUGIN = "streamops.testing.plugin"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Connection string of a PostgreSQL server that runs as long as the tests."""
+    server = importlib.import_module("tests.servers.postgres")
+    installed = server.programs()
+    if installed is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")
+    with server.running(installed) as where:
+        yield where
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,13 +22,14 @@ from streamops.changelog.change_types import (
     RETRACTIONS,
     REVISION,
 )
+from streamops.changelog.faults import FAULTS, fault_error
 from streamops.changelog.table import (
     CHANGE_COLUMNS,
     COMMIT_COLUMNS,
     REJECTED,
     refuse_change_type,
 )
-from streamops.kernel.errors import ChangeStreamError, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -69,36 +70,6 @@ _FOLD_ROWS = (
 )
 _FOLD_VERSIONS = "sequence='version', or the column that orders the rows of a key"
 _MARK = "\0"  # where the row is inserted into a message
-_COMPLETE = (
-    "fold the changes of all micro-batches, exactly once; upserts without preimages go through "
-    "changes.normalize first"
-)
-_KEY_CHANGES = (
-    f"{_COMPLETE}; an update that changes the key must be a delete and an insert, as from "
-    "changes.from_delta"
-)
-_FAULTS = {
-    "UNKNOWN_CHANGE": (
-        "a change has an unknown type",
-        f"one of {', '.join(CHANGE_TYPES)}",
-        f"{_COMPLETE}; so do truncates",
-    ),
-    "INSERTED_TWICE": ("a row was inserted that exists already", "an update", _COMPLETE),
-    "PREIMAGE_NOT_PUBLISHED": (
-        "a preimage differs from the published row",
-        "the row as it was published before",
-        _COMPLETE,
-    ),
-    "POSTIMAGE_ALONE": ("a postimage has no preimage", "a preimage before it", _KEY_CHANGES),
-    "DELETED_UNPUBLISHED": ("a row was deleted that does not exist", "a row", _COMPLETE),
-    "PREIMAGE_ALONE": ("a preimage has no postimage", "its postimage", _KEY_CHANGES),
-    "REVISION_OUT_OF_STEP": (
-        "two rows have the same key and revision",
-        "a revision above the one before",
-        _COMPLETE,
-    ),
-    "NO_SEQUENCE": ("a change has no sequence", "no null in `sequence`", _COMPLETE),
-}
 
 
 def fold(
@@ -399,10 +370,8 @@ class FoldTransform:
         """
         passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
         row = F.to_json(F.struct(*map(column, names)))
-        for code, (what, expected, fix) in _FAULTS.items():
-            error = ChangeStreamError(
-                code, what, where=self.where, got=_MARK, expected=expected, fix=fix
-            )
+        for code in FAULTS:
+            error = fault_error(code, _MARK, where=self.where)
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, row, end)).cast("boolean")
             passes = passes.when(F.col(_FAULT) == code, raised)

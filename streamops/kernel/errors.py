@@ -18,6 +18,7 @@ __all__ = [
     "ColumnNotFound",
     "RequirementError",
     "SchemaError",
+    "SinkError",
     "SketchFormatError",
     "SpecError",
     "StateFormatError",
@@ -126,6 +127,10 @@ class CapacityError(StreamopsError):
 
 class ChangeStreamError(StreamopsError, ValueError):
     """A change stream is inconsistent, such as a preimage that was never emitted."""
+
+
+class SinkError(StreamopsError):
+    """A sink refused a micro-batch: another run, another checkpoint, or a target that does not fit."""
 
 
 class RequirementError(StreamopsError, RuntimeError):

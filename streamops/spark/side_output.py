@@ -78,11 +78,7 @@ def split_side_output(
     """
     require_frame(batch, "the argument", where=_WHERE)
     columns = [field.name for field in batch.schema.fields]
-    tags = {
-        field.name: field.dataType.names
-        for field in batch.schema.fields
-        if isinstance(field.dataType, StructType) and _is_tag(field.name, field.dataType.names)
-    }
+    tags = side_output_tags(batch)
     if not tags or (tag is not None and tag not in tags):
         raise SchemaError(
             "NO_SIDE_OUTPUT",
@@ -112,6 +108,15 @@ def split_side_output(
         return results, left, right
     fields = [value[field].alias(field) for field in tags[name]]
     return results, batch.where(value.isNotNull()).select(*map(column, keys), *fields)
+
+
+def side_output_tags(frame: DataFrame) -> dict[str, list[str]]:
+    """The columns that tag side output, and their fields."""
+    return {
+        field.name: field.dataType.names
+        for field in frame.schema.fields
+        if isinstance(field.dataType, StructType) and _is_tag(field.name, field.dataType.names)
+    }
 
 
 def _is_tag(name: str, fields: list[str]) -> bool:

@@ -1,0 +1,1 @@
+"""Decisions of sinks that need neither Spark nor a target."""

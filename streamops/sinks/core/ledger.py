@@ -1,0 +1,233 @@
+"""The ledger of a sink: which micro-batch the target has, and who may write the next one.
+
+A target stores one entry per sink, and commits it together with the rows. What to do with a micro-batch
+follows from the entry and from the delivery alone:
+
+==================  ===========================================  =====================================
+entry in target     delivery                                     decision
+==================  ===========================================  =====================================
+none                batch 0                                      write
+none                a later batch                                ``LEDGER_LOST``, or write ("continue")
+of this query       the next batch, same run or a new one        write
+of this query       the same batch, same run or a new one        skip, or ``BATCH_DIFFERS``
+of this query       any, of a run that another one replaced      ``FENCED``
+of this query       a batch after the next one                   ``BATCH_GAP``
+of this query       a batch before the last one                  ``CHECKPOINT_BEHIND``
+of another query    batch 0 of a new run                         ``NEW_CHECKPOINT``, write, or replace
+of another query    any other, also of a former query            ``FENCED``
+==================  ===========================================  =====================================
+
+A *run* is one start of a query. The first delivery of a run takes the sink over and increments the
+generation. From then on, deliveries of older runs are refused: their driver was declared dead, but still
+runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from streamops.kernel.errors import SinkError
+
+Action = Literal["write", "skip", "replace"]
+NewCheckpoint = Literal["refuse", "continue", "replace"]
+Repeated = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a target knows about the last micro-batch that it committed.
+
+    Parameters
+    ----------
+    query : str
+        Identifier of the query, as in the metadata of its checkpoint.
+    generation : int
+        How many runs have written to this sink, starting at 1.
+    run : str
+        Identifier of the run that wrote last.
+    batch : int
+        The last micro-batch.
+    rows, digest : int
+        The number of its rows, and a sum over the hashes of them.
+    former : tuple of str
+        Queries that wrote before this one. They never write again, not even their first micro-batch, which
+        they may repeat after a crash.
+    """
+
+    query: str
+    generation: int
+    run: str
+    batch: int
+    rows: int
+    digest: int
+    former: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A micro-batch that a run wants to write.
+
+    Parameters
+    ----------
+    query, run, batch, rows, digest
+        As in :class:`Entry`.
+    is_first : bool
+        Whether this process has not delivered for this run yet.
+    """
+
+    query: str
+    run: str
+    batch: int
+    rows: int
+    digest: int
+    is_first: bool
+
+    def entry(self, generation: int, former: tuple[str, ...] = ()) -> Entry:
+        """The entry after this micro-batch."""
+        return Entry(self.query, generation, self.run, self.batch, self.rows, self.digest, former)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with a delivery, and the entry to commit with it."""
+
+    action: Action
+    entry: Entry
+
+
+def decide(
+    entry: Entry | None,
+    delivery: Delivery,
+    *,
+    sink: str,
+    new_checkpoint: NewCheckpoint = "refuse",
+    repeated: Repeated = "fail",
+) -> Decision:
+    """Decide whether to write a micro-batch, to skip it, or to empty the target before.
+
+    Parameters
+    ----------
+    entry : Entry, optional
+        The entry of the sink in the target.
+    delivery : Delivery
+        The micro-batch.
+    sink : str
+        Name of the sink, for errors.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do.
+    repeated : "fail" or "skip"
+        What happens to a repeated micro-batch with other rows.
+
+    Raises
+    ------
+    SinkError
+        See the table of the module.
+
+    Examples
+    --------
+    >>> first = Delivery("query", "run 1", 0, rows=2, digest=7, is_first=True)
+    >>> done = decide(None, first, sink="daily")
+    >>> done.action, done.entry.generation
+    ('write', 1)
+    >>> again = Delivery("query", "run 2", 0, rows=2, digest=7, is_first=True)
+    >>> repeated = decide(done.entry, again, sink="daily")
+    >>> repeated.action, repeated.entry.generation
+    ('skip', 2)
+    """
+    if entry is None:
+        if delivery.batch and new_checkpoint != "continue":
+            raise _ledger_lost(delivery, sink)
+        return Decision("write", delivery.entry(1))
+    generation = entry.generation + (delivery.run != entry.run)
+    if entry.query != delivery.query:
+        if not delivery.is_first or delivery.batch or delivery.query in entry.former:
+            raise _fenced(entry, delivery, sink)
+        if new_checkpoint == "refuse":
+            raise _new_checkpoint(entry, delivery, sink)
+        action: Action = "write" if new_checkpoint == "continue" else "replace"
+        return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
+    if entry.run != delivery.run and not delivery.is_first:
+        raise _fenced(entry, delivery, sink)
+    if delivery.batch > entry.batch + 1:
+        raise _batch_gap(entry, delivery, sink)
+    if delivery.batch < entry.batch:
+        raise _checkpoint_behind(entry, delivery, sink)
+    if delivery.batch == entry.batch + 1:
+        return Decision("write", delivery.entry(generation, entry.former))
+    is_same = (entry.rows, entry.digest) == (delivery.rows, delivery.digest)
+    if repeated == "fail" and not is_same:
+        raise _batch_differs(entry, delivery, sink)
+    # The entry keeps the rows and the digest of what the target has.
+    return Decision("skip", replace(entry, run=delivery.run, generation=generation))
+
+
+def _ledger_lost(delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "LEDGER_LOST",
+        "the target has no ledger entry of this sink, but the query has delivered micro-batches before",
+        where=sink,
+        got=f"micro-batch {delivery.batch} of query {delivery.query}",
+        expected="micro-batch 0, or the entry of the micro-batch before",
+        fix="restore the ledger together with the table; a sink that is new to a running query: "
+        'new_checkpoint="continue"',
+    )
+
+
+def _fenced(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "FENCED",
+        "a newer run writes to this sink",
+        where=sink,
+        got=f"run {delivery.run} of query {delivery.query}, micro-batch {delivery.batch}",
+        expected=f"run {entry.run} of query {entry.query}, generation {entry.generation}",
+        fix="stop this query, and nothing else: the newer one has taken over, and no row was written here",
+    )
+
+
+def _new_checkpoint(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "NEW_CHECKPOINT",
+        "the target belongs to a query with another checkpoint",
+        where=sink,
+        got=f"query {delivery.query}, micro-batch {delivery.batch}",
+        expected=f"query {entry.query}, whose last micro-batch was {entry.batch}",
+        fix='start with the checkpoint of that query; or new_checkpoint="replace", which empties the '
+        'target first; or, if the new query starts where the old one ended, new_checkpoint="continue"',
+    )
+
+
+def _batch_gap(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "BATCH_GAP",
+        "the target lacks micro-batches of this query: it was restored from an older copy",
+        where=sink,
+        got=f"micro-batch {delivery.batch}",
+        expected=f"micro-batch {entry.batch + 1}, after the last one that the target has",
+        fix="sinks.rewind(checkpoint, sink) sets the checkpoint back to the target; or restore a newer "
+        "copy of the target",
+    )
+
+
+def _checkpoint_behind(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "CHECKPOINT_BEHIND",
+        "the checkpoint is older than the target: it was restored from an older copy",
+        where=sink,
+        got=f"micro-batch {delivery.batch}",
+        expected=f"micro-batch {entry.batch} or {entry.batch + 1}",
+        fix="use the newest copy of the checkpoint, or restore the target from a copy that is as old",
+    )
+
+
+def _batch_differs(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "BATCH_DIFFERS",
+        "a repeated micro-batch has other rows than the first time",
+        where=sink,
+        got=f"micro-batch {delivery.batch} with {delivery.rows} rows and digest {delivery.digest}",
+        expected=f"{entry.rows} rows and digest {entry.digest}, as the target has committed",
+        fix="find what is not deterministic before the sink, often rand(), uuid(), current_timestamp(), a "
+        "lookup of a table that changes, or a source that does not replay; to keep what the target has, "
+        'start once with repeated="skip"',
+    )

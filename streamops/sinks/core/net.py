@@ -1,0 +1,274 @@
+"""The net effect of a micro-batch on its target, for all forms of rows.
+
+==============  =========================================================  ===========================
+form            columns                                                    effect
+==============  =========================================================  ===========================
+append          no key                                                     all rows are added
+upsert          a key, and a sequence such as ``revision``, or none        the latest row of each key
+changes         a key, and ``_change_type``                                the first row that a key had
+                                                                           and the last that it has
+multiset        ``_change_type``, no key                                   the net number of equal rows
+==============  =========================================================  ===========================
+
+The order of the rows of a micro-batch does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changelog.change_types import (
+    CHANGE_TYPE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    RETRACTIONS,
+    REVISION,
+    change_weights,
+    consolidate,
+    is_change_type,
+)
+from streamops.changelog.faults import fault_error
+from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
+from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
+from streamops.kernel.hashing import xxhash64
+from streamops.kernel.ordering import is_comparable, ranks
+
+Form = Literal["append", "upsert", "changes", "multiset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Net:
+    """The net effect of a micro-batch.
+
+    Parameters
+    ----------
+    removed : Table
+        Rows that the target must have, and loses.
+    must_match : array of bool
+        Of which removed rows the target must have all values. Of the others, the key is enough.
+    is_replaced : array of bool
+        Which removed rows are replaced by an added row of the same key.
+    removed_copies : array of int
+        How often each removed row occurs: 1, except in a multiset.
+    added : Table
+        Rows that the target gets.
+    replaces : array of bool
+        Which added rows replace a removed row. In the form "changes", the keys of the others are new.
+    added_copies : array of int
+        How often each added row occurs: 1, except in a multiset.
+    """
+
+    removed: pa.Table
+    must_match: Mask
+    is_replaced: Mask
+    removed_copies: Ints
+    added: pa.Table
+    replaces: Mask
+    added_copies: Ints
+
+
+def form_of(columns: Sequence[str], key: Sequence[str] | None) -> Form:
+    """The form of rows with these columns."""
+    if CHANGE_TYPE in columns:
+        return "multiset" if key is None else "changes"
+    return "append" if key is None else "upsert"
+
+
+def compute_net(
+    rows: pa.Table, *, key: Sequence[str] | None, sequence: Sequence[str], where: str
+) -> Net:
+    """Return the net effect of a micro-batch.
+
+    Parameters
+    ----------
+    rows : Table
+        The rows of the micro-batch, without side output.
+    key : sequence of str, optional
+        Columns that identify a row of the target.
+    sequence : sequence of str
+        Columns that order the rows of a key. Empty: a key has at most one row in a micro-batch.
+    where : str
+        Name of the sink, for errors.
+
+    Raises
+    ------
+    ChangeStreamError
+        The rows contradict each other, see ``changes.fold``.
+    """
+    form = form_of(rows.column_names, key)
+    if form == "append":
+        return _added_only(rows)
+    if form == "multiset":
+        return _net_multiset(rows, where=where)
+    keys = key_codes([rows.column(name) for name in key or ()], len(rows))
+    order = _order_of(rows, sequence, where=where)
+    if form == "upsert":
+        return _latest(rows, keys, order, where=where)
+    return _net_changes(rows, keys, order, sequence, where=where)
+
+
+def digest(rows: pa.Table) -> int:
+    """Return a sum over the hashes of all rows, which does not depend on their order.
+
+    Examples
+    --------
+    >>> table = pa.table({"a": [1, 2], "b": ["x", None]})
+    >>> digest(table) == digest(table.take([1, 0])), digest(table) == digest(table.slice(1))
+    (True, False)
+    """
+    if not rows.num_rows or not rows.num_columns:
+        return 0
+    columns = [_to_hashable(combine_chunks(column)) for column in rows.columns]
+    return int(xxhash64(columns).sum())  # wraps around
+
+
+def content_columns(names: Sequence[str], sequence: Sequence[str]) -> list[str]:
+    """The columns whose values a retraction must repeat, among columns without the change type.
+
+    A revision is one of them. Another sequence, and columns that describe the change, are not.
+    """
+    ignored: set[str] = set()
+    if tuple(sequence) != (REVISION,):
+        ignored = {*CHANGE_COLUMNS, *COMMIT_COLUMNS, *sequence} - {REJECTED, REVISION}
+    return [name for name in names if name not in ignored]
+
+
+def _to_hashable(array: pa.Array) -> pa.Array:
+    """The array with maps as lists of entries, at the top level."""
+    if pa.types.is_map(array.type):
+        entries = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
+        array = array.cast(pa.list_(entries))
+    if pa.types.is_null(array.type):
+        return array.cast(pa.bool_())
+    if is_comparable(array.type):
+        return array
+    # Maps inside of other types: equal bytes have equal text.
+    return pa.array([None if value is None else repr(value) for value in array.to_pylist()])
+
+
+def _added_only(rows: pa.Table) -> Net:
+    none = np.zeros(0, np.bool_)
+    return Net(
+        removed=rows.slice(0, 0),
+        must_match=none,
+        is_replaced=none,
+        removed_copies=np.zeros(0, np.int64),
+        added=rows,
+        replaces=np.zeros(len(rows), np.bool_),
+        added_copies=np.ones(len(rows), np.int64),
+    )
+
+
+def _order_of(rows: pa.Table, sequence: Sequence[str], *, where: str) -> Ints:
+    """Ranks of the rows by the sequence, which has no null."""
+    order = np.zeros(len(rows), np.int64)
+    for name in sequence:
+        column = combine_chunks(rows.column(name))
+        _refuse(rows, _has_null(column), np.arange(len(rows)), "NO_SEQUENCE", where=where)
+        order = ordered_pair_codes(order, ranks(column))
+    return order
+
+
+def _has_null(array: pa.Array) -> Mask:
+    """Where a value, or a field of it at any depth, is null."""
+    result: Mask = np.asarray(array.is_null())
+    if pa.types.is_struct(array.type):
+        for child in array.flatten():
+            result = result | _has_null(child)
+    return result
+
+
+def _latest(rows: pa.Table, keys: Ids, order: Ints, *, where: str) -> Net:
+    at = np.lexsort((order, keys))
+    keys, order = keys[at], order[at]
+    same_key = keys[1:] == keys[:-1]
+    repeated = same_key & (order[1:] == order[:-1])
+    _refuse(rows, repeated, at[1:], "REVISION_OUT_OF_STEP", where=where)
+    is_last = np.append(~same_key, True)[: len(at)]
+    return _added_only(take(rows, np.sort(at[is_last])))
+
+
+def _net_changes(
+    rows: pa.Table, keys: Ids, order: Ints, sequence: Sequence[str], *, where: str
+) -> Net:
+    types = combine_chunks(rows.column(CHANGE_TYPE))
+    is_known = is_change_type(types)
+    values = rows.drop_columns([CHANGE_TYPE])
+    _refuse(rows, ~is_known, np.arange(len(rows)), "UNKNOWN_CHANGE", where=where)
+    names = content_columns(values.column_names, sequence)
+    content = key_codes([values.column(name) for name in names], len(rows))
+    retracts = np.asarray(pc.is_in(types, value_set=pa.array(RETRACTIONS)))
+    # A retraction has the revision of the row that it retracts; otherwise the sequence of the next.
+    rank = retracts if tuple(sequence) == (REVISION,) else ~retracts
+    at = np.lexsort((rank, order, keys))
+    keys, content, retracts = keys[at], content[at], retracts[at]
+    is_insert, is_preimage, is_postimage = (
+        np.asarray(pc.equal(types, name))[at] for name in (INSERT, PREIMAGE, POSTIMAGE)
+    )
+    same_key = np.append(False, keys[1:] == keys[:-1])[: len(at)]
+    exists = same_key & np.append(False, ~retracts[:-1])[: len(at)]  # by the row before
+    after_preimage = same_key & np.append(False, is_preimage[:-1])[: len(at)]
+    same_row = exists & np.append(False, content[1:] == content[:-1])[: len(at)]
+    is_last = np.append(~same_key[1:], True)[: len(at)]
+    # The row before the first of a key is in the target, which is checked there.
+    for wrong, code in (
+        (is_insert & (exists | after_preimage), "INSERTED_TWICE"),
+        (is_preimage & same_key & ~same_row, "PREIMAGE_NOT_PUBLISHED"),
+        (is_postimage & ~after_preimage, "POSTIMAGE_ALONE"),
+        (retracts & ~is_preimage & same_key & ~exists, "DELETED_UNPUBLISHED"),
+        (is_preimage & is_last, "PREIMAGE_ALONE"),
+    ):
+        _refuse(rows, wrong, at, code, where=where)
+    first = np.flatnonzero(~same_key & retracts)
+    last = np.flatnonzero(is_last & ~retracts)
+    return Net(
+        removed=take(values, at[first]),
+        must_match=is_preimage[first],
+        is_replaced=np.isin(keys[first], keys[last]),
+        removed_copies=np.ones(len(first), np.int64),
+        added=take(values, at[last]),
+        replaces=np.isin(keys[last], keys[first]),
+        added_copies=np.ones(len(last), np.int64),
+    )
+
+
+def _net_multiset(rows: pa.Table, *, where: str) -> Net:
+    types = rows.column(CHANGE_TYPE)
+    _refuse(rows, ~is_change_type(types), np.arange(len(rows)), "UNKNOWN_CHANGE", where=where)
+    values = rows.drop_columns([CHANGE_TYPE])
+    names = content_columns(values.column_names, ())
+    content = key_codes([values.column(name) for name in names], len(rows))
+    firsts, net = consolidate(content, change_weights(types))
+    loses = net < 0
+    lost, added = firsts[loses], firsts[~loses]
+    return Net(
+        removed=take(values, lost),
+        must_match=np.ones(len(lost), np.bool_),
+        is_replaced=np.zeros(len(lost), np.bool_),
+        removed_copies=-net[loses],
+        added=take(values, added),
+        replaces=np.zeros(len(added), np.bool_),
+        added_copies=net[~loses],
+    )
+
+
+def _refuse(
+    rows: pa.Table, wrong: Mask, at: npt.NDArray[np.int64], code: str, *, where: str
+) -> None:
+    found = np.flatnonzero(wrong)
+    if len(found):
+        raise fault_error(code, _show(rows, at[found[0]]), where=where)
+
+
+def _show(rows: pa.Table, row: int) -> str:
+    """A row, for an error."""
+    return str(rows.slice(int(row), 1).to_pylist()[0])

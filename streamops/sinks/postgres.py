@@ -1,0 +1,445 @@
+"""Write micro-batches to a table of PostgreSQL, each exactly once."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from streamops.changelog.faults import fault_error
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.errors import RequirementError, SchemaError, SinkError
+from streamops.kernel.parameters import require_choice, require_name
+from streamops.sinks.core import sql
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.net import Net, content_columns, form_of
+from streamops.sinks.sink import (
+    JSON,
+    TableSink,
+    hide,
+    parse_key,
+    refused,
+    to_arrow_with_json,
+    unavailable,
+)
+
+__all__ = ["PostgresSink", "postgres"]
+
+Columns = Literal["exact", "add"]
+Missing = Literal["create", "refuse"]
+
+_WHERE = "sinks.postgres"
+# A driver that is stopped in the middle of a transaction must not hold the lock for ever.
+_IDLE_LIMIT = "60s"
+# Classes of SQLSTATE: connection, resources, operator intervention, system.
+_CONNECTION_STATES = {"08", "53", "57", "58"}
+_NULLS_NOT_DISTINCT = 15
+"""The first version in which null can be a value of a unique key."""
+
+
+def postgres(
+    url: str,
+    table: str,
+    *,
+    key: str | Sequence[str] | None = None,
+    sequence: str | Sequence[str] | None = None,
+    schema: str | None = None,
+    name: str | None = None,
+    columns: Columns = "exact",
+    missing: Missing = "create",
+    new_checkpoint: NewCheckpoint = "refuse",
+    repeated: Repeated = "fail",
+    checkpoint: str | None = None,
+) -> PostgresSink:
+    """Write micro-batches to a table of PostgreSQL, each exactly once.
+
+    After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and an
+    entry in the table ``streamops_ledger`` are written in one transaction.
+
+    Input        the output of any operator: appended rows; revisions, which replace the row of a key if
+                 they are newer; change streams with a key; change streams without a key, whose rows are
+                 a multiset. Nested columns become ``jsonb``, except arrays of plain values
+    Output       the rows in `table`, and one row per sink in ``streamops_ledger``
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        any, within a micro-batch
+    Batch        ``sink.write(frame, query=...)``
+
+    Parameters
+    ----------
+    url : str
+        Connection URI, such as ``postgresql://user@host/database``. Leave the password to a password file
+        or ``PGPASSWORD``. Parameters such as ``sslmode`` are passed on.
+    table : str
+        Name of the table. It is quoted, and case-sensitive.
+    key : str or sequence of str, optional
+        Columns that identify a row. Omit it for appended rows and for multisets.
+    sequence : str or sequence of str, optional
+        Columns that order the rows of a key, as in ``changes.fold``. Default: "revision", if the frame has
+        that column. Revisions without a sequence must have at most one row per key and micro-batch.
+    schema : str, optional
+        Schema of the table and of the ledger. Default: the first one of the user's search path.
+    name : str, optional
+        Name of the sink in the ledger. Default: `table`.
+    columns : "exact" or "add"
+        Whether columns that the table does not have are an error, or are added to it.
+    missing : "create" or "refuse"
+        What happens if the table does not exist.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do. "replace" empties the table with its first
+        micro-batch; "continue" adds to it: use it if the new query starts where the old one ended.
+    repeated : "fail" or "skip"
+        What happens if a micro-batch that the table already has arrives again with other rows. With the
+        same rows it is always skipped.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+
+    Returns
+    -------
+    PostgresSink
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or value.
+    RequirementError
+        ``DRIVER_MISSING``: the extra ``postgres`` is not installed.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> daily = sinks.postgres("postgresql://host/db", "daily", key=["page", "window_start"])
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+
+    Notes
+    -----
+    Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this table, see
+    docs/sinks.md; ``TARGET_COLUMNS``, ``TARGET_TYPE``, ``TARGET_KEY`` and ``TARGET_MISSING``, if the table
+    does not fit, before a row is written; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the change stream
+    contradicts itself or the table. In all cases the table remains as it was.
+
+    A micro-batch passes through the memory of the driver. Deletes are applied before inserts; with another
+    unique constraint than the key, two rows of a micro-batch that swap a value violate it.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Fault Tolerance".
+    """
+    _require_driver()
+    return PostgresSink(
+        url=url,
+        table=table,
+        schema=schema,
+        key=parse_key(key, parameter="key", where=_WHERE),
+        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        name=table if name is None else name,
+        columns=columns,
+        missing=missing,
+        new_checkpoint=new_checkpoint,
+        repeated=repeated,
+        checkpoint=checkpoint,
+    )
+
+
+def _show_url(url: str) -> str:
+    """The URL without its password."""
+    password = _password(url)
+    return repr(url if password is None else url.replace(f":{password}@", ":***@", 1))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PostgresSink(TableSink):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    url: str = field(metadata={"shown": _show_url})
+    table: str
+    schema: str | None
+    columns: Columns
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        names = {"url": self.url, "table": self.table, "name": self.name, "schema": self.schema}
+        for parameter, value in names.items():
+            if value is not None:
+                require_name(value, parameter=parameter, where=self.where)
+        require_choice(self.columns, Columns, parameter="columns", where=self.where)
+        require_choice(self.missing, Missing, parameter="missing", where=self.where)
+
+    def read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger; None if there is none."""
+        with self._transaction() as cursor:
+            return self._read_entry(cursor)
+
+    @property
+    def _target(self) -> sql.Table:
+        return sql.Table(self.table, self.schema)
+
+    @property
+    def _ledger(self) -> sql.Table:
+        return sql.Table(sql.LEDGER, self.schema)
+
+    def _to_arrow(self, batch: DataFrame) -> pa.Table:
+        return to_arrow_with_json(batch, keep_lists=True)
+
+    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        net = self._net(rows)
+        with self._transaction() as cursor:
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
+            _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
+            cursor.execute(sql.create_ledger(self._ledger))
+            entry = self._read_entry(cursor)
+            decision = decide(
+                entry,
+                delivery,
+                sink=self.label,
+                new_checkpoint=self.new_checkpoint,
+                repeated=self.repeated,
+            )
+            if decision.action != "skip":
+                types = self._fit_target(cursor, net.added.schema)
+                if decision.action == "replace":
+                    cursor.execute(f"DELETE FROM {self._target}")
+                if rows.num_rows:
+                    self._apply(cursor, net, types, rows.column_names)
+            *values, former = astuple(decision.entry)
+            cursor.execute(sql.upsert_entry(self._ledger), (self.name, *values, list(former)))
+
+    def _read_entry(self, cursor: Any) -> Entry | None:
+        found = _fetch(cursor, "SELECT to_regclass($1) IS NULL", str(self._ledger))
+        if found[0][0]:
+            return None
+        rows = _fetch(cursor, sql.select_entry(self._ledger), self.name)
+        return replace(Entry(*rows[0]), former=tuple(rows[0][-1])) if rows else None
+
+    def _apply(
+        self, cursor: Any, net: Net, types: Mapping[str, str], columns: Sequence[str]
+    ) -> None:
+        """Apply the net effect of a micro-batch to the table."""
+        form = form_of(columns, self.key)
+        sequence = self._sequence_of(columns)
+        _stage(cursor, net)
+        if form == "append":
+            cursor.execute(sql.insert(self._target, types))
+        elif form == "upsert":
+            assert self.key is not None
+            cursor.execute(sql.upsert(self._target, types, self.key, sequence))
+        elif form == "multiset":
+            content = content_columns(list(types), ())
+            for match in _matches(net.removed, {name: types[name] for name in content}):
+                self._refuse(
+                    cursor, sql.select_too_few(self._target, match), "PREIMAGE_NOT_PUBLISHED"
+                )
+                cursor.execute(sql.delete_copies(self._target, match))
+            cursor.execute(sql.insert(self._target, types))
+        else:
+            self._apply_changes(cursor, net, types, sequence)
+        cursor.execute(f"DROP TABLE {sql.STAGING}")
+
+    def _apply_changes(
+        self, cursor: Any, net: Net, types: Mapping[str, str], sequence: Sequence[str]
+    ) -> None:
+        key = self.key or ()
+        keys = {name: types[name] for name in key}
+        content = {n: t for n, t in types.items() if n in content_columns(list(types), sequence)}
+        for match in _matches(net.removed, keys):
+            rows = _fetch(cursor, sql.select_missing(self._target, match, content))
+            if rows:
+                row, must_match = rows[0]
+                code = "PREIMAGE_NOT_PUBLISHED" if must_match else "DELETED_UNPUBLISHED"
+                raise fault_error(code, row, where=self.label)
+            cursor.execute(sql.delete_removed(self._target, match))
+        for match in _matches(net.added, keys):
+            self._refuse(cursor, sql.select_existing(self._target, match), "INSERTED_TWICE")
+        cursor.execute(sql.upsert(self._target, types, key, ()))
+
+    def _refuse(self, cursor: Any, statement: str, code: str) -> None:
+        rows = _fetch(cursor, statement)
+        if rows:
+            raise fault_error(code, rows[0][0], where=self.label)
+
+    def _fit_target(self, cursor: Any, schema: pa.Schema) -> dict[str, str]:
+        """Create or extend the table where that is allowed, and return the types of its columns."""
+        wanted = {f.name: self._default_type(f) for f in schema}
+        found = _fetch(cursor, sql.SELECT_COLUMNS, str(self._target))
+        if not found:
+            return self._create(cursor, wanted)
+        types = {column[0]: column[1] for column in found}
+        new = {name: dtype for name, dtype in wanted.items() if name not in types}
+        required = [column[0] for column in found if column[3] and column[0] not in wanted]
+        if required or (new and self.columns == "exact"):
+            raise SinkError(
+                "TARGET_COLUMNS",
+                "the columns of the table and of the rows differ",
+                where=self.label,
+                got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the "
+                f"rows: {', '.join(required) or 'none'}",
+                expected=f"columns {', '.join(types)}",
+                fix="select the columns of the table; columns='add' adds new columns to it",
+            )
+        if new:
+            cursor.execute(sql.add_columns(self._target, new))
+            types |= new
+        special = {column[0] for column in found if column[2] != "b"}  # enumerations and domains
+        for arrived in schema:
+            dtype = types[arrived.name]
+            if not (
+                sql.accepts(dtype, arrived.type)
+                or (pa.types.is_string(arrived.type) and arrived.name in special)
+            ):
+                raise SinkError(
+                    "TARGET_TYPE",
+                    f"column {arrived.name!r} of the table does not take these values without loss",
+                    where=self.label,
+                    got=f"{arrived.type} for {dtype}",
+                    expected=" or ".join(sql.accepted_types(arrived.type)),
+                    fix="cast the column of the frame, or alter the type in the table",
+                )
+        self._require_unique_key(cursor)
+        return {f.name: types[f.name] for f in schema}
+
+    def _default_type(self, arrived: pa.Field) -> str:
+        accepted = sql.accepted_types(arrived.type)
+        if arrived.metadata == JSON:
+            return "jsonb"
+        if not accepted:
+            raise SchemaError(
+                "TYPE_UNSUPPORTED",
+                f"column {arrived.name!r} has a type that PostgreSQL does not have",
+                where=self.label,
+                got=arrived.type,
+                expected="a plain type, or an array, struct or map",
+                fix="cast the column",
+            )
+        return accepted[0]
+
+    def _create(self, cursor: Any, types: dict[str, str]) -> dict[str, str]:
+        version = (
+            int(_fetch(cursor, "SELECT current_setting('server_version_num')")[0][0]) // 10_000
+        )
+        nulls = version >= _NULLS_NOT_DISTINCT
+        statement = sql.create_table(self._target, types, self.key, nulls=nulls)
+        if self.missing == "refuse":
+            raise SinkError(
+                "TARGET_MISSING",
+                "the table does not exist",
+                where=self.label,
+                got=str(self._target),
+                expected="a table, because of missing='refuse'",
+                fix=statement,
+            )
+        cursor.execute(statement)
+        return types
+
+    def _require_unique_key(self, cursor: Any) -> None:
+        if self.key is None:
+            return
+        rows = _fetch(cursor, sql.SELECT_UNIQUE, str(self._target))
+        if "\n".join(sorted(self.key)) not in {row[0] for row in rows}:
+            raise SinkError(
+                "TARGET_KEY",
+                "the table has no unique index on the key",
+                where=self.label,
+                got=f"unique indexes on {[row[0].split(chr(10)) for row in rows]}",
+                expected=f"one on exactly {', '.join(self.key)}",
+                fix=f"CREATE UNIQUE INDEX ON {self._target} "
+                f"({', '.join(map(sql.quote, self.key))})",
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A cursor in a transaction that is committed at the end."""
+        errors = _require_driver()
+        with hide(_password(self.url)):
+            try:
+                connection = self.session.connection
+                if connection is None:
+                    connection = self.session.connection = _connect(self.url)
+                with connection.cursor() as cursor:
+                    yield cursor
+                connection.commit()
+            except BaseException as error:
+                self.session.close()
+                if isinstance(error, errors.Error):
+                    raise _failure(error, where=self.label) from error
+                raise
+
+
+def _failure(error: Any, *, where: str) -> SinkError:
+    """The error about a transaction that PostgreSQL did not commit."""
+    if (error.sqlstate or "08")[:2] in _CONNECTION_STATES:
+        return unavailable("PostgreSQL", error, where=where)
+    return refused("PostgreSQL", error, where=where)
+
+
+def _connect(url: str) -> Any:
+    return importlib.import_module("adbc_driver_postgresql.dbapi").connect(url)
+
+
+def _require_driver() -> Any:
+    try:
+        return importlib.import_module("adbc_driver_manager.dbapi")
+    except ImportError as error:
+        raise RequirementError(
+            "DRIVER_MISSING",
+            "PostgreSQL's driver is not installed",
+            where=_WHERE,
+            got=str(error),
+            expected="the package adbc-driver-postgresql",
+            fix="pip install 'streamops[postgres]'",
+        ) from error
+
+
+def _password(url: str) -> str | None:
+    return urlsplit(url).password if "://" in url else None
+
+
+def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    cursor.execute(statement, parameters or None)
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _stage(cursor: Any, net: Net) -> None:
+    """Copy the rows to a temporary table."""
+    removed = _with_marks(net.removed, True, net.must_match, net.is_replaced, net.removed_copies)
+    added = np.zeros(len(net.added), np.bool_)
+    staged = _with_marks(net.added, False, added, net.replaces, net.added_copies)
+    table = pa.concat_tables([removed, staged]).combine_chunks()
+    cursor.adbc_ingest(sql.STAGING, table, mode="create", temporary=True)
+
+
+def _with_marks(
+    rows: pa.Table, removed: bool, matches: Any, replaced: Any, copies: Any
+) -> pa.Table:
+    for name, values in (
+        (sql.REMOVED, np.full(len(rows), removed)),
+        (sql.MATCHES, matches),
+        (sql.REPLACED, replaced),
+        (sql.COPIES, copies.astype(np.int32)),
+    ):
+        rows = rows.append_column(name, pa.array(values))
+    return rows
+
+
+def _matches(rows: pa.Table, types: Mapping[str, str]) -> list[sql.Match]:
+    """The ways to join rows by these columns: one per combination of columns that are null."""
+    if not len(rows):
+        return []
+    nulls = np.stack([np.asarray(combine_chunks(pc.is_null(rows.column(n)))) for n in types], 1)
+    patterns = np.unique(nulls, axis=0)
+    names = np.array(list(types), object)
+    return sql.Match.of(types, [set(names[pattern]) for pattern in patterns])

@@ -1,0 +1,211 @@
+"""Write results to one sink, and late, rejected and quarantined rows to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
+from streamops.sinks.sink import BatchWriter
+from streamops.spark.columns import column
+from streamops.spark.identity import Identity
+from streamops.spark.side_output import side_output_tags
+
+__all__ = ["SideOutputs", "side_outputs"]
+
+Tags = dict[str, list[str]]
+
+_WHERE = "sinks.side_outputs"
+_POSITION = ("topic", "partition", "offset")
+
+
+def side_outputs(
+    *,
+    results: BatchWriter,
+    rejected: BatchWriter,
+    operator: str,
+    time: str | None = None,
+    position: Sequence[str] = _POSITION,
+    checkpoint: str | None = None,
+) -> SideOutputs:
+    """Write results to one sink, and late, rejected and quarantined rows to another.
+
+    Spark computes the micro-batch once. Each sink has a ledger of its own, so every row is in exactly one
+    of the two targets.
+
+    Input        the output of an operator with a side output: ``stragglers="route"``,
+                 ``too_late="route"``, ``rejected="route"``, ``time.guard``, or a column ``rejected``
+    Output       results, without the columns ``late`` and ``rejected``, to `results`; to `rejected` the
+                 columns below
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        `results` is written first
+    Batch        ``sink.write(frame, query=...)``
+
+    =============  ==================  ================================================================
+    column         type                meaning
+    =============  ==================  ================================================================
+    ``operator``   string              `operator`
+    ``output``     string              "late", "rejected" or "guarded": why the row is here
+    ``reason``     string              such as "too_late" or "null_key"
+    ``time``       timestamp           event time, of `time`
+    ``lateness``   interval            how late the row was, if it was late
+    ``watermark``  timestamp           the watermark that it was compared with
+    ``position``   string, JSON        the columns of `position`
+    ``row``        string, JSON        all columns of the row that are not null
+    =============  ==================  ================================================================
+
+    Parameters
+    ----------
+    results, rejected : sink
+        The sinks.
+    operator : str
+        Name of the operator, for the column ``operator``.
+    time : str, optional
+        The event-time column, also if it is in the input row within the side output.
+    position : sequence of str
+        Columns with the position of the row in its source, which are taken where the row has them.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+
+    Returns
+    -------
+    SideOutputs
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_SINK``, or a parameter has the wrong type.
+    SchemaError
+        When the query runs. ``NO_SIDE_OUTPUT``: the frame has no column that tags side output.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> url = "postgresql://host/db"
+    >>> sink = sinks.side_outputs(
+    ...     results=sinks.postgres(url, "daily", key=["page", "window_start"]),
+    ...     rejected=sinks.postgres(url, "daily_rejected"),
+    ...     operator="daily",
+    ... )
+    """
+    for parameter, sink in (("results", results), ("rejected", rejected)):
+        if not isinstance(sink, BatchWriter):
+            raise SpecError(
+                "NOT_A_SINK",
+                f"`{parameter}` is not a sink",
+                where=_WHERE,
+                got=repr(sink),
+                expected="a sink, such as sinks.postgres(...)",
+                fix=f"{parameter}=sinks.postgres(url, table)",
+            )
+    require_name(operator, parameter="operator", where=_WHERE)
+    if time is not None:
+        require_name(time, parameter="time", where=_WHERE)
+    return SideOutputs(
+        results=results,
+        rejected=rejected,
+        operator=operator,
+        time=time,
+        position=parse_distinct_names(position, parameter="position", where=_WHERE),
+        checkpoint=checkpoint,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SideOutputs(BatchWriter):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    results: BatchWriter
+    rejected: BatchWriter
+    operator: str
+    time: str | None
+    position: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return f"{_WHERE}({self.operator!r})"
+
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        tags = side_output_tags(batch)
+        if not tags:
+            raise SchemaError(
+                "NO_SIDE_OUTPUT",
+                "the frame has no column that tags side output",
+                where=self.label,
+                got=f"columns {', '.join(batch.columns)}",
+                expected="a column late, rejected or guarded, as an operator adds it",
+                fix='stragglers="route", too_late="route" or rejected="route" in the operator; or use the '
+                "sink of the results alone",
+            )
+        batch = batch.persist()
+        try:
+            is_rejected = F.lit(False)
+            for tag in tags:
+                is_rejected = is_rejected | _is_tagged(tag)
+            retained = [name for name in batch.columns if name not in tags or name == "guarded"]
+            results = batch.where(~is_rejected).select(*map(column, retained))
+            self.results._deliver(results, batch_id, identity)
+            rejected = batch.where(is_rejected).select(*self._columns(batch, tags))
+            self.rejected._deliver(rejected, batch_id, identity)
+        finally:
+            batch.unpersist()
+
+    def _columns(self, batch: DataFrame, tags: Tags) -> list[Column]:
+        output = F.coalesce(*(F.when(_is_tagged(tag), F.lit(tag)) for tag in tags))
+        names = [name for name in self.position if self._find(batch, tags, name) is not None]
+        positions = [F.coalesce(*self._candidates(batch, tags, name)).alias(name) for name in names]
+        position = F.to_json(F.struct(*positions)) if positions else F.lit(None).cast("string")
+        times = [] if self.time is None else self._candidates(batch, tags, self.time)
+        if self.time is not None and not times:
+            require_columns(batch.columns, {"time": [self.time]}, where=self.label)
+        return [
+            F.lit(self.operator).alias("operator"),
+            output.alias("output"),
+            self._field(batch, tags, "reason", "string"),
+            F.coalesce(*times, F.lit(None).cast("timestamp")).alias("time"),
+            self._field(batch, tags, "lateness", "interval day to second"),
+            self._field(batch, tags, "watermark", "timestamp"),
+            position.alias("position"),
+            F.to_json(F.struct(*map(column, batch.columns))).alias("row"),
+        ]
+
+    def _find(self, batch: DataFrame, tags: Tags, name: str) -> Column | None:
+        return next(iter(self._candidates(batch, tags, name)), None)
+
+    def _candidates(self, batch: DataFrame, tags: Tags, name: str) -> list[Column]:
+        """Where a row may have a column: in the frame, or in the input row within a tag."""
+        found = [column(name)] if name in batch.columns else []
+        for tag in tags:
+            for field in _fields(batch, tag):
+                if isinstance(field.dataType, StructType) and name in field.dataType.names:
+                    found.append(column(tag)[field.name][name])
+        return found
+
+    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str) -> Column:
+        """A field of the first tag that has it."""
+        found = [column(tag)[name] for tag in tags if name in tags[tag]]
+        return F.coalesce(*found, F.lit(None).cast(dtype)).cast(dtype).alias(name)
+
+
+def _fields(batch: DataFrame, tag: str) -> list[StructField]:
+    dtype = batch.schema[tag].dataType
+    assert isinstance(dtype, StructType), dtype
+    return dtype.fields
+
+
+def _is_tagged(tag: str) -> Column:
+    """Whether a row is side output by this tag. A clamped row of ``time.guard`` is a result."""
+    if tag == "guarded":
+        return F.coalesce(column(tag)["outcome"] == "quarantined", F.lit(False))
+    return column(tag).isNotNull()

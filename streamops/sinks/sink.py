@@ -1,0 +1,305 @@
+"""What all sinks share: from the micro-batch of ``foreachBatch`` to one delivery."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from streamops.changelog.change_types import REVISION
+from streamops.kernel.errors import SchemaError, SinkError
+from streamops.kernel.parameters import parse_distinct_names, require_choice, require_columns
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.net import Net, compute_net, digest, form_of
+from streamops.spark.columns import column, refuse_duplicates, require_frame
+from streamops.spark.identity import Identity, identify
+from streamops.spark.operator import show_fields
+from streamops.spark.side_output import side_output_tags
+
+Connection = Any
+Transform = Callable[[DataFrame], DataFrame]
+
+
+class Session:
+    """What a sink remembers in one process: an open connection, and the runs that it has served."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.runs: set[str] = set()
+
+    def close(self) -> None:
+        """Close the connection, whose transaction ends without effect."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark Connect copies the sink to the server, where it opens a connection of its own.
+        return Session, ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BatchWriter(ABC):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``.
+
+    Parameters
+    ----------
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+    """
+
+    where: ClassVar[str]
+
+    checkpoint: str | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
+        self._deliver(batch, batch_id, identify(batch, self.checkpoint, where=self.label))
+
+    def write(self, frame: DataFrame, *, query: str, batch_id: int = 0) -> None:
+        """Write a batch frame as a micro-batch of a query with this name.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            A batch frame.
+        query : str
+            Identifies the job in the ledger, as a checkpoint does for a streaming query.
+        batch_id : int
+            Its number: 0, 1, 2, ...
+        """
+        require_frame(frame, "the argument", where=self.label)
+        # A job has no runs that could write at the same time under one name.
+        self._deliver(frame, batch_id, Identity(query, f"{query} (batch)"))
+
+    def after(self, transform: Transform) -> Transformed:
+        """Return a sink that transforms micro-batches before it writes them to this one.
+
+        Examples
+        --------
+        >>> from streamops import sinks
+        >>> orders = sinks.postgres("postgresql://host/db", "large_orders")
+        >>> large = orders.after(lambda batch: batch.where("amount > 1000"))
+        """
+        return Transformed(transform=transform, writer=self, checkpoint=self.checkpoint)
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The name of the sink in errors."""
+
+    @abstractmethod
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        """Write a micro-batch of a query."""
+
+    def __repr__(self) -> str:
+        return f"{self.where}({', '.join(show_fields(self))})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Transformed(BatchWriter):
+    """A sink with a transformation before it."""
+
+    transform: Transform
+    writer: BatchWriter
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return self.writer.label
+
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        self.writer._deliver(self.transform(batch), batch_id, identity)
+
+    def __repr__(self) -> str:
+        return f"{self.writer!r}.after({self.transform!r})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sink(BatchWriter):
+    """A target of micro-batches, each of which it applies exactly once.
+
+    Parameters
+    ----------
+    name : str
+        Identifies the sink in the ledger of the target.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do with a target that a query has written.
+    repeated : "fail" or "skip"
+        What happens if a repeated micro-batch has other rows than the first time.
+    """
+
+    name: str
+    new_checkpoint: NewCheckpoint = "refuse"
+    repeated: Repeated = "fail"
+    session: Session = field(default_factory=Session, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        choices = {"new_checkpoint": NewCheckpoint, "repeated": Repeated}
+        for parameter, allowed in choices.items():
+            require_choice(getattr(self, parameter), allowed, parameter=parameter, where=self.where)
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return f"{self.where}({self.name!r})"
+
+    @abstractmethod
+    def read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger; None if there is none."""
+
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        refuse_duplicates(batch, where=self.label)
+        refuse_side_output(batch, where=self.label)
+        self._deliver_rows(self._to_arrow(batch), batch_id, identity)
+
+    def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
+        """Write the rows of a micro-batch, all of which are results."""
+        delivery = Delivery(
+            identity.query,
+            identity.run,
+            batch_id,
+            rows.num_rows,
+            digest(rows),
+            is_first=identity.run not in self.session.runs,
+        )
+        self._commit(rows, delivery)
+        self.session.runs.add(identity.run)
+
+    def _to_arrow(self, batch: DataFrame) -> pa.Table:
+        """Compute a micro-batch, in types that the target has."""
+        return batch.toArrow()
+
+    @abstractmethod
+    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        """Apply a micro-batch, and the entry of the ledger, in one transaction of the target."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableSink(Sink):
+    """A sink whose target is a table of rows.
+
+    Parameters
+    ----------
+    key : tuple of str, optional
+        Columns that identify a row.
+    sequence : tuple of str, optional
+        Columns that order the rows of a key. None: "revision", if there is such a column.
+    """
+
+    key: tuple[str, ...] | None
+    sequence: tuple[str, ...] | None
+
+    def _net(self, rows: pa.Table) -> Net:
+        sequence = self._sequence_of(rows.column_names)
+        return compute_net(rows, key=self.key, sequence=sequence, where=self.label)
+
+    def _sequence_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns that order the rows of a key."""
+        form = form_of(names, self.key)
+        columns = {"key": self.key or (), "sequence": self.sequence or ()}
+        require_columns(names, columns, where=self.label)
+        if self.sequence is not None or form in {"append", "multiset"}:
+            return self.sequence or ()
+        if REVISION in names:
+            return (REVISION,)
+        if form == "upsert":
+            return ()
+        raise SchemaError(
+            "NO_REVISION",
+            "no column orders the changes of a key",
+            where=self.label,
+            got=f"columns {', '.join(names)}",
+            expected=f"a column {REVISION!r}, as from changes.normalize and windows, or `sequence`",
+            fix="sequence='_sequence' for captured changes; no key for rows of joins and "
+            "changes.aggregate, which have none",
+        )
+
+
+def parse_key(key: str | Sequence[str] | None, *, parameter: str, where: str) -> Any:
+    """Parse names of columns, or None."""
+    return None if key is None else parse_distinct_names(key, parameter=parameter, where=where)
+
+
+def refuse_side_output(batch: DataFrame, *, where: str) -> None:
+    """Refuse a frame that has results and side output in it."""
+    tags = list(side_output_tags(batch))
+    if tags:
+        raise SchemaError(
+            "SIDE_OUTPUT",
+            "the frame has results and side output, which would be mixed",
+            where=where,
+            got=f"column {tags[0]!r}",
+            expected="results only",
+            fix="sinks.side_outputs(results=sink, rejected=another sink)",
+        )
+
+
+JSON = {b"streamops": b"json"}
+"""Metadata of Arrow columns whose strings are JSON."""
+
+
+def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool) -> pa.Table:
+    """Compute a micro-batch, with nested columns as JSON. With `keep_lists`, plain lists stay."""
+    nested = {f.name for f in batch.schema.fields if _is_nested(f.dataType, keep_lists)}
+    as_json = {name: F.to_json(column(name), {"ignoreNullFields": "false"}) for name in nested}
+    rows = batch.select(*(as_json.get(n, column(n)).alias(n) for n in batch.columns)).toArrow()
+    fields = [f.with_metadata(JSON) if f.name in nested else f for f in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _is_nested(dtype: DataType, keep_lists: bool) -> bool:
+    if isinstance(dtype, ArrayType) and keep_lists:
+        return isinstance(dtype.elementType, ArrayType | MapType | StructType)
+    return isinstance(dtype, ArrayType | MapType | StructType)
+
+
+@contextmanager
+def hide(secret: str | None) -> Iterator[None]:
+    """Remove a secret from the messages of exceptions."""
+    try:
+        yield
+    except Exception as error:
+        if secret and secret in str(error):
+            raise RuntimeError(str(error).replace(secret, "***")) from None
+        raise
+
+
+def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
+    """The error about a target that cannot be reached."""
+    return SinkError(
+        "TARGET_UNAVAILABLE",
+        f"{target} did not take the micro-batch",
+        where=where,
+        got=f"{type(error).__name__}: {error}",
+        expected="a target that is reachable and accepts the transaction",
+        fix="nothing was written, and nothing is lost: start the query again once the cause is removed",
+    )
+
+
+def refused(target: str, error: Exception, *, where: str) -> SinkError:
+    """The error about a target that does not accept the rows."""
+    return SinkError(
+        "TARGET_REFUSED",
+        f"{target} refused the rows of the micro-batch",
+        where=where,
+        got=f"{type(error).__name__}: {error}",
+        expected="rows that satisfy the constraints of the table",
+        fix="nothing was written: change the constraint, or filter or convert these rows before the sink",
+    )

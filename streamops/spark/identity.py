@@ -1,0 +1,61 @@
+"""Which query, and which run of it, delivers a micro-batch."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from streamops.kernel.errors import SinkError
+
+_QUERY = "sql.streaming.queryId"
+_RUN = "spark.jobGroup.id"
+# Under Connect, a Python worker of the server serves one run.
+_THIS_PROCESS = str(uuid.uuid4())
+
+
+class Identity(NamedTuple):
+    """The identifiers of a query.
+
+    Parameters
+    ----------
+    query : str
+        From the metadata of the checkpoint: the same after a restart.
+    run : str
+        Another one at every start.
+    """
+
+    query: str
+    run: str
+
+
+def identify(batch: DataFrame, checkpoint: str | None, *, where: str) -> Identity:
+    """Return the query that delivers a micro-batch to ``foreachBatch``.
+
+    A classic session knows it. Under Connect it is in the metadata of the `checkpoint`.
+
+    Raises
+    ------
+    SinkError
+        ``QUERY_UNKNOWN``: not in ``foreachBatch``, or under Connect without `checkpoint`.
+    """
+    session: Any = batch.sparkSession
+    if hasattr(session, "_jsparkSession"):
+        context = session.sparkContext
+        query, run = context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
+        if query is not None and run is not None:
+            return Identity(query, run)
+    elif checkpoint is not None:
+        text = session.read.text(f"{checkpoint.rstrip('/')}/metadata").first()
+        return Identity(json.loads(text[0])["id"], _THIS_PROCESS)
+    raise SinkError(
+        "QUERY_UNKNOWN",
+        "the query that delivers this micro-batch is not known",
+        where=where,
+        got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`",
+        expected="a micro-batch that Spark passes to foreachBatch",
+        fix="frame.writeStream.foreachBatch(sink); under Connect also checkpoint=, the location of the "
+        "query; for a batch frame sink.write(frame, query=...)",
+    )

@@ -1,0 +1,299 @@
+"""Sinks as users run them: in foreachBatch, over crashes and restarts, compared with the batch result."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops import aggregates as agg
+from streamops import changes, sinks, time, windows
+from streamops.errors import SinkError
+from streamops.sinks.sink import BatchWriter
+from streamops.testing import at, micro_batches
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema([("k", pa.string()), ("ts", TIME), ("v", pa.int64()), ("offset", pa.int64())])
+_NUMBERS = itertools.count()
+
+
+def events(batch: int) -> list[dict[str, Any]]:
+    """Events of a micro-batch: some are late for windows of the one before, some have no time."""
+    rows = [
+        {
+            "k": "abc"[n % 3],
+            "ts": at(10 * batch + (n * 7) % 13 - 8 * (n % 5 == 0)),
+            "v": batch * 100 + n,
+            "offset": batch * 100 + n,
+        }
+        for n in range(20)
+    ]
+    return [*rows, {"k": "a", "ts": None, "v": 1, "offset": batch * 100 + 20}]
+
+
+BATCHES = [events(batch) for batch in range(6)]
+
+
+def counts(stragglers: Any = "retract", **options: Any) -> Any:
+    return windows.tumbling(
+        "10 seconds",
+        time="ts",
+        by="k",
+        agg={"n": agg.count(), "total": agg.sum("v")},
+        delay="2 seconds",
+        stragglers=stragglers,
+        **options,
+    )
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    folder = postgres.split()[0].partition("=")[2]
+    return f"postgresql://postgres@/postgres?host={folder}"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"spark {next(_NUMBERS)}"
+
+
+def run(frame: DataFrame, sink: BatchWriter | Callable[..., None], checkpoint: Path) -> None:
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    query = writer.outputMode("append").trigger(availableNow=True).start()
+    try:
+        query.awaitTermination(120)
+        assert not query.isActive
+    finally:
+        query.stop()
+
+
+class Crash(Exception):
+    """The driver dies here."""
+
+
+class Crashing:
+    """A sink whose driver dies in chosen micro-batches, before or after the commit of the target."""
+
+    def __init__(self, make: Callable[[], BatchWriter]) -> None:
+        self.make, self.before, self.after = make, {1, 3}, {0, 3, 4}
+        self.sink = make()
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if batch_id in self.before:
+            self.before.remove(batch_id)
+            raise Crash
+        self.sink(batch, batch_id)
+        if batch_id in self.after:
+            self.after.remove(batch_id)
+            raise Crash
+
+    def run(self, frame: Callable[[], DataFrame], checkpoint: Path) -> int:
+        for crashes in itertools.count():
+            self.sink = self.make()  # a process that has just started
+            try:
+                run(frame(), self, checkpoint)
+            except StreamingQueryException as error:
+                if "Crash" not in str(error):
+                    raise
+            else:
+                return crashes
+        raise AssertionError
+
+
+def table(url: str, name: str, columns: str = "*") -> list[Any]:
+    with psycopg.connect(url) as connection:
+        found = connection.execute(f'SELECT {columns} FROM "{name}"'.encode()).fetchall()
+    return sorted(found, key=repr)
+
+
+@pytest.mark.smoke
+def test_a_table_equals_the_batch_result_over_crashes(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    operator = counts(allowed_lateness="20 seconds")
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(operator)
+
+    micro_batches(spark, BATCHES, schema=SCHEMA, directory=tmp_path)
+    crashing = Crashing(lambda: sinks.postgres(url, name, key=["k", "window_start"]))
+    assert crashing.run(frame, tmp_path / "checkpoint") == 5
+    rows = [row for batch in BATCHES for row in batch]
+    batch = micro_batches(spark, [rows], schema=SCHEMA)  # the same rows as one micro-batch
+    del batch
+    everything = spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA)).transform(operator)
+    expected = {tuple(row)[:-2] for row in everything.collect()}
+    found = table(url, name, "k, window_start, window_end, n, total")
+    # The last windows are still open in the stream.
+    assert len(found) == len(set(found)) >= len(expected) - 6
+    assert set(found) <= expected
+    entry = crashing.sink.read_ledger()  # type: ignore[attr-defined]
+    assert entry.generation == 6
+
+
+def test_a_fan_out_is_repaired_after_a_crash_between_two_sinks(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+
+    def make() -> BatchWriter:
+        def crash(batch: DataFrame) -> DataFrame:
+            calls.append(1)
+            if len(calls) in {1, 3}:
+                raise Crash
+            return batch
+
+        first = sinks.postgres(url, f"{name} first", key=["k", "window_start"])
+        second = sinks.postgres(url, f"{name} second", key=["k", "window_start"])
+        return sinks.fan_out({"first": first, "second": second.after(crash)})
+
+    micro_batches(spark, BATCHES[:3], schema=SCHEMA, directory=tmp_path)
+    crashing = Crashing(make)
+    crashing.before, crashing.after = set(), set()
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(counts(allowed_lateness="20 seconds"))
+
+    assert crashing.run(frame, tmp_path / "checkpoint") == 2
+    assert table(url, f"{name} first") == table(url, f"{name} second") != []
+
+
+def test_every_row_is_a_result_or_side_output(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    micro_batches(spark, BATCHES, schema=SCHEMA, directory=tmp_path)
+
+    def make() -> BatchWriter:
+        return sinks.side_outputs(
+            results=sinks.postgres(url, name),
+            rejected=sinks.postgres(url, f"{name} rejected"),
+            operator="counts",
+            time="ts",
+        )
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(counts("route"))
+
+    Crashing(make).run(frame, tmp_path / "checkpoint")
+    columns = "operator, output, reason, time, row::jsonb, position::jsonb ->> 'offset'"
+    rejected = table(url, f"{name} rejected", columns)
+    counted = sum(row[0] for row in table(url, name, "n"))
+    reasons = [row[2] for row in rejected]
+    assert reasons.count("null_time") == len(BATCHES)
+    assert reasons.count("straggler") + reasons.count("too_late") > 0
+    assert {row[:2] for row in rejected} == {("counts", "late")}
+    assert all((row[3] is None) == (row[2] == "null_time") for row in rejected)
+    in_open_windows = sum(at(50) <= r["ts"] for b in BATCHES for r in b if r["ts"] is not None)
+    total = sum(map(len, BATCHES))
+    assert counted + len(rejected) <= total <= counted + len(rejected) + in_open_windows
+    offsets = [row[5] for row in rejected]
+    assert None not in offsets
+    assert len(set(offsets)) == len(offsets)
+
+
+def test_results_and_side_output_are_not_mixed(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    frame = micro_batches(spark, BATCHES[:1], schema=SCHEMA, directory=tmp_path)
+    with pytest.raises(StreamingQueryException, match="SIDE_OUTPUT"):
+        run(frame.transform(counts("route")), sinks.postgres(url, name), tmp_path / "checkpoint")
+
+
+def test_guarded_rows_are_split(spark: SparkSession, url: str, name: str, tmp_path: Path) -> None:
+    rows = [
+        {"k": "a", "ts": at(1), "v": 1, "offset": 0},
+        {"k": "b", "ts": None, "v": 2, "offset": 1},
+    ]
+    frame = micro_batches(spark, [rows], schema=SCHEMA, directory=tmp_path)
+    sink = sinks.side_outputs(
+        results=sinks.postgres(url, name),
+        rejected=sinks.postgres(url, f"{name} rejected"),
+        operator="guard",
+    )
+    run(frame.transform(time.guard("ts")), sink, tmp_path / "checkpoint")
+    assert table(url, name, "k, v") == [("a", 1)]
+    assert table(url, f"{name} rejected", "output, row::jsonb ->> 'k'") == [("guarded", "b")]
+
+
+def test_a_restored_table_is_rewound(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+
+    def sink() -> Any:
+        return sinks.postgres(url, name, key=["k", "window_start"])
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(counts(allowed_lateness="20 seconds"))
+
+    micro_batches(spark, BATCHES[:2], schema=SCHEMA, directory=tmp_path)
+    run(frame(), sink(), checkpoint)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'CREATE TABLE copy AS SELECT * FROM "{name}"'.encode())
+        connection.execute("CREATE TABLE ledger_copy AS SELECT * FROM streamops_ledger")
+    micro_batches(spark, BATCHES[2:4], schema=SCHEMA, directory=tmp_path)
+    run(frame(), sink(), checkpoint)
+    expected = table(url, name)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'DELETE FROM "{name}"'.encode())
+        connection.execute(f'INSERT INTO "{name}" SELECT * FROM copy'.encode())
+        connection.execute("DELETE FROM streamops_ledger WHERE sink = %s", (name,))
+        restore = "INSERT INTO streamops_ledger SELECT * FROM ledger_copy WHERE sink = %s"
+        connection.execute(restore, (name,))
+        connection.execute("DROP TABLE copy, ledger_copy")
+    micro_batches(spark, BATCHES[4:5], schema=SCHEMA, directory=tmp_path)
+    with pytest.raises(StreamingQueryException, match="BATCH_GAP"):
+        run(frame(), sink(), checkpoint)
+    planned = sinks.rewind(str(checkpoint), sink())
+    assert all(Path(path).exists() for path in planned)
+    assert sinks.rewind(str(checkpoint), sink(), dry_run=False) == planned
+    assert not any(Path(path).exists() for path in planned)
+    run(frame(), sink(), checkpoint)
+    found = table(url, name)
+    assert len(found) >= len(expected)
+    assert {row[:3] for row in expected} <= {row[:3] for row in found}
+    with pytest.raises(SinkError, match="NOT_A_CHECKPOINT"):
+        sinks.rewind(str(tmp_path / "nothing"), sink())
+
+
+def test_a_batch_frame_is_written_once(spark: SparkSession, url: str, name: str) -> None:
+    frame = spark.createDataFrame(
+        [(1, {"x": [1, None]}), (2, None)], "k int, nested map<string, array<int>>"
+    )
+    for _ in range(2):
+        sink = sinks.postgres(url, name)
+        sink.write(frame, query="backfill")
+    assert table(url, name, "k, nested::text") == [(1, '{"x": [1, null]}'), (2, None)]
+    with pytest.raises(SinkError, match="QUERY_UNKNOWN"):
+        sink(frame, 0)
+
+
+def test_captured_changes_reach_the_table(
+    spark: SparkSession, url: str, name: str, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("lsn", pa.int64()), ("v", pa.string())])
+    batches = [
+        [{"id": n, "lsn": 10 * batch + n, "v": f"{batch}{n}"} for n in range(batch, 4)]
+        for batch in range(4)
+    ]
+    micro_batches(spark, batches, schema=schema, directory=tmp_path)
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=schema, directory=tmp_path)
+        return source.transform(changes.normalize(key="id", sequence="lsn", horizon=100))
+
+    Crashing(lambda: sinks.postgres(url, name, key="id")).run(frame, tmp_path / "checkpoint")
+    assert table(url, name, "id, v") == [(0, "00"), (1, "11"), (2, "22"), (3, "33")]
