@@ -1,5 +1,6 @@
 """Sinks: write micro-batches to a target, each exactly once."""
 
+from streamops.sinks.delta import delta
 from streamops.sinks.postgres import postgres
 
-__all__ = ["postgres"]
+__all__ = ["delta", "postgres"]

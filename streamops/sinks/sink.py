@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,6 +24,8 @@ from streamops.spark.operator import show_fields
 from streamops.spark.side_output import side_output_tags
 
 Connection = Any
+Columns = Literal["exact", "add"]
+Missing = Literal["create", "refuse"]
 
 
 class Session:
@@ -222,14 +224,23 @@ def _is_nested(dtype: DataType, keep_lists: bool) -> bool:
 
 
 @contextmanager
-def hide(secret: str | None) -> Iterator[None]:
-    """Remove a secret from the messages of exceptions."""
+def hide(*secrets: str | None) -> Iterator[None]:
+    """Remove secrets from the messages of exceptions."""
+
+    def mask(text: str) -> str:
+        for secret in filter(None, secrets):
+            text = text.replace(secret, "***")
+        return text
+
     try:
         yield
     except Exception as error:
-        if secret and secret in str(error):
-            raise RuntimeError(str(error).replace(secret, "***")) from None
-        raise
+        if mask(str(error)) == str(error):
+            raise
+        if isinstance(error, SinkError):
+            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+            raise SinkError(error.code, error.what, got=mask(str(error.got)), **facts) from None
+        raise RuntimeError(mask(str(error))) from None
 
 
 def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
