@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,17 @@ from streamops.sinks.core.effect import check_changes, newer_rows, remaining_row
 from streamops.sinks.core.identifiers import from_integers, to_integers
 from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated, decide
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.sink import Columns, Missing, TableSink, hide, parse_key, refused, unavailable
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    TableSink,
+    hide,
+    parse_key,
+    public_path,
+    refused,
+    secrets_of,
+    unavailable,
+)
 
 __all__ = ["DeltaSink", "delta"]
 
@@ -131,13 +140,6 @@ def delta(
     )
 
 
-def _public(path: str) -> str:
-    """The path without what can be a secret: user, password and query of a URL."""
-    url = urlsplit(path)
-    host = url.netloc.rpartition("@")[2]
-    return path if not url.scheme or not url.netloc else f"{url.scheme}://{host}{url.path}"
-
-
 class _Handle:
     """A table that is open, as the connection of a session."""
 
@@ -154,7 +156,7 @@ class DeltaSink(TableSink):
 
     where = _WHERE
 
-    path: str = field(metadata={"shown": lambda path: repr(_public(path))})
+    path: str = field(metadata={"shown": lambda path: repr(public_path(path))})
     columns: Columns
     missing: Missing
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
@@ -183,7 +185,7 @@ class DeltaSink(TableSink):
     @property
     def label(self) -> str:
         """The name of the sink in errors."""
-        return f"{self.where}({_public(self.path)!r})"
+        return f"{self.where}({public_path(self.path)!r})"
 
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
@@ -246,8 +248,8 @@ class DeltaSink(TableSink):
             driver.Transaction(self._identifier(position), number)
             for position, number in enumerate(to_integers(entry))
         ]
-        shown = {"sink": self.name, "query": entry.query, "run": entry.run, "batch": entry.batch}
-        history = {f"streamops.{key}": str(value) for key, value in shown.items()}
+        values = {"sink": self.name, "query": entry.query, "run": entry.run, "batch": entry.batch}
+        history = {f"streamops.{key}": str(value) for key, value in values.items()}
         return driver.CommitProperties(app_transactions=transactions, custom_metadata=history)
 
     def _apply(self, commit: Commit, net: Net, names: Sequence[str], decision: Decision) -> None:
@@ -402,7 +404,7 @@ class DeltaSink(TableSink):
                 "TARGET_MISSING",
                 "the table does not exist",
                 where=self.label,
-                got=_public(self.path),
+                got=public_path(self.path),
                 expected="a table, because of missing='refuse'",
                 fix="create it with these columns: "
                 + ", ".join(f"{part.name} {part.type}" for part in schema),
@@ -436,7 +438,7 @@ class DeltaSink(TableSink):
         """Replace errors of the package by those of streamops, without secrets."""
         exceptions = _require_driver().exceptions
         secrets = (self.storage_options or {}).values()
-        with hide(*(value for value in secrets if len(value) >= 8), *_secrets(self.path)):
+        with hide(*(value for value in secrets if len(value) >= 8), *secrets_of(self.path)):
             try:
                 yield
             except BaseException as error:
@@ -450,11 +452,6 @@ class DeltaSink(TableSink):
 
 def _count(rows: Any) -> int:
     return int(pa.table(rows).num_rows)
-
-
-def _secrets(path: str) -> list[str]:
-    url = urlsplit(path)
-    return [text for text in (url.password, url.query) if text] if url.netloc else []
 
 
 def _require_driver() -> Any:

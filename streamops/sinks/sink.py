@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -221,6 +222,25 @@ def _is_nested(dtype: DataType, keep_lists: bool) -> bool:
     if isinstance(dtype, ArrayType) and keep_lists:
         return isinstance(dtype.elementType, ArrayType | MapType | StructType)
     return isinstance(dtype, ArrayType | MapType | StructType)
+
+
+def public_path(path: str) -> str:
+    """A path without what can be a secret: user, password and query of a URL.
+
+    Examples
+    --------
+    >>> public_path("s3://user:secret@bucket/folder?token=x"), public_path("/a?b")
+    ('s3://bucket/folder', '/a?b')
+    """
+    url = urlsplit(path)
+    host = url.netloc.rpartition("@")[2]
+    return f"{url.scheme}://{host}{url.path}" if url.netloc else path
+
+
+def secrets_of(path: str) -> list[str]:
+    """What can be a secret in a path: password and query of a URL."""
+    url = urlsplit(path)
+    return [text for text in (url.password, url.query) if text] if url.netloc else []
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.errors import ChangeStreamError, SinkError
-from streamops.sinks.sink import TableSink
+from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
 
 RUN = Identity("query", "run 1")
@@ -62,7 +62,7 @@ TYPES: list[tuple[pa.DataType, list[Any]]] = [
 class Target:
     """A new sink of a target, as of a process that has just started, and the rows of the target."""
 
-    sink: Callable[..., TableSink]
+    sink: Callable[..., Sink]
     rows: Callable[[], list[dict[str, Any]]]
 
     def deliver(self, batch: int, run: Identity = RUN, options: Any = None, **columns: Any) -> None:
@@ -81,7 +81,9 @@ def run_of(number: int, query: str = "query") -> Identity:
     return Identity(query, f"run {number}")
 
 
-class Contract:
+class AppendContract:
+    """What every sink does with appended rows."""
+
     def test_appended_rows_are_written_once(self, target: Target) -> None:
         for number in (1, 2, 3):
             target.deliver(0, run_of(number), a=[1, 1], b=["x", None])
@@ -93,6 +95,83 @@ class Contract:
 
     def test_a_sink_without_a_target_has_no_entry(self, target: Target) -> None:
         assert target.sink().read_ledger() is None
+
+    def test_a_zombie_writes_nothing(self, target: Target) -> None:
+        old, new = target.sink(), target.sink()
+        old._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+        new._deliver_rows(pa.table({"a": [2]}), 1, run_of(2))
+        for batch in (1, 2):
+            with pytest.raises(SinkError, match="FENCED"):
+                old._deliver_rows(pa.table({"a": [3]}), batch, RUN)
+        new._deliver_rows(pa.table({"a": [4]}), 2, run_of(2))
+        assert target.content("a") == [(1,), (2,), (4,)]
+
+    def test_a_repeated_micro_batch_with_other_rows(self, target: Target) -> None:
+        target.deliver(0, a=[1])
+        with pytest.raises(SinkError, match="BATCH_DIFFERS"):
+            target.deliver(0, run_of(2), a=[2])
+        target.deliver(0, run_of(2), {"repeated": "skip"}, a=[2])
+        assert target.content("a") == [(1,)]
+
+    def test_restored_copies_are_detected(self, target: Target) -> None:
+        sink = target.sink()
+        for batch in range(3):
+            sink._deliver_rows(pa.table({"a": [batch]}), batch, RUN)
+        for batch, code in ((4, "BATCH_GAP"), (1, "CHECKPOINT_BEHIND")):
+            with pytest.raises(SinkError, match=code):
+                target.deliver(batch, run_of(2), a=[batch])
+        assert len(target.content("a")) == 3
+
+    def test_a_target_without_an_entry_of_a_query_that_has_started(self, target: Target) -> None:
+        with pytest.raises(SinkError, match="LEDGER_LOST"):
+            target.deliver(3, a=[3])
+        target.deliver(3, RUN, {"new_checkpoint": "continue"}, a=[3])
+        assert target.content("a") == [(3,)]
+
+    def test_another_checkpoint_needs_a_decision(self, target: Target) -> None:
+        target.deliver(0, a=[1])
+        other, third = run_of(2, "other query"), run_of(3, "third query")
+        with pytest.raises(SinkError, match="NEW_CHECKPOINT"):
+            target.deliver(0, other, a=[2])
+        target.deliver(0, other, {"new_checkpoint": "continue"}, a=[2])
+        assert target.content("a") == [(1,), (2,)]
+        target.deliver(0, third, {"new_checkpoint": "replace"}, a=[3])
+        assert target.content("a") == [(3,)]
+        for former in (RUN, other):
+            with pytest.raises(SinkError, match="FENCED"):
+                target.deliver(0, run_of(4, former.query), {"new_checkpoint": "continue"}, a=[2])
+        assert target.sink().read_ledger().former == ("query", "other query")  # type: ignore[union-attr]
+
+    def test_columns_can_be_missing_and_added(self, target: Target) -> None:
+        target.deliver(0, a=[1], b=["x"])
+        target.deliver(1, run_of(2), b=["y"])
+        with pytest.raises(SinkError, match="TARGET_COLUMNS"):
+            target.deliver(2, run_of(3), a=[1], c=[2.5])
+        target.deliver(2, run_of(4), {"columns": "add"}, a=[1], c=[2.5])
+        expected = [(1, "x", None), (None, "y", None), (1, None, 2.5)]
+        assert target.content("a", "b", "c") == ordered(expected)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (pa.int32(), pa.int64()),
+            (pa.string(), pa.int64()),
+            (pa.decimal128(10, 1), pa.decimal128(10, 2)),
+        ],
+        ids=str,
+    )
+    def test_types_that_do_not_fit_are_refused(
+        self, target: Target, old: pa.DataType, new: pa.DataType
+    ) -> None:
+        target.deliver(0, a=pa.nulls(1, old))
+        with pytest.raises(SinkError, match="TARGET_TYPE"):
+            target.deliver(1, run_of(2), a=pa.nulls(1, new))
+        target.deliver(1, run_of(2), a=pa.nulls(1, old))
+        assert target.content("a") == [(None,), (None,)]
+
+
+class Contract(AppendContract):
+    """What every sink of tables does."""
 
     def test_an_empty_micro_batch_advances_the_ledger(self, target: Target) -> None:
         sink = target.sink(key="a")
@@ -179,16 +258,6 @@ class Contract:
         sink._deliver_rows(pa.table(second), 1, RUN)
         assert target.content("id", "v", "_sequence") == [(1, "z", 3)]
 
-    def test_a_zombie_writes_nothing(self, target: Target) -> None:
-        old, new = target.sink(), target.sink()
-        old._deliver_rows(pa.table({"a": [1]}), 0, RUN)
-        new._deliver_rows(pa.table({"a": [2]}), 1, run_of(2))
-        for batch in (1, 2):
-            with pytest.raises(SinkError, match="FENCED"):
-                old._deliver_rows(pa.table({"a": [3]}), batch, RUN)
-        new._deliver_rows(pa.table({"a": [4]}), 2, run_of(2))
-        assert target.content("a") == [(1,), (2,), (4,)]
-
     @pytest.mark.parametrize("keyed", [False, True])
     def test_of_two_racing_writers_one_writes_each_micro_batch(
         self, target: Target, keyed: bool
@@ -219,42 +288,6 @@ class Contract:
         assert target.content("batch") == ordered((batch,) for batch in expected)
         assert set(outcomes) <= {"done", "CHECKPOINT_BEHIND", "BATCH_GAP"}, set(outcomes)
 
-    def test_a_repeated_micro_batch_with_other_rows(self, target: Target) -> None:
-        target.deliver(0, a=[1])
-        with pytest.raises(SinkError, match="BATCH_DIFFERS"):
-            target.deliver(0, run_of(2), a=[2])
-        target.deliver(0, run_of(2), {"repeated": "skip"}, a=[2])
-        assert target.content("a") == [(1,)]
-
-    def test_restored_copies_are_detected(self, target: Target) -> None:
-        sink = target.sink()
-        for batch in range(3):
-            sink._deliver_rows(pa.table({"a": [batch]}), batch, RUN)
-        for batch, code in ((4, "BATCH_GAP"), (1, "CHECKPOINT_BEHIND")):
-            with pytest.raises(SinkError, match=code):
-                target.deliver(batch, run_of(2), a=[batch])
-        assert len(target.content("a")) == 3
-
-    def test_a_target_without_an_entry_of_a_query_that_has_started(self, target: Target) -> None:
-        with pytest.raises(SinkError, match="LEDGER_LOST"):
-            target.deliver(3, a=[3])
-        target.deliver(3, RUN, {"new_checkpoint": "continue"}, a=[3])
-        assert target.content("a") == [(3,)]
-
-    def test_another_checkpoint_needs_a_decision(self, target: Target) -> None:
-        target.deliver(0, a=[1])
-        other, third = run_of(2, "other query"), run_of(3, "third query")
-        with pytest.raises(SinkError, match="NEW_CHECKPOINT"):
-            target.deliver(0, other, a=[2])
-        target.deliver(0, other, {"new_checkpoint": "continue"}, a=[2])
-        assert target.content("a") == [(1,), (2,)]
-        target.deliver(0, third, {"new_checkpoint": "replace"}, a=[3])
-        assert target.content("a") == [(3,)]
-        for former in (RUN, other):
-            with pytest.raises(SinkError, match="FENCED"):
-                target.deliver(0, run_of(4, former.query), {"new_checkpoint": "continue"}, a=[2])
-        assert target.sink().read_ledger().former == ("query", "other query")  # type: ignore[union-attr]
-
     def test_a_replaced_target_has_the_rows_of_the_new_query(self, target: Target) -> None:
         options = {"key": "k", "new_checkpoint": "replace"}
         changes = {"revision": [0, 0], "_change_type": [I, I]}
@@ -279,33 +312,6 @@ class Contract:
         upserts._deliver_rows(pa.table(more), 2, run_of(2))
         assert target.content(odd, "v", f"more {odd}") == [("a", "new", None), ("c", "y", 2)]
 
-    def test_columns_can_be_missing_and_added(self, target: Target) -> None:
-        target.deliver(0, a=[1], b=["x"])
-        target.deliver(1, run_of(2), b=["y"])
-        with pytest.raises(SinkError, match="TARGET_COLUMNS"):
-            target.deliver(2, run_of(3), a=[1], c=[2.5])
-        target.deliver(2, run_of(4), {"columns": "add"}, a=[1], c=[2.5])
-        expected = [(1, "x", None), (None, "y", None), (1, None, 2.5)]
-        assert target.content("a", "b", "c") == ordered(expected)
-
-    @pytest.mark.parametrize(
-        ("old", "new"),
-        [
-            (pa.int32(), pa.int64()),
-            (pa.string(), pa.int64()),
-            (pa.decimal128(10, 1), pa.decimal128(10, 2)),
-        ],
-        ids=str,
-    )
-    def test_types_that_do_not_fit_are_refused(
-        self, target: Target, old: pa.DataType, new: pa.DataType
-    ) -> None:
-        target.deliver(0, a=pa.nulls(1, old))
-        with pytest.raises(SinkError, match="TARGET_TYPE"):
-            target.deliver(1, run_of(2), a=pa.nulls(1, new))
-        target.deliver(1, run_of(2), a=pa.nulls(1, old))
-        assert target.content("a") == [(None,), (None,)]
-
     def test_a_target_that_must_exist(self, target: Target) -> None:
         with pytest.raises(SinkError, match="TARGET_MISSING"):
             target.deliver(0, RUN, {"missing": "refuse"}, a=[1])
@@ -327,7 +333,7 @@ def round_trip(target: Target, dtype: pa.DataType, values: list[Any]) -> None:
     count = len(values)
     table = pa.table({"k": range(count), "v": pa.array(values, dtype), "revision": [0] * count})
     sink._deliver_rows(table.append_column("_change_type", pa.array([I] * count)), 0, RUN)
-    assert _comparable(target.content("k", "v")) == _comparable(ordered(enumerate(values)))
+    assert comparable(target.content("k", "v")) == comparable(ordered(enumerate(values)))
     # A preimage is compared with what the table has.
     twice = [number for number in range(count) for _ in range(2)]
     again = table.take(twice).set_column(2, "revision", pa.array([0, 1] * count))
@@ -338,7 +344,7 @@ def round_trip(target: Target, dtype: pa.DataType, values: list[Any]) -> None:
     assert target.content() == []
 
 
-def _comparable(rows: list[tuple[Any, ...]]) -> str:
+def comparable(rows: list[tuple[Any, ...]]) -> str:
     """All that distinguishes values, such as -0.0 from 0.0, but not how the zone UTC is represented."""
     return repr(
         [

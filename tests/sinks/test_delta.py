@@ -241,15 +241,15 @@ SECRETS = {"AWS_SECRET_ACCESS_KEY": "very-secret-key", "AWS_REGION": "nowhere-1"
 
 def test_credentials_are_never_shown(path: str) -> None:
     sink = sinks.delta("s3://user:pass%20word@bucket/t?sig=hidden", storage_options=SECRETS)
-    shown = f"{sink!r} {sink.label}"
-    assert "bucket" in shown
+    displayed = f"{sink!r} {sink.label}"
+    assert "bucket" in displayed
     options = {**SECRETS, "AWS_ENDPOINT_URL": "http://very-secret-key.invalid:1"}
     with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
         sinks.delta("s3://bucket/t", storage_options=options)._deliver_rows(
             pa.table({"a": [1]}), 0, RUN
         )
-    shown += f"{error.value} {error.value.__cause__!r} {error.value.__context__!r}"
-    assert not any(secret in shown for secret in ("very-secret-key", "pass%20word", "hidden"))
+    displayed += f"{error.value} {error.value.__cause__!r} {error.value.__context__!r}"
+    assert not any(secret in displayed for secret in ("very-secret-key", "pass%20word", "hidden"))
 
 
 @pytest.mark.parametrize(
