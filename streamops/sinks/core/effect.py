@@ -96,16 +96,20 @@ def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str], where
     return stays
 
 
+def is_among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
+    """Return which rows are equal to one of the others in these columns."""
+    found, codes = _codes([rows, others], names)
+    return np.isin(found, codes)
+
+
 def having(rows: pa.Table, wanted: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the rows that are equal to one of the wanted rows in these columns."""
     for name in names:
-        if is_orderable(rows.column(name).type) and not pa.types.is_floating(
-            rows.column(name).type
-        ):
+        dtype = rows.schema.field(name).type
+        if is_orderable(dtype) and not pa.types.is_floating(dtype):
             rows = rows.filter(pc.is_in(rows.column(name), value_set=wanted.column(name)))
             break  # most rows are excluded by one column, which is fast
-    found, codes = _codes([rows, wanted], names)
-    return rows.filter(pa.array(np.isin(found, codes)))
+    return rows.filter(pa.array(is_among(rows, wanted, names)))
 
 
 def repeat(rows: pa.Table, copies: Ints) -> pa.Table:
