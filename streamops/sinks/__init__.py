@@ -1,8 +1,31 @@
-"""Sinks: write micro-batches to a target, each exactly once."""
+"""Sinks: write micro-batches to a target, each exactly once.
 
+=====================  =========================================================================
+``postgres``           a table of PostgreSQL
+``delta``              a table of Delta Lake, without a JVM
+``parquet``            a folder of Parquet files, and ``read_parquet``, which reads it
+``sqlalchemy``         a table of another database
+``fan_out``            several targets from one micro-batch
+``side_outputs``       results to one target, late and rejected rows to another
+``rewind``             sets a checkpoint back to what a restored target has
+=====================  =========================================================================
+"""
+
+from streamops.sinks.delta import delta
 from streamops.sinks.fan_out import fan_out
+from streamops.sinks.parquet import parquet, read_parquet
 from streamops.sinks.postgres import postgres
 from streamops.sinks.rewind import rewind
 from streamops.sinks.side_outputs import side_outputs
+from streamops.sinks.sqlalchemy import sqlalchemy
 
-__all__ = ["fan_out", "postgres", "rewind", "side_outputs"]
+__all__ = [
+    "delta",
+    "fan_out",
+    "parquet",
+    "postgres",
+    "read_parquet",
+    "rewind",
+    "side_outputs",
+    "sqlalchemy",
+]

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,6 +26,8 @@ from streamops.spark.side_output import side_output_tags
 
 Connection = Any
 Transform = Callable[[DataFrame], DataFrame]
+Columns = Literal["exact", "add"]
+Missing = Literal["create", "refuse"]
 
 
 class Session:
@@ -270,15 +273,43 @@ def _is_nested(dtype: DataType, keep_lists: bool) -> bool:
     return isinstance(dtype, ArrayType | MapType | StructType)
 
 
+def public_path(path: str) -> str:
+    """A path without what can be a secret: user, password and query of a URL.
+
+    Examples
+    --------
+    >>> public_path("s3://user:secret@bucket/folder?token=x"), public_path("/a?b")
+    ('s3://bucket/folder', '/a?b')
+    """
+    url = urlsplit(path)
+    host = url.netloc.rpartition("@")[2]
+    return f"{url.scheme}://{host}{url.path}" if url.netloc else path
+
+
+def secrets_of(path: str) -> list[str]:
+    """What can be a secret in a path: password and query of a URL."""
+    url = urlsplit(path)
+    return [text for text in (url.password, url.query) if text] if url.netloc else []
+
+
 @contextmanager
-def hide(secret: str | None) -> Iterator[None]:
-    """Remove a secret from the messages of exceptions."""
+def hide(*secrets: str | None) -> Iterator[None]:
+    """Remove secrets from the messages of exceptions."""
+
+    def mask(text: str) -> str:
+        for secret in filter(None, secrets):
+            text = text.replace(secret, "***")
+        return text
+
     try:
         yield
     except Exception as error:
-        if secret and secret in str(error):
-            raise RuntimeError(str(error).replace(secret, "***")) from None
-        raise
+        if mask(str(error)) == str(error):
+            raise
+        if isinstance(error, SinkError):
+            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+            raise SinkError(error.code, error.what, got=mask(str(error.got)), **facts) from None
+        raise RuntimeError(mask(str(error))) from None
 
 
 def unavailable(target: str, error: Exception, *, where: str) -> SinkError:

@@ -1,0 +1,164 @@
+"""One commit to a Delta table, with the rows of a micro-batch and the entry of the ledger."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.kernel.columns import null_table
+from streamops.sinks.core import delta_sql
+from streamops.sinks.core.effect import having
+
+PUT, DELETE = 0, 1
+"""Actions of rows that are merged."""
+
+_ACTION = "streamops_action"
+"""Column of merged rows with the action."""
+
+_ROWS_AT_A_TIME = 1 << 19
+
+
+class Commit:
+    """One commit to a version of a table: the rows, and the entry of the ledger.
+
+    Parameters
+    ----------
+    table : DeltaTable
+        The version that the commit is based on.
+    properties : CommitProperties
+        The entry.
+    """
+
+    def __init__(self, table: Any, properties: Any) -> None:
+        self.table = table
+        self.properties = properties
+        self.has_new_columns = False
+        self.stored = pa.schema(table.schema().to_arrow())
+        self.schema = self.stored
+        """With the columns that this commit adds."""
+
+    def add_columns(self, columns: Sequence[pa.Field]) -> None:
+        """Add columns to the table, together with the rows."""
+        self.schema = pa.schema([*self.stored, *columns])
+        self.has_new_columns = bool(columns)
+        if any(_has_local_time(column.type) for column in columns):
+            feature = importlib.import_module("deltalake").TableFeatures.TimestampWithoutTimezone
+            self.table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+
+    def append_nothing(self) -> None:
+        """Commit the entry alone."""
+        self._write(self.schema.empty_table(), "append")
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows to the table."""
+        self._write(self.filled(rows), "append")
+
+    def overwrite(self, rows: pa.Table) -> None:
+        """Replace all rows of the table."""
+        self._write(self.filled(rows), "overwrite")
+
+    def merge(self, rows: pa.Table, key: Sequence[str], condition: str | None = None) -> None:
+        """Put and delete rows by key. A row replaces another one only if the condition holds."""
+        values = delta_sql.assign(name for name in rows.column_names if name != _ACTION)
+        is_put = f"{delta_sql.SOURCE}.{_ACTION} = {PUT}"
+        merge = self._merge(rows, delta_sql.equal(rows, key))
+        if (rows.column(_ACTION).to_numpy() == DELETE).any():
+            merge = merge.when_matched_delete(f"{delta_sql.SOURCE}.{_ACTION} = {DELETE}")
+        merge = merge.when_matched_update(values, condition)
+        self._execute(merge.when_not_matched_insert(values, is_put))
+
+    def replace(self, parts: Sequence[pa.Table], by: Sequence[str]) -> None:
+        """Delete all rows that are like the marked ones, and insert the others."""
+        rows = pa.concat_tables(parts)
+        names = [name for name in rows.column_names if name != _ACTION]
+        is_deleted = f"{delta_sql.SOURCE}.{_ACTION} = {DELETE}"
+        is_put = f"{delta_sql.SOURCE}.{_ACTION} = {PUT}"
+        merge = self._merge(rows, f"{is_deleted} AND {delta_sql.equal(rows, by)}")
+        merge = merge.when_matched_delete()
+        self._execute(merge.when_not_matched_insert(delta_sql.assign(names), is_put))
+
+    def rows_like(
+        self, wanted: pa.Table, by: Sequence[str], names: Sequence[str] | None
+    ) -> pa.Table:
+        """The rows of the table with the same values as a wanted row: these columns, or all."""
+        columns = [n for n in self.stored.names if names is None or n in {*by, *names}]
+        by = [name for name in by if name in columns]
+        ranges = (delta_sql.select_range(name, wanted.column(name)) for name in by)
+        selected = " AND ".join(filter(None, ranges)) or None
+        schema = pa.schema([self.schema.field(name).with_nullable(True) for name in columns])
+        found, batches, waiting = [schema.empty_table()], [], 0
+        for batch in self.table.scan(columns=columns, predicate=selected):
+            batches.append(pa.record_batch(batch))
+            waiting += batches[-1].num_rows
+            if waiting >= _ROWS_AT_A_TIME:
+                found.append(having(pa.Table.from_batches(batches).cast(schema), wanted, by))
+                batches, waiting = [], 0
+        if batches:
+            found.append(having(pa.Table.from_batches(batches).cast(schema), wanted, by))
+        return _fill(pa.concat_tables(found), wanted.schema, {*by, *(names or ())})
+
+    def filled(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table, null where they have none."""
+        return _fill(rows, self.schema, set(self.schema.names)).select(self.schema.names)
+
+    def _merge(self, rows: pa.Table, predicate: str) -> Any:
+        return self.table.merge(
+            rows,
+            predicate=predicate,
+            source_alias=delta_sql.SOURCE,
+            target_alias=delta_sql.TARGET,
+            merge_schema=self.has_new_columns,
+            commit_properties=self.properties,
+        )
+
+    def _execute(self, merge: Any) -> None:
+        version = self.table.version()
+        merge.execute()
+        if self.table.version() == version:
+            self.append_nothing()  # a merge without effect commits nothing
+
+    def _write(self, rows: pa.Table, mode: Any) -> None:
+        importlib.import_module("deltalake").write_deltalake(
+            self.table,
+            rows,
+            mode=mode,
+            schema_mode="merge" if self.has_new_columns else None,
+            commit_properties=self.properties,
+        )
+
+
+def _fill(rows: pa.Table, schema: pa.Schema, names: set[str]) -> pa.Table:
+    """Add columns of nulls, of those of a schema that are named."""
+    missing = [part for part in schema if part.name in names and part.name not in rows.column_names]
+    for part, column in zip(
+        missing, null_table(pa.schema(missing), len(rows)).columns, strict=True
+    ):
+        rows = rows.append_column(part.with_nullable(True), column)
+    return rows
+
+
+def mark(rows: pa.Table, action: int) -> pa.Table:
+    """Add the action to rows that are merged."""
+    return rows.append_column(_ACTION, pa.array(np.full(len(rows), action, np.int32)))
+
+
+def normalize(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keys with one zero and one NaN, as in Spark: DataFusion compares their bits."""
+    for name in key:
+        values = rows.column(name)
+        if pa.types.is_floating(values.type):
+            zero, nan = (pa.scalar(value, values.type) for value in (0.0, float("nan")))
+            values = pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
+    return rows
+
+
+def _has_local_time(dtype: pa.DataType) -> bool:
+    """Whether there is a timestamp without time zone, which is a feature of a table."""
+    inside = (dtype.field(position).type for position in range(dtype.num_fields))
+    return dtype == pa.timestamp("us") or any(map(_has_local_time, inside))

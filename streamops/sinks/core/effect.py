@@ -1,0 +1,133 @@
+"""The net effect of a micro-batch on rows of the target that were read.
+
+For targets that cannot compare rows as Spark does: null equals null, NaN equals NaN, -0.0 equals 0.0, and
+nested values are compared by their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changelog.faults import fault_error
+from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
+from streamops.kernel.ordering import is_orderable, ranks
+from streamops.sinks.core.net import Net
+
+
+def check_changes(
+    net: Net, current: pa.Table, *, key: Sequence[str], content: Sequence[str], where: str
+) -> None:
+    """Compare a change stream with the rows that the target has.
+
+    Parameters
+    ----------
+    net : Net
+        The net changes, in the types of the target.
+    current : Table
+        All rows of the target with keys of the net changes.
+    key : sequence of str
+        Columns that identify a row.
+    content : sequence of str
+        Columns whose values a preimage repeats.
+    where : str
+        Name of the sink, for errors.
+
+    Raises
+    ------
+    ChangeStreamError
+        ``PREIMAGE_NOT_PUBLISHED``, ``DELETED_UNPUBLISHED`` or ``INSERTED_TWICE``.
+    """
+    removed, added, present = _codes([net.removed, net.added, current], key)
+    rows, _, found = _codes([net.removed, net.removed.slice(0, 0), current], [*key, *content])
+    known = ~net.must_match | np.isin(rows, found)
+    _refuse(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED", where)
+    _refuse(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED", where)
+    _refuse(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE", where)
+
+
+def newer_rows(
+    added: pa.Table, current: pa.Table, *, key: Sequence[str], sequence: Sequence[str]
+) -> Mask:
+    """Return which rows are newer than the row of the same key, or have a new key.
+
+    As in SQL, a row whose sequence is null is not replaced.
+    """
+    rows, present = _codes([added, current], key)
+    order = np.zeros(len(rows) + len(present), np.int64)
+    is_null = np.zeros(len(present), np.bool_)
+    for name in sequence:
+        columns = [combine_chunks(table.column(name)) for table in (added, current)]
+        order = ordered_pair_codes(order, ranks(pa.concat_arrays(columns)))
+        is_null |= np.asarray(columns[1].is_null())
+    order[len(rows) :][is_null] = np.iinfo(np.int64).max
+    at = np.argsort(present, kind="stable")
+    keys, first = np.unique(present[at], return_index=True)
+    if not len(keys):
+        return np.ones(len(rows), np.bool_)
+    highest = np.maximum.reduceat(order[len(rows) :][at], first)
+    slot = np.minimum(np.searchsorted(keys, rows), len(keys) - 1)
+    newer: Mask = (keys[slot] != rows) | (highest[slot] < order[: len(rows)])
+    return newer
+
+
+def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str], where: str) -> Mask:
+    """Return which rows of a multiset stay when the removed copies are taken from it.
+
+    Raises
+    ------
+    ChangeStreamError
+        ``PREIMAGE_NOT_PUBLISHED``: there are fewer copies.
+    """
+    removed, present = _codes([net.removed, current], content)
+    at = np.argsort(present, kind="stable")
+    ordered = present[at]
+    first = np.searchsorted(ordered, removed)
+    copies = np.searchsorted(ordered, removed, side="right") - first
+    _refuse(net.removed, copies < net.removed_copies, "PREIMAGE_NOT_PUBLISHED", where)
+    stays = np.ones(len(present), np.bool_)
+    taken = net.removed_copies
+    position = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
+    stays[at[np.repeat(first, taken) + position]] = False
+    return stays
+
+
+def is_among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
+    """Return which rows are equal to one of the others in these columns."""
+    found, codes = _codes([rows, others], names)
+    return np.isin(found, codes)
+
+
+def having(rows: pa.Table, wanted: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows that are equal to one of the wanted rows in these columns."""
+    for name in names:
+        dtype = rows.schema.field(name).type
+        if is_orderable(dtype) and not pa.types.is_floating(dtype):
+            rows = rows.filter(pc.is_in(rows.column(name), value_set=wanted.column(name)))
+            break  # most rows are excluded by one column, which is fast
+    return rows.filter(pa.array(is_among(rows, wanted, names)))
+
+
+def repeat(rows: pa.Table, copies: Ints) -> pa.Table:
+    """Return each row as often as given."""
+    return take(rows, np.repeat(np.arange(len(rows)), copies)) if (copies != 1).any() else rows
+
+
+def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Ids]:
+    """Codes of the rows of several tables, equal where the columns are equal."""
+    lengths = [table.num_rows for table in tables]
+    columns = [
+        pa.concat_arrays([combine_chunks(table.column(name)) for table in tables]) for name in names
+    ]
+    return np.split(key_codes(columns, sum(lengths)), np.cumsum(lengths)[:-1])
+
+
+def _refuse(rows: pa.Table, wrong: Mask, code: str, where: str) -> None:
+    found = np.flatnonzero(wrong)
+    if len(found):
+        row = str(rows.slice(int(found[0]), 1).to_pylist()[0])
+        raise fault_error(code, row, where=where)

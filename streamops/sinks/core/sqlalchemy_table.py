@@ -1,0 +1,198 @@
+"""The statements of the SQLAlchemy sink, in SQLAlchemy Core: no text of SQL, and every name is quoted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+
+from streamops.kernel.columns import combine_chunks
+from streamops.sinks.core.ledger import Entry
+
+_AT_A_TIME = 500
+"""Values in a condition: databases limit the number of parameters."""
+
+LEDGER = "streamops_entries"
+
+
+def ledger_table(schema: str | None) -> sa.Table:
+    """The ledger: one row per sink."""
+    numbers = ("generation", "batch", "rows", "digest")
+    return sa.Table(
+        LEDGER,
+        sa.MetaData(),
+        sa.Column("sink", sa.String(255), primary_key=True),
+        sa.Column("query", sa.Text, nullable=False),
+        sa.Column("run", sa.Text, nullable=False),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in numbers),
+        sa.Column("former", sa.Text, nullable=False),
+        schema=schema,
+    )
+
+
+def lock(connection: sa.Connection, ledger: sa.Table, sink: str) -> None:
+    """Lock the entry of a sink until the end of the transaction.
+
+    By an update, which locks in every database: SQLite does not have ``FOR UPDATE``.
+    """
+    mine = ledger.c.sink == sink
+    connection.execute(sa.update(ledger).where(mine).values(batch=ledger.c.batch))
+
+
+def read_entry(connection: sa.Connection, ledger: sa.Table, sink: str) -> Entry | None:
+    """Return the entry of a sink."""
+    row = connection.execute(sa.select(ledger).where(ledger.c.sink == sink)).mappings().first()
+    if row is None:
+        return None
+    values = {name: row[name] for name in row if name not in {"sink", "former"}}
+    return replace(Entry(**values), former=tuple(json.loads(row["former"])))
+
+
+def write_entry(
+    connection: sa.Connection, ledger: sa.Table, sink: str, entry: Entry, *, is_new: bool
+) -> None:
+    """Store the entry of a sink. A new one fails if another writer has stored one meanwhile."""
+    values = {name: getattr(entry, name) for name in Entry.__slots__}
+    values["former"] = json.dumps(entry.former)
+    if is_new:
+        connection.execute(sa.insert(ledger).values(sink=sink, **values))
+    else:
+        connection.execute(sa.update(ledger).where(ledger.c.sink == sink).values(**values))
+
+
+class AddColumn(sa.schema.ExecutableDDLElement):
+    """Add a column to a table, which SQLAlchemy leaves to other packages."""
+
+    inherit_cache = False
+
+    def __init__(self, table: sa.Table, column: sa.Column[Any]) -> None:
+        self.table = table
+        self.column = column
+
+
+@compiles(AddColumn)
+def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
+    table = compiler.preparer.format_table(element.table)
+    column = compiler.get_column_specification(element.column)
+    word = "ADD" if compiler.dialect.name in {"mssql", "oracle"} else "ADD COLUMN"
+    return f"ALTER TABLE {table} {word} {column}"
+
+
+class Rows:
+    """The rows of a table, in one transaction.
+
+    Parameters
+    ----------
+    connection : Connection
+    table : Table
+        The columns that are read and written.
+    schema : Schema
+        Their Arrow types.
+    """
+
+    def __init__(self, connection: sa.Connection, table: Any, schema: pa.Schema) -> None:
+        self.connection = connection
+        self.table = table
+        self.schema = schema
+
+    def insert(self, rows: pa.Table) -> None:
+        """Insert rows."""
+        self._insert(rows.to_pylist())
+
+    def insert_again(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows that were read."""
+        self._insert([dict(row) for row in rows])
+
+    def _insert(self, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            self.connection.execute(sa.insert(self.table), rows)
+
+    def clear(self) -> None:
+        """Delete all rows."""
+        self.connection.execute(sa.delete(self.table))
+
+    def delete(self, rows: pa.Table, names: Sequence[str]) -> None:
+        """Delete the rows that are equal to one of these in some columns."""
+        for condition in self._like(rows, names):
+            self.connection.execute(sa.delete(self.table).where(condition))
+
+    def update(self, rows: pa.Table, key: Sequence[str]) -> None:
+        """Set all other columns of rows with these keys."""
+        others = [name for name in rows.column_names if name not in key]
+        if not others:
+            return
+        for part, nulls in _by_nulls(rows, key):
+            where = [
+                self.table.c[name].is_(None)
+                if name in nulls
+                else self.table.c[name] == sa.bindparam(f"key_{number}")
+                for number, name in enumerate(key)
+            ]
+            # Parameters have names of our own: those of columns can be anything.
+            set_to: dict[Any, Any] = {
+                self.table.c[n]: sa.bindparam(f"value_{i}") for i, n in enumerate(others)
+            }
+            columns = {f"key_{i}": n for i, n in enumerate(key) if n not in nulls}
+            columns |= {f"value_{i}": n for i, n in enumerate(others)}
+            values = part.select(list(columns.values())).rename_columns(list(columns))
+            statement = sa.update(self.table).where(*where).values(set_to)
+            self.connection.execute(statement, values.to_pylist())
+
+    def like(self, rows: pa.Table, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The rows of the table that are equal to one of these in some columns, all columns."""
+        found: list[Mapping[str, Any]] = []
+        for condition in self._like(rows, names):
+            result = self.connection.execute(sa.select(self.table).where(condition))
+            found += [dict(row) for row in result.mappings()]
+        return found
+
+    def to_arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """Rows that were read, in the types of the micro-batch."""
+        arrays = [pa.array([row[f.name] for row in rows], f.type) for f in self.schema]
+        return pa.table(arrays, schema=self.schema)
+
+    def _like(self, rows: pa.Table, names: Sequence[str]) -> Iterator[Any]:
+        """Conditions that together select each row that is equal to one of these once."""
+        if not names and len(rows):
+            yield sa.true()
+            return
+        for part, nulls in _by_nulls(rows, names):
+            present = [name for name in names if name not in nulls]
+            none = [self.table.c[name].is_(None) for name in names if name in nulls]
+            if not present:
+                yield sa.and_(*none)
+                continue
+            distinct = part.group_by(present).aggregate([])
+            for start in range(0, len(distinct), _AT_A_TIME // len(present)):
+                values = distinct.slice(start, _AT_A_TIME // len(present))
+                yield sa.and_(*none, self._one_of(values, present))
+
+    def _one_of(self, values: pa.Table, names: Sequence[str]) -> Any:
+        columns = [self.table.c[name] for name in names]
+        if len(names) == 1:
+            return columns[0].in_(values.column(names[0]).to_pylist())
+        tuples = zip(*(values.column(name).to_pylist() for name in names), strict=True)
+        return sa.or_(
+            *(sa.and_(*(c == v for c, v in zip(columns, row, strict=True))) for row in tuples)
+        )
+
+
+def _by_nulls(rows: pa.Table, names: Iterable[str]) -> Iterator[tuple[pa.Table, set[str]]]:
+    """Rows with null in the same columns, and these columns."""
+    names = list(names)
+    if not len(rows):
+        return
+    nulls = np.stack([np.asarray(combine_chunks(pc.is_null(rows.column(n)))) for n in names], 1)
+    for pattern in np.unique(nulls, axis=0):
+        is_like = (nulls == pattern).all(1)
+        yield (
+            rows.filter(pa.array(is_like)),
+            {n for n, null in zip(names, pattern, strict=True) if null},
+        )

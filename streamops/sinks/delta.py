@@ -1,0 +1,470 @@
+"""Write micro-batches to a Delta table, each exactly once."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import key_codes
+from streamops.kernel.errors import RequirementError, SchemaError, SinkError, SpecError
+from streamops.kernel.parameters import require_choice, require_name
+from streamops.sinks.core import delta_sql, stored_types
+from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, mark, normalize
+from streamops.sinks.core.effect import check_changes, newer_rows, remaining_rows, repeat
+from streamops.sinks.core.identifiers import from_integers, to_integers
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.net import Net, content_columns, form_of
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    TableSink,
+    hide,
+    parse_key,
+    public_path,
+    refused,
+    secrets_of,
+    unavailable,
+)
+
+__all__ = ["DeltaSink", "delta"]
+
+_WHERE = "sinks.delta"
+_ATTEMPTS = 20
+"""How often a commit is tried while others commit to the table, for example to compact its files."""
+
+
+def delta(
+    path: str,
+    *,
+    key: str | Sequence[str] | None = None,
+    sequence: str | Sequence[str] | None = None,
+    name: str = "default",
+    columns: Columns = "exact",
+    missing: Missing = "create",
+    new_checkpoint: NewCheckpoint = "refuse",
+    repeated: Repeated = "fail",
+    checkpoint: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaSink:
+    """Write micro-batches to a Delta table, each exactly once.
+
+    After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
+    ledger entry, as application transactions of Delta, are in one commit. The driver writes with the
+    package ``deltalake``: Spark needs no Delta connector.
+
+    Input        the output of any operator: appended rows; revisions, which replace the row of a key if
+                 they are newer; change streams with a key; change streams without a key, whose rows are
+                 a multiset
+    Output       the rows in the table, and the entry in its log
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        any, within a micro-batch
+    Batch        ``sink.write(frame, query=...)``
+
+    Parameters
+    ----------
+    path : str
+        Folder of the table, or a URL such as ``s3://bucket/table``.
+    key : str or sequence of str, optional
+        Columns that identify a row. Omit it for appended rows and for multisets.
+    sequence : str or sequence of str, optional
+        Columns that order the rows of a key, as in ``changes.fold``. Default: "revision", if the frame has
+        that column. Revisions without a sequence must have at most one row per key and micro-batch.
+    name : str
+        Name of the sink in the table. Several sinks that append to one table need different names.
+    columns : "exact" or "add"
+        Whether columns that the table does not have are an error, or are added to it.
+    missing : "create" or "refuse"
+        What happens if the table does not exist. To partition a table or to set its properties, create it
+        before.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do. "replace" overwrites the table with its first
+        micro-batch; "continue" adds to it: use it if the new query starts where the old one ended.
+    repeated : "fail" or "skip"
+        What happens if a micro-batch that the table already has arrives again with other rows. With the
+        same rows it is always skipped.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+    storage_options : mapping of str to str, optional
+        Options of the object store, such as credentials, as in ``deltalake.DeltaTable``. They are neither
+        shown nor logged.
+
+    Returns
+    -------
+    DeltaSink
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or value.
+    RequirementError
+        ``DRIVER_MISSING``: the extra ``delta`` is not installed.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> daily = sinks.delta("s3://lake/daily", key=["page", "window_start"])
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+
+    Notes
+    -----
+    Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this table, see
+    docs/sinks.md; ``TARGET_COLUMNS``, ``TARGET_TYPE``, ``TARGET_FEATURE`` and ``TARGET_MISSING``, if the
+    table does not fit, before a row is written; ``TARGET_REFUSED``; ``TARGET_UNAVAILABLE``.
+    ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
+    as it was.
+
+    A micro-batch passes through the memory of the driver, and so do the keys of the table, in parts, if the
+    rows are a change stream. Tables with deletion vectors or column mapping are refused.
+    """
+    _require_driver()
+    return DeltaSink(
+        path=path,
+        key=parse_key(key, parameter="key", where=_WHERE),
+        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        name=name,
+        columns=columns,
+        missing=missing,
+        new_checkpoint=new_checkpoint,
+        repeated=repeated,
+        checkpoint=checkpoint,
+        storage_options=storage_options,
+    )
+
+
+class _Handle:
+    """A table that is open, as the connection of a session."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def close(self) -> None:
+        """An open table holds nothing that must be released."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DeltaSink(TableSink):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    path: str = field(metadata={"shown": lambda path: repr(public_path(path))})
+    columns: Columns
+    missing: Missing
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        for parameter, value in {"path": self.path, "name": self.name}.items():
+            require_name(value, parameter=parameter, where=self.where)
+        require_choice(self.columns, Columns, parameter="columns", where=self.where)
+        require_choice(self.missing, Missing, parameter="missing", where=self.where)
+        options: Any = self.storage_options
+        texts = (
+            [t for pair in options.items() for t in pair] if isinstance(options, Mapping) else [0]
+        )
+        if options is not None and not all(isinstance(text, str) for text in texts):
+            raise SpecError(
+                "NOT_OPTIONS",
+                "`storage_options` is not a mapping of text to text",
+                where=self.where,
+                got=type(options).__name__,
+                expected="a dictionary whose keys and values are text",
+                fix='storage_options={"AWS_REGION": "eu-central-1"}',
+            )
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return f"{self.where}({public_path(self.path)!r})"
+
+    def read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger; None if there is none."""
+        with self._errors():
+            return self._read_entry(self._open())
+
+    def _read_entry(self, table: Any) -> Entry | None:
+        if table is None:
+            return None
+        return from_integers(lambda n: table.transaction_version(self._identifier(n)))
+
+    def _identifier(self, position: int) -> str:
+        return f"streamops/{self.name}/{position}"
+
+    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        net = self._net(rows)
+        with self._errors():
+            for _ in range(_ATTEMPTS):
+                if self._try_commit(net, rows.column_names, delivery):
+                    return
+        raise SinkError(
+            "TARGET_UNAVAILABLE",
+            "other writers commit to the table all the time",
+            where=self.label,
+            got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit",
+            expected="a commit to the version of the table that was read",
+            fix="nothing was written, and nothing is lost: pause the other writers, and start the query again",
+        )
+
+    def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> bool:
+        """Commit the micro-batch, unless another writer commits first."""
+        table = self._open()
+        entry = self._read_entry(table)
+        decision = decide(
+            entry,
+            delivery,
+            sink=self.label,
+            new_checkpoint=self.new_checkpoint,
+            repeated=self.repeated,
+        )
+        if decision.entry == entry:
+            return True
+        if table is None:
+            self._create(self._stored(net.added.schema))
+            return False  # the created table has no entry: decide again
+        version = table.version()
+        try:
+            self._apply(Commit(table, self._properties(decision)), net, names, decision)
+        except _require_driver().exceptions.CommitFailedError:
+            self.session.close()
+            now = self._open()
+            if now is not None and now.version() == version:
+                raise  # not because of another commit
+            return False
+        return True
+
+    def _properties(self, decision: Decision) -> Any:
+        driver, entry = _require_driver(), decision.entry
+        transactions = [
+            driver.Transaction(self._identifier(position), number)
+            for position, number in enumerate(to_integers(entry))
+        ]
+        values = {"sink": self.name, "query": entry.query, "run": entry.run, "batch": entry.batch}
+        history = {f"streamops.{key}": str(value) for key, value in values.items()}
+        return driver.CommitProperties(app_transactions=transactions, custom_metadata=history)
+
+    def _apply(self, commit: Commit, net: Net, names: Sequence[str], decision: Decision) -> None:
+        if decision.action == "skip":
+            commit.append_nothing()
+            return
+        form, sequence = form_of(names, self.key), self._sequence_of(names)
+        schema = self._fit(commit, self._stored(net.added.schema))
+        removed, added = (
+            normalize(rows.cast(schema), self.key or ()) for rows in (net.removed, net.added)
+        )
+        net = Net(
+            removed=removed,
+            must_match=net.must_match,
+            is_replaced=net.is_replaced,
+            removed_copies=net.removed_copies,
+            added=added,
+            replaces=net.replaces,
+            added_copies=net.added_copies,
+        )
+        content = content_columns(schema.names, sequence if form == "changes" else ())
+        if decision.action == "replace":
+            if len(removed):
+                self._check(form, net, commit.filled(removed.slice(0, 0)), content)
+            commit.overwrite(repeat(added, net.added_copies))
+        elif form == "append" or not (len(removed) or self.key):
+            commit.append(repeat(added, net.added_copies))
+        elif form == "upsert":
+            self._upsert(commit, added, sequence)
+        elif form == "changes":
+            found = commit.rows_like(pa.concat_tables([removed, added]), self.key or (), content)
+            self._check(form, net, found, content)
+            rows = [mark(added, PUT), mark(removed.filter(~net.is_replaced), DELETE)]
+            commit.merge(pa.concat_tables(rows), self.key or ())
+        else:
+            self._change_multiset(commit, net, content)
+
+    def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
+        """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
+        if form == "changes":
+            key = self.key or ()
+            return check_changes(net, found, key=key, content=content, where=self.label)
+        return remaining_rows(net, found, content=content, where=self.label)
+
+    def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
+        key = self.key or ()
+        if not all(stored_types.is_exact(added.schema.field(name).type) for name in sequence):
+            found = commit.rows_like(added, key, sequence)
+            added = added.filter(newer_rows(added, found, key=key, sequence=sequence))
+            sequence = ()
+        commit.merge(mark(added, PUT), key, delta_sql.is_newer(sequence))
+
+    def _change_multiset(self, commit: Commit, net: Net, content: Sequence[str]) -> None:
+        """Delete all rows like the removed ones, and insert those that stay.
+
+        Rows are deleted by the columns that DataFusion compares as Spark does, which includes too many.
+        """
+        schema = net.removed.schema
+        stored = [name for name in content if name in commit.stored.names]
+        by = [name for name in stored if stored_types.is_exact(schema.field(name).type)]
+        found = commit.filled(commit.rows_like(net.removed, by, None))
+        stays = self._check("multiset", net, found, content)
+        codes = key_codes([net.removed.column(name) for name in by], len(net.removed))
+        groups = net.removed.take(np.unique(codes, return_index=True)[1])
+        added = repeat(net.added, net.added_copies)
+        rows = [commit.filled(added), found.filter(stays)]
+        parts = [mark(part, PUT) for part in rows]
+        commit.replace([*parts, mark(commit.filled(groups), DELETE)], by)
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema in types that Delta has."""
+        types = []
+        for part in schema:
+            dtype = stored_types.stored_type(part.type)
+            is_key = part.name in (self.key or ())
+            if dtype is None or (is_key and not stored_types.can_be_key(dtype)):
+                raise SchemaError(
+                    "TYPE_UNSUPPORTED",
+                    f"column {part.name!r} has a type that a Delta table does not have"
+                    if dtype is None
+                    else f"key column {part.name!r} has a type whose values cannot be compared",
+                    where=self.label,
+                    got=part.type,
+                    expected="a boolean, number, string, binary, date, timestamp, or an array, struct or map "
+                    "of these; in a key no map, and no float or double inside of another type",
+                    fix="cast the column",
+                )
+            types.append((part.name, dtype))
+        return pa.schema(types)
+
+    def _fit(self, commit: Commit, wanted: pa.Schema) -> pa.Schema:
+        """Check that the table takes the rows, and return the schema in which it takes them."""
+        self._refuse_features(commit.table)
+        found = commit.schema
+        new = [part for part in wanted if part.name not in found.names]
+        required = [
+            part.name for part in found if not part.nullable and part.name not in wanted.names
+        ]
+        folded = {name.casefold() for name in found.names}
+        if (
+            required
+            or (new and self.columns == "exact")
+            or folded & {p.name.casefold() for p in new}
+        ):
+            raise SinkError(
+                "TARGET_COLUMNS",
+                "the columns of the table and of the rows differ",
+                where=self.label,
+                got=f"not in the table: {', '.join(part.name for part in new) or 'none'}; required by the "
+                f"table, and not in the rows: {', '.join(required) or 'none'}",
+                expected=f"columns {', '.join(found.names)}",
+                fix="select the columns of the table; columns='add' adds new columns to it, whose names must "
+                "differ from the others in more than upper and lower case",
+            )
+        for part in wanted:
+            if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
+                raise SinkError(
+                    "TARGET_TYPE",
+                    f"column {part.name!r} of the table does not take these values without loss",
+                    where=self.label,
+                    got=f"{part.type} for {found.field(part.name).type}",
+                    expected=part.type,
+                    fix="cast the column of the frame, or change the type in the table",
+                )
+        commit.add_columns(new)
+        return pa.schema([commit.schema.field(name).with_nullable(True) for name in wanted.names])
+
+    def _refuse_features(self, table: Any) -> None:
+        features = table.protocol().writer_features or []
+        settings = table.metadata().configuration
+        mapping = settings.get("delta.columnMapping.mode", "none")
+        vectors = settings.get("delta.enableDeletionVectors", "false")
+        if mapping == "none" and (
+            "deletionVectors" not in features
+            or (vectors != "true" and not _count(table.deletion_vectors()))
+        ):
+            return
+        raise SinkError(
+            "TARGET_FEATURE",
+            "the table has a feature that this sink does not write",
+            where=self.label,
+            got=f"columnMapping.mode={mapping}, enableDeletionVectors={vectors}",
+            expected="a table without deletion vectors and without column mapping",
+            fix="ALTER TABLE ... SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then REORG TABLE "
+            "... APPLY (PURGE); a table with column mapping must be copied to a new one",
+        )
+
+    def _create(self, schema: pa.Schema) -> None:
+        driver = _require_driver()
+        if self.missing == "refuse":
+            raise SinkError(
+                "TARGET_MISSING",
+                "the table does not exist",
+                where=self.label,
+                got=public_path(self.path),
+                expected="a table, because of missing='refuse'",
+                fix="create it with these columns: "
+                + ", ".join(f"{part.name} {part.type}" for part in schema),
+            )
+        try:
+            driver.DeltaTable.create(self.path, schema, storage_options=self._options)
+        except driver.exceptions.DeltaError:
+            if self._open() is None:
+                raise  # otherwise another writer has created it
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self.storage_options is None else dict(self.storage_options)
+
+    def _open(self) -> Any:
+        """The newest version of the table; None if there is no table."""
+        driver = _require_driver()
+        if self.session.connection is not None:
+            table = self.session.connection.table
+            table.update_incremental()
+            return table
+        try:
+            table = driver.DeltaTable(self.path, storage_options=self._options)
+        except driver.exceptions.TableNotFoundError:
+            return None
+        self.session.connection = _Handle(table)
+        return table
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Replace errors of the package by those of streamops, without secrets."""
+        exceptions = _require_driver().exceptions
+        secrets = (self.storage_options or {}).values()
+        with hide(*(value for value in secrets if len(value) >= 8), *secrets_of(self.path)):
+            try:
+                yield
+            except BaseException as error:
+                self.session.close()
+                if isinstance(error, exceptions.CommitFailedError | OSError):
+                    raise unavailable("the Delta table", error, where=self.label) from error
+                if isinstance(error, exceptions.DeltaError):
+                    raise refused("the Delta table", error, where=self.label) from error
+                raise
+
+
+def _count(rows: Any) -> int:
+    return int(pa.table(rows).num_rows)
+
+
+def _require_driver() -> Any:
+    try:
+        driver = importlib.import_module("deltalake")
+        importlib.import_module("deltalake.exceptions")
+    except ImportError as error:
+        raise RequirementError(
+            "DRIVER_MISSING",
+            "the package that writes Delta tables is not installed",
+            where=_WHERE,
+            got=str(error),
+            expected="the package deltalake",
+            fix="pip install 'streamops[delta]'",
+        ) from error
+    return driver

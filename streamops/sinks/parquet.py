@@ -1,0 +1,462 @@
+"""Write micro-batches to a folder of Parquet files, each exactly once, and read such a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from streamops.kernel.errors import SinkError, SpecError
+from streamops.kernel.parameters import require_choice, require_name
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.manifest import File, Manifest, decode
+from streamops.sinks.core.stored_types import accepts, stored_type
+from streamops.sinks.sink import Columns, Sink, hide, public_path, secrets_of, unavailable
+
+__all__ = ["ParquetSink", "parquet", "read_parquet"]
+
+Check = Literal["size", "content"]
+
+_WHERE = "sinks.parquet"
+_ATTEMPTS = 20
+_ROWS_PER_FILE = 1 << 20
+# Spark and other readers skip folders whose names begin with an underscore: without the manifests, they
+# would read the files of micro-batches that were not committed.
+_MANIFESTS, _BATCHES = "_manifests", "_batches"
+_OBJECT_STORES = {"s3", "gcs", "abfs"}
+
+
+def parquet(
+    path: str,
+    *,
+    columns: Columns = "exact",
+    new_checkpoint: NewCheckpoint = "refuse",
+    repeated: Repeated = "fail",
+    checkpoint: str | None = None,
+    filesystem: pafs.FileSystem | None = None,
+) -> ParquetSink:
+    """Write micro-batches to a folder of Parquet files, each exactly once.
+
+    The files of a micro-batch are written first. They become part of the folder with its manifest, one
+    small file with the ledger entry and the list of files. Read the folder with ``sinks.read_parquet``,
+    which ignores files that no manifest lists.
+
+    Input        the output of any operator. Rows are stored as they are: a change stream stays one, and
+                 ``changes.fold`` reads it
+    Output       Parquet files in ``_batches``, manifests in ``_manifests``
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        any, within a micro-batch
+    Batch        ``sink.write(frame, query=...)``
+
+    Parameters
+    ----------
+    path : str
+        The folder, or a URL of ``pyarrow.fs`` such as ``s3://bucket/folder``. One sink per folder.
+    columns : "exact" or "add"
+        Whether columns that the rows before do not have are an error, or are null in these rows.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do. "replace" ignores all rows before its first
+        micro-batch; "continue" adds to them: use it if the new query starts where the old one ended.
+    repeated : "fail" or "skip"
+        What happens if a micro-batch that the folder already has arrives again with other rows. With the
+        same rows it is always skipped.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+    filesystem : pyarrow.fs.FileSystem, optional
+        The file system of `path`, for example with credentials, which are neither shown nor logged.
+
+    Returns
+    -------
+    ParquetSink
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or value.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> archive = sinks.parquet("/data/archive")
+    >>> views.writeStream.foreachBatch(archive).option("checkpointLocation", path)  # doctest: +SKIP
+
+    Notes
+    -----
+    Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this folder, see
+    docs/sinks.md; ``TARGET_COLUMNS`` and ``TARGET_TYPE``, if the columns differ from those before;
+    ``TARGET_UNAVAILABLE``. In all cases the folder has the same rows as before.
+
+    Of two writers, one commits each micro-batch. On a local disk and on HDFS, a manifest is created only
+    if there is none. In object stores the last one replaces the other, which is the same micro-batch of
+    the same query; the replaced writer is fenced at its next micro-batch.
+    """
+    return ParquetSink(
+        name=path,
+        path=path,
+        columns=columns,
+        new_checkpoint=new_checkpoint,
+        repeated=repeated,
+        checkpoint=checkpoint,
+        filesystem=filesystem,
+    )
+
+
+@overload
+def read_parquet(
+    path: str, *, check: Check = ..., filesystem: pafs.FileSystem | None = ...
+) -> pads.Dataset: ...
+
+
+@overload
+def read_parquet(
+    path: str,
+    *,
+    spark: SparkSession,
+    check: Check = ...,
+    filesystem: pafs.FileSystem | None = ...,
+) -> DataFrame: ...
+
+
+def read_parquet(
+    path: str,
+    *,
+    spark: SparkSession | None = None,
+    check: Check = "size",
+    filesystem: pafs.FileSystem | None = None,
+) -> Any:
+    """Read a folder that ``sinks.parquet`` writes: all committed micro-batches, and nothing else.
+
+    Parameters
+    ----------
+    path : str
+        The folder, as in ``sinks.parquet``.
+    spark : SparkSession, optional
+        Return a frame of this session instead of an Arrow dataset. Its executors read the files by `path`.
+    check : "size" or "content"
+        How files are compared with the manifests. "content" reads them and computes their SHA-256.
+    filesystem : pyarrow.fs.FileSystem, optional
+        The file system of `path`.
+
+    Returns
+    -------
+    pyarrow.dataset.Dataset or DataFrame
+        As of now: later micro-batches need another call.
+
+    Raises
+    ------
+    SinkError
+        ``TARGET_MISSING``: no micro-batch was committed. ``FILE_DAMAGED``: a committed file is missing, or
+        is not the one that was written.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> table = sinks.read_parquet("/data/archive").to_table()  # doctest: +SKIP
+    """
+    require_choice(check, Check, parameter="check", where="sinks.read_parquet")
+    folder = _Folder(path, filesystem, f"sinks.read_parquet({public_path(path)!r})")
+    with folder.errors():
+        manifests = folder.read_all()
+        schema, files = _committed(manifests, folder.label)
+        folder.check(files, check)
+    if spark is not None:
+        types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        if not files:
+            return spark.createDataFrame([], types)
+        base = re.sub("^s3://", "s3a://", path.rstrip("/"))
+        names = (re.sub(r"([\\{}\[\]*?])", r"\\\1", f"{base}/{file.path}") for file in files)
+        return spark.read.schema(types).parquet(*names)
+    if not files:
+        return pads.dataset(schema.empty_table())
+    names = (folder.absolute(file.path) for file in files)
+    return pads.dataset(list(names), schema=schema, format="parquet", filesystem=folder.filesystem)
+
+
+def _committed(manifests: list[Manifest], where: str) -> tuple[pa.Schema, list[File]]:
+    """The columns and the files of all manifests."""
+    if not manifests:
+        raise SinkError(
+            "TARGET_MISSING",
+            "no micro-batch was committed to this folder",
+            where=where,
+            got="no manifest",
+            expected="a folder that sinks.parquet has written",
+            fix="check the path, or wait for the first micro-batch",
+        )
+    for before, after in pairwise(manifests):
+        if before.entry.query == after.entry.query and not (
+            after.is_first or after.entry.batch - before.entry.batch in (0, 1)
+        ):
+            got = f"micro-batch {after.entry.batch} after {before.entry.batch}"
+            raise _damaged("a manifest", got, "the next one", where)
+    start = max((n for n, manifest in enumerate(manifests) if manifest.is_first), default=0)
+    files = [file for manifest in manifests[start:] for file in manifest.files]
+    return manifests[-1].schema, files
+
+
+def _damaged(what: str, got: str, expected: str, where: str) -> SinkError:
+    return SinkError(
+        "FILE_DAMAGED",
+        f"{what} is missing, or is not as it was written",
+        where=where,
+        got=got,
+        expected=expected,
+        fix="restore the folder from a copy",
+    )
+
+
+class _Folder:
+    """The files of a folder. As the connection of a session, it knows the newest manifest."""
+
+    def __init__(self, path: str, filesystem: pafs.FileSystem | None, label: str) -> None:
+        self.label = label
+        if filesystem is None:
+            is_url = re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path)
+            filesystem, path = pafs.FileSystem.from_uri(path if is_url else os.path.abspath(path))
+        if isinstance(filesystem, pafs.SubTreeFileSystem):
+            path = f"{filesystem.base_path.rstrip('/')}/{path.lstrip('/')}"
+            filesystem = filesystem.base_fs
+        self.filesystem, self.path = filesystem, path.rstrip("/")
+        self.number = 0
+        self.manifest: Manifest | None = None
+
+    def close(self) -> None:
+        """A folder holds nothing that must be released."""
+
+    def absolute(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def manifest_name(self, number: int) -> str:
+        return self.absolute(f"{_MANIFESTS}/{number:020}.json")
+
+    def read_all(self) -> list[Manifest]:
+        """All manifests, the oldest first. One that was written in part was never committed."""
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(self._read, self._numbers()))
+        return [manifest for manifest in found if manifest is not None]
+
+    def refresh(self) -> Manifest | None:
+        """The newest manifest."""
+        if not self.number:
+            numbers = self._numbers()
+            self.number = max(numbers, default=0)
+            for number in reversed(numbers):
+                self.manifest = self._read(number)
+                if self.manifest is not None:
+                    break
+        while self._exists(self.manifest_name(self.number + 1)):
+            self.number += 1
+            self.manifest = self._read(self.number) or self.manifest
+        return self.manifest
+
+    def write_rows(self, rows: pa.Table, batch: int) -> tuple[File, ...]:
+        """Write the rows to files that no manifest lists yet."""
+        folder = f"{_BATCHES}/{batch:020}-{uuid.uuid4().hex[:12]}"
+        files = []
+        for number, start in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
+            part = rows.slice(start, _ROWS_PER_FILE)
+            sink = pa.BufferOutputStream()
+            pq.write_table(part, sink)
+            content, name = sink.getvalue(), f"{folder}/part-{number:05}.parquet"
+            self.write(self.absolute(name), content)
+            digest = hashlib.sha256(content).hexdigest()
+            files.append(File(name, len(part), content.size, digest))
+        return tuple(files)
+
+    def publish(self, manifest: Manifest) -> bool:
+        """Commit a manifest as the next one, unless another writer commits before."""
+        name, content = self.manifest_name(self.number + 1), manifest.encode()
+        if self._exists(name):
+            return False
+        if self.filesystem.type_name in _OBJECT_STORES:
+            self.write(name, content)
+        else:
+            # Only a complete file gets the name of a manifest.
+            temporary = f"{name}.{uuid.uuid4().hex}"
+            self.write(temporary, content)
+            if not self.move(temporary, name):
+                return False
+        written = self._read(self.number + 1)
+        return written is not None and written.entry == manifest.entry
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a file, and its folder."""
+        if self.filesystem.type_name not in _OBJECT_STORES:
+            self.filesystem.create_dir(name.rpartition("/")[0], recursive=True)
+        with self.filesystem.open_output_stream(name) as stream:
+            stream.write(content)
+
+    def move(self, name: str, new: str) -> bool:
+        """Rename a file, unless there is one with the new name."""
+        if not isinstance(self.filesystem, pafs.LocalFileSystem):
+            self.filesystem.move(name, new)
+            return True
+        try:
+            os.link(name, new)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                Path(name).unlink()
+        return True
+
+    def check(self, files: list[File], check: Check) -> None:
+        """Compare committed files with their manifests."""
+        names = [self.absolute(file.path) for file in files]
+        for file, info in zip(files, self.filesystem.get_file_info(names), strict=True):
+            size = info.size if info.is_file else "no file"
+            if size != file.bytes:
+                raise _damaged(file.path, f"{size} bytes", f"{file.bytes} bytes", self.label)
+            if check == "content":
+                with self.filesystem.open_input_stream(self.absolute(file.path)) as stream:
+                    digest = hashlib.sha256(stream.readall()).hexdigest()
+                if digest != file.sha256:
+                    raise _damaged(file.path, f"SHA-256 {digest}", file.sha256, self.label)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Replace errors of the file system by those of streamops."""
+        with hide(*secrets_of(self.path)):
+            try:
+                yield
+            except OSError as error:
+                raise unavailable("the folder", error, where=self.label) from error
+
+    def _numbers(self) -> list[int]:
+        selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
+        names = (info.base_name for info in self.filesystem.get_file_info(selector))
+        return sorted(int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n))
+
+    def _exists(self, name: str) -> bool:
+        return bool(self.filesystem.get_file_info(name).is_file)
+
+    def _read(self, number: int) -> Manifest | None:
+        with self.filesystem.open_input_stream(self.manifest_name(number)) as stream:
+            return decode(stream.readall())
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ParquetSink(Sink):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    name: str = field(repr=False)
+    path: str = field(metadata={"shown": lambda path: repr(public_path(path))})
+    columns: Columns
+    filesystem: pafs.FileSystem | None = field(default=None, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        require_name(self.path, parameter="path", where=self.where)
+        require_choice(self.columns, Columns, parameter="columns", where=self.where)
+        given: Any = self.filesystem
+        if given is not None and not isinstance(given, pafs.FileSystem):
+            raise SpecError(
+                "NOT_A_FILESYSTEM",
+                "`filesystem` is not a file system of Arrow",
+                where=self.where,
+                got=type(given).__name__,
+                expected="pyarrow.fs.FileSystem",
+                fix="pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)) for one of fsspec",
+            )
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return f"{self.where}({public_path(self.path)!r})"
+
+    def read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger; None if there is none."""
+        folder = self._open()
+        with folder.errors():
+            manifest = folder.refresh()
+            return None if manifest is None else manifest.entry
+
+    def _open(self) -> _Folder:
+        if self.session.connection is None:
+            self.session.connection = _Folder(self.path, self.filesystem, self.label)
+        folder: _Folder = self.session.connection
+        return folder
+
+    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        folder = self._open()
+        files: tuple[File, ...] | None = None
+        with folder.errors():
+            for _ in range(_ATTEMPTS):
+                last = folder.refresh()
+                decision = decide(
+                    None if last is None else last.entry,
+                    delivery,
+                    sink=self.label,
+                    new_checkpoint=self.new_checkpoint,
+                    repeated=self.repeated,
+                )
+                if last is not None and decision.entry == last.entry:
+                    return
+                if decision.action == "skip" and last is not None:
+                    manifest = Manifest(decision.entry, last.schema)
+                else:
+                    is_first = last is None or decision.action == "replace"
+                    schema = self._fit(None if is_first else last, rows.schema)
+                    if files is None:
+                        stored = rows.cast(pa.schema([schema.field(n) for n in rows.column_names]))
+                        files = folder.write_rows(stored, delivery.batch)
+                    manifest = Manifest(decision.entry, schema, files, is_first)
+                if folder.publish(manifest):
+                    return
+        raise SinkError(
+            "TARGET_UNAVAILABLE",
+            "other writers commit to the folder all the time",
+            where=self.label,
+            got=f"{_ATTEMPTS} attempts",
+            expected="one writer per folder",
+            fix="stop the other writers",
+        )
+
+    def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
+        """The columns of all rows, if these are added to the rows so far."""
+        wanted = [pa.field(part.name, stored_type(part.type) or part.type) for part in schema]
+        if last is None:
+            return pa.schema(wanted)
+        found = last.schema
+        new = [part for part in wanted if part.name not in found.names]
+        if new and self.columns == "exact":
+            raise SinkError(
+                "TARGET_COLUMNS",
+                "the rows have columns that the rows before do not have",
+                where=self.label,
+                got=", ".join(part.name for part in new),
+                expected=f"columns {', '.join(found.names)}",
+                fix="select these columns; columns='add' adds new ones",
+            )
+        for part in wanted:
+            if part not in new and not accepts(found.field(part.name).type, part.type):
+                raise SinkError(
+                    "TARGET_TYPE",
+                    f"column {part.name!r} has another type than in the rows before",
+                    where=self.label,
+                    got=part.type,
+                    expected=found.field(part.name).type,
+                    fix="cast the column of the frame",
+                )
+        return pa.schema([*found, *new])

@@ -1,0 +1,230 @@
+"""The Parquet sink on a local disk and in a file system in memory, without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pytest
+
+from streamops import sinks
+from streamops.errors import SinkError, SpecError
+from tests.sinks.contract import (
+    NAN,
+    RUN,
+    TYPES,
+    A,
+    AppendContract,
+    B,
+    Target,
+    comparable,
+    ordered,
+    run_of,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "a [folder] {x}*")
+
+
+def read(path: str, filesystem: pafs.FileSystem | None = None) -> list[dict[str, Any]]:
+    dataset = sinks.read_parquet(path, check="content", filesystem=filesystem)
+    rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
+    return rows
+
+
+@pytest.fixture
+def target(path: str) -> Target:
+    return Target(lambda **options: sinks.parquet(path, **options), lambda: read(path))
+
+
+class TestParquet(AppendContract):
+    pass
+
+
+class TestParquetInMemory(AppendContract):
+    """A file system where a file cannot be created exclusively."""
+
+    @pytest.fixture
+    def target(self) -> Target:
+        memory = pafs._MockFileSystem(dt.datetime.now(dt.UTC))
+
+        def sink(**options: Any) -> sinks.parquet:
+            return sinks.parquet("a/folder", filesystem=memory, **options)
+
+        return Target(sink, lambda: read("a/folder", memory))
+
+
+def manifests(path: str) -> list[Path]:
+    return sorted(Path(path, "_manifests").glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        *TYPES,
+        (pa.float64(), [-0.0, 0.0]),
+        (pa.time64("us"), [dt.time(23, 59, 59, 999_999)]),
+        (pa.duration("us"), [dt.timedelta(days=400, microseconds=1)]),
+        (pa.map_(pa.string(), pa.float64()), [[("a", NAN), ("b", None)], []]),
+        (pa.struct([("a", pa.list_(pa.decimal128(10, 3)))]), [{"a": []}, {"a": None}]),
+        (pa.large_string(), ["x"]),
+        (pa.null(), []),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_types_are_stored_without_loss(
+    target: Target, dtype: pa.DataType, values: list[Any]
+) -> None:
+    values = [*values, None]
+    target.deliver(0, k=range(len(values)), v=pa.array(values, dtype))
+    assert comparable(target.content("k", "v")) == comparable(ordered(enumerate(values)))
+
+
+def test_changes_are_stored_as_they_are(target: Target) -> None:
+    target.deliver(0, k=[1, 1], v=[1.0, 2.0], _change_type=[B, A])
+    assert target.content("v", "_change_type") == [(1.0, B), (2.0, A)]
+
+
+@pytest.mark.parametrize("odd", ["a.b", 'say "hi"', "x'; DROP TABLE t; --", "`tick`", "a/b"])
+def test_names_of_columns_are_arbitrary(target: Target, odd: str) -> None:
+    target.deliver(0, **{odd: [odd]})
+    assert target.rows() == [{odd: odd}]
+
+
+def test_no_micro_batch_leaves_no_columns(target: Target) -> None:
+    with pytest.raises(SinkError, match="TARGET_MISSING"):
+        target.rows()
+    target.deliver(0, a=pa.array([], pa.int64()))
+    assert target.rows() == []
+    assert target.sink().read_ledger().batch == 0  # type: ignore[union-attr]
+
+
+def test_the_time_zone_of_the_session_changes_nothing(target: Target) -> None:
+    zoned = pa.array([0, None], pa.timestamp("us", "Europe/Berlin"))
+    target.deliver(0, at=zoned)
+    target.deliver(1, run_of(2), at=zoned.cast(pa.timestamp("us", "Asia/Tokyo")))
+    assert [row["at"] and row["at"].timestamp() for row in target.rows()].count(0) == 2
+
+
+def test_integers_are_widened(target: Target) -> None:
+    target.deliver(0, a=pa.array([1], pa.int64()))
+    target.deliver(1, run_of(2), a=pa.array([2], pa.int8()))
+    assert target.content("a") == [(1,), (2,)]
+
+
+def test_of_two_racing_writers_one_writes_each_micro_batch(path: str, target: Target) -> None:
+    outcomes: list[str] = []
+
+    def write(writer: int) -> None:
+        for batch in range(20):
+            sink = target.sink()
+            run = RUN._replace(run=f"run {writer} {batch}")
+            while True:
+                try:
+                    sink._deliver_rows(pa.table({"batch": [batch]}), batch, run)
+                    outcomes.append("done")
+                except SinkError as error:
+                    outcomes.append(error.code)
+                    if error.code == "BATCH_GAP":
+                        continue
+                break
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert target.content("batch") == ordered((batch,) for batch in range(20))
+    assert set(outcomes) <= {"done", "CHECKPOINT_BEHIND", "BATCH_GAP"}, set(outcomes)
+
+
+def test_files_that_no_manifest_lists_are_ignored(path: str, target: Target) -> None:
+    target.deliver(0, a=[1])
+    stored = next(Path(path, "_batches").glob("*/*.parquet"))
+    left_over = stored.parent.with_name("00000000000000000001-crashed")
+    left_over.mkdir()
+    (left_over / "part-00000.parquet").write_bytes(stored.read_bytes()[:100])
+    assert target.content("a") == [(1,)]
+    target.deliver(1, run_of(2), a=[2])
+    assert target.content("a") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("length", [0, 10, 200])
+def test_a_manifest_that_was_written_in_part_commits_nothing(
+    path: str, target: Target, length: int
+) -> None:
+    target.deliver(0, a=[1])
+    target.deliver(1, run_of(2), a=[2])
+    last = manifests(path)[-1]
+    last.write_bytes(last.read_bytes()[:length])
+    assert target.content("a") == [(1,)]
+    target.deliver(1, run_of(3), a=[2])
+    target.deliver(2, run_of(4), a=[3])
+    assert target.content("a") == [(1,), (2,), (3,)]
+
+
+def test_damaged_files_are_an_error(path: str, target: Target) -> None:
+    for batch in range(3):
+        target.deliver(batch, run_of(batch), a=[batch])
+    stored = sorted(Path(path, "_batches").glob("*/*.parquet"))[1]
+    content = stored.read_bytes()
+
+    def refused(**options: Any) -> None:
+        with pytest.raises(SinkError, match="FILE_DAMAGED"):
+            sinks.read_parquet(path, **options)
+
+    stored.write_bytes(content[:-1])
+    refused()
+    stored.write_bytes(content[:-1] + b"x")
+    sinks.read_parquet(path)  # has the right size
+    refused(check="content")
+    stored.unlink()
+    refused()
+    stored.write_bytes(content)
+    manifests(path)[1].unlink()
+    refused()
+
+
+def test_a_large_micro_batch_has_several_files(path: str, target: Target) -> None:
+    target.deliver(0, a=pa.array(range((1 << 20) + 1)))
+    assert len(list(Path(path, "_batches").glob("*/*.parquet"))) == 2
+    assert sinks.read_parquet(path, check="content").count_rows() == (1 << 20) + 1
+
+
+def test_credentials_are_never_displayed() -> None:
+    sink = sinks.parquet("s3://user:pass%20word@127.0.0.1:1/t?token=hidden")
+    text = f"{sink!r} {sink.label}"
+    assert "127.0.0.1" in text
+    store = pafs.S3FileSystem(
+        access_key="key-id", secret_key="very-secret", endpoint_override="127.0.0.1:1",
+        region="nowhere", scheme="http", connect_timeout=1, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+    )  # fmt: skip
+    sink = sinks.parquet("bucket/folder", filesystem=store)
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
+        sink._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+    text += f"{sink!r}{error.value}{error.value.__cause__!r}"
+    assert not any(secret in text for secret in ("very-secret", "pass%20word", "hidden"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"path": ""},
+        {"path": 1},
+        {"columns": "any"},
+        {"new_checkpoint": "yes"},
+        {"repeated": True},
+        {"filesystem": "s3"},
+    ],
+)
+def test_wrong_parameters(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        sinks.parquet(**{"path": "/tmp/t", **options})
+    with pytest.raises(SpecError):
+        sinks.read_parquet("/tmp/t", check="all")  # type: ignore[call-overload]
