@@ -7,7 +7,6 @@ import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings

@@ -30,8 +30,6 @@ MODULE_IMPORTS = {("aggregates", "sketches")}
 
 # Names of the JVM gateway and of RDDs, which do not exist on Connect.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
-# The only file with different code for classic and Connect sessions.
-BOTH_SESSIONS = Path(LIBRARY, "spark", "metadata.py")
 # The only file for classic sessions: it writes state stores.
 CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
 # The only files with different code for classic and Connect sessions.
@@ -156,8 +154,7 @@ def is_module(root: Path, name: str) -> bool:
 
 def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
     """Yield forbidden uses: the JVM gateway, pickles, evaluated text."""
-    gateway = set() if where in {BOTH_SESSIONS, CLASSIC_SESSION} else JVM
-    gateway = set() if where in BOTH_SESSIONS else JVM
+    gateway = set() if where in {*BOTH_SESSIONS, CLASSIC_SESSION} else JVM
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Name(id=name) if name in gateway:
