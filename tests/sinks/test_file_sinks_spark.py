@@ -1,0 +1,151 @@
+"""The sinks for Delta, Parquet and SQLAlchemy under queries that fail and start again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import changes, sinks, windows
+from streamops.sinks.sink import Sink
+from streamops.testing import fold
+
+deltalake = pytest.importorskip("deltalake")
+sa = pytest.importorskip("sqlalchemy")
+pytestmark = pytest.mark.spark
+
+BATCHES = 4
+
+
+def write_input(folder: Path) -> Path:
+    """Files with rows, one per micro-batch; keys return, and one is null."""
+    source = folder / "input"
+    source.mkdir()
+    for number in range(BATCHES):
+        keys = [None if k == 3 else f"key {k * (number + 1) % 5}" for k in range(8)]
+        rows = pa.table({"k": keys, "v": [number * 10 + k for k in range(8)]})
+        pq.write_table(rows, source / f"{number}.parquet")
+    return source
+
+
+def run(
+    spark: SparkSession, folder: Path, make_sink: Callable[[], Sink], mode: Any = "retract"
+) -> None:
+    """Run a query to its end. It fails after the commit of the target, and before that of Spark."""
+    source = folder / "input" if (folder / "input").exists() else write_input(folder)
+    counting = windows.running(by="k", agg={"n": agg.count(), "v": agg.sum("v")}, changes=mode)
+    failed = set()
+    for _ in range(3):
+        sink = make_sink()
+
+        def deliver(batch: DataFrame, number: int, sink: Sink = sink) -> None:
+            sink(batch, number)
+            if number in (0, 2) and number not in failed:
+                failed.add(number)
+                raise RuntimeError(f"stopped after {number}")
+
+        stream = spark.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1)
+        query = (
+            stream.parquet(str(source))
+            .transform(counting)
+            .writeStream.foreachBatch(deliver)
+            .outputMode("append" if mode == "retract" else "update")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            continue
+    assert failed == {0, 2}
+    entry = sink.read_ledger()
+    assert entry is not None
+    assert (entry.batch, entry.generation) == (BATCHES - 1, 3)
+
+
+def expected(spark: SparkSession, folder: Path) -> list[tuple[Any, ...]]:
+    frame = spark.read.parquet(str(folder / "input")).groupBy("k")
+    rows = frame.agg(F.count("*").alias("n"), F.sum("v").alias("v")).collect()
+    return ordered(tuple(row) for row in rows)
+
+
+def ordered(rows: Any) -> list[tuple[Any, ...]]:
+    return sorted(rows, key=repr)
+
+
+@pytest.mark.smoke
+def test_a_delta_table_is_the_batch_result(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    run(spark, tmp_path, lambda: sinks.delta(path, key="k"))
+    found = pa.table(deltalake.DeltaTable(path).scan(columns=["k", "n", "v"]).read_all())
+    assert ordered(tuple(row.values()) for row in found.to_pylist()) == expected(spark, tmp_path)
+
+
+def test_a_parquet_folder_has_the_change_stream(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "archive [1] {x}")
+    run(spark, tmp_path, lambda: sinks.parquet(path))
+    stored = sinks.read_parquet(path, check="content").to_table().to_pylist()
+    rows = fold(stored, key="k")
+    assert ordered((r["k"], r["n"], r["v"]) for r in rows) == expected(spark, tmp_path)
+    frame = sinks.read_parquet(path, spark=spark)
+    folded = frame.transform(changes.fold("k")).select("k", "n", "v").collect()
+    assert ordered(map(tuple, folded)) == expected(spark, tmp_path)
+    # Types and times as Spark has them, also before the Gregorian calendar.
+    old = spark.sql(
+        "SELECT TIMESTAMP '0001-01-01 00:00:00' AS t, DATE '0001-01-01' AS d, NULL AS n"
+    )
+    other = sinks.parquet(str(tmp_path / "other"))
+    other.write(old, query="job")
+    other.write(old.limit(0), query="job", batch_id=1)
+    again = sinks.read_parquet(str(tmp_path / "other"), spark=spark)
+    text = [F.col(name).cast("string") for name in "tdn"]
+    assert again.select(text).collect() == old.select(text).collect()
+    empty = sinks.parquet(str(tmp_path / "empty"))
+    empty.write(old.limit(0), query="job")
+    assert sinks.read_parquet(str(tmp_path / "empty"), spark=spark).count() == 0
+
+
+@pytest.mark.parametrize("mode", ["retract", "update"])
+def test_a_table_of_a_database_is_the_batch_result(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/database"
+    run(spark, tmp_path, lambda: sinks.sqlalchemy(url, "totals", key="k"), mode)
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        table = sa.Table("totals", sa.MetaData(), autoload_with=connection)
+        found = connection.execute(sa.select(table.c.k, table.c.n, table.c.v)).all()
+    engine.dispose()
+    assert ordered(map(tuple, found)) == expected(spark, tmp_path)
+    nested = spark.sql("SELECT array(1, NULL) AS a, struct(1 AS x) AS s")
+    sinks.sqlalchemy(url, "nested").write(nested, query="job")
+
+
+def test_spark_types_are_stored_in_delta(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "types")
+    frame = spark.sql(
+        "SELECT 1Y AS a, 2S AS b, 3 AS c, 4L AS d, 1.5F AS e, double('NaN') AS f, 1.25BD AS g, 'x' AS h, "
+        "X'00FF' AS i, true AS j, DATE '0001-01-01' AS k, TIMESTAMP '9999-12-31 23:59:59.999999' AS l, "
+        "TIMESTAMP_NTZ '2020-01-01 00:00:00' AS m, array(1, NULL) AS n, map('a', 1.5D) AS o, "
+        "named_struct('x', array(named_struct('y', 1))) AS p, NULL AS q"
+    )
+    sinks.delta(path).write(frame, query="job")
+    table = pa.table(deltalake.DeltaTable(path).scan().read_all())
+    found = spark.createDataFrame(table.cast(_plain(table.schema)))
+    assert repr(found.collect()) == repr(
+        frame.withColumn("q", F.lit(None).cast("string")).collect()
+    )
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([part.with_type(views.get(part.type, part.type)) for part in schema])
