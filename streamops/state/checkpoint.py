@@ -225,7 +225,8 @@ def local_path(path: str | Path, *, where: str) -> Path:
             where=where,
             got=text,
             expected="a path of this machine, mounted or local",
-            fix="copy the checkpoint of the stopped query to a local disk, and the result back",
+            fix="copy the checkpoint of the stopped query to a local disk. The result can be copied back if "
+            "all operators use applyInPandasWithState: for the other API, Spark stores absolute paths",
         )
     return Path(unquote(parts.path) if parts.scheme == "file" else text).resolve()
 

@@ -150,13 +150,12 @@ def _operator(
     source: Checkpoint, files: OperatorFiles, spark: SparkSession | None
 ) -> OperatorReport:
     from streamops.state.shards import read_header
-    from streamops.state.stores import is_operator_state, read_shards, session_or_new
+    from streamops.state.stores import read_shards, session_or_new
 
-    if not is_operator_state(files):
+    stored = read_shards(session_or_new(spark), source, files)
+    if stored is None or not stored.rows:
         return OperatorReport(files.number, files.api)
-    rows: Sequence[StoredShard] = read_shards(session_or_new(spark), source, files).rows
-    if not rows:
-        return OperatorReport(files.number, files.api)
+    rows: Sequence[StoredShard] = stored.rows
     where = f"{source.path}, operator {files.number}"
     headers = [read_header(row, where=where) for row in rows]
     watermarks = [row.stored.watermark for row in rows if row.stored.watermark is not None]

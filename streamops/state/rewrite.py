@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from streamops.state.checkpoint import (
     MARKER,
     METADATA,
     Checkpoint,
-    OperatorFiles,
     open_checkpoint,
     require_target,
 )
@@ -39,7 +39,6 @@ from streamops.state.shards import (
 from streamops.state.stores import (
     StoredOperator,
     StoreWriter,
-    is_operator_state,
     partitions_of,
     read_shards,
     require_writable,
@@ -235,17 +234,14 @@ class _Rewrite:
         """Read everything, write everything, and verify it."""
         before = self.source.stamp()
         count = self.source.partitions if partitions is None else partitions
-        plans = [
-            self._plan(operator, change, count)
-            for operator in self.source.operators
-            if is_operator_state(operator)
-        ]
+        read = [read_shards(self.spark, self.source, of) for of in self.source.operators]
+        plans = [self._plan(stored, change, count) for stored in read if stored is not None]
         self._refuse_foreign(plans, count)
         check()
         self._begin(plans)
         self._copy({plan.stored.files.number for plan in plans})
         self._write(plans, count)
-        self._adapt(count)
+        self._adapt({plan.stored.files.number for plan in plans}, count)
         self._verify(plans, count)
         self._end(before)
         return [
@@ -260,20 +256,15 @@ class _Rewrite:
             if plan.before is not None and plan.after is not None
         ]
 
-    def _plan(
-        self,
-        operator: OperatorFiles,
-        change: Change,
-        partitions: int,
-    ) -> _Plan:
-        where = f"{self.source.path}, operator {operator.number}"
-        stored = read_shards(self.spark, self.source, operator)
+    def _plan(self, stored: StoredOperator, change: Change, partitions: int) -> _Plan:
+        number = stored.files.number
+        where = f"{self.source.path}, operator {number}"
         if not stored.rows:
             return _Plan(stored, None, None, [])
         state = decode_shards(stored.rows, where=where)
-        after = change(operator.number, state, where)
-        numbers = partitions_of(self.spark, after.shards, partitions)
-        return _Plan(stored, state, after, encode_shards(after, dict(enumerate(numbers))))
+        after = change(number, state, where)
+        partition_of = partitions_of(self.spark, after.shards, partitions)
+        return _Plan(stored, state, after, encode_shards(after, dict(enumerate(partition_of))))
 
     def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int) -> None:
         """Spark's own operators are copied with their files, in the same partitions only."""
@@ -323,21 +314,27 @@ class _Rewrite:
             for partition in range(partitions):
                 writer.write(plan.stored, partition, by_partition[partition])
 
-    def _adapt(self, partitions: int) -> None:
+    def _adapt(self, rewritten: set[int], partitions: int) -> None:
         """Replace the paths and the number of partitions in the copied files."""
         for file in (self.to / "state").glob("*/_metadata/**/*"):
-            if file.is_file() and not file.name.startswith(".") and file.name != "schema":
-                _edit(file, lambda entry: self._adapt_operator(entry, partitions))
+            if not file.is_file() or file.name.startswith("."):
+                continue
+            number = int(file.relative_to(self.to / "state").parts[0])
+            new = partitions if number in rewritten else None
+            _edit(file, partial(self._adapt_operator, partitions=new))
         if partitions != self.source.partitions:
             for batch in self.source.offsets:
-                _edit(self.to / "offsets" / str(batch), lambda e: _adapt_offset(e, partitions))
+                _edit(
+                    self.to / "offsets" / str(batch), partial(_adapt_offset, partitions=partitions)
+                )
 
-    def _adapt_operator(self, entry: dict[str, Any], partitions: int) -> dict[str, Any]:
+    def _adapt_operator(self, entry: dict[str, Any], *, partitions: int | None) -> dict[str, Any]:
         stores = []
         for store in entry["stateStoreInfo"]:
             files = [self._moved(path) for path in store.get("stateSchemaFilePaths", [])]
-            schema = {"stateSchemaFilePaths": files} if files else {}
-            stores.append({**store, "numPartitions": partitions, **schema})
+            changed: dict[str, Any] = {"stateSchemaFilePaths": files} if files else {}
+            changed |= {"numPartitions": partitions} if partitions is not None else {}
+            stores.append({**store, **changed})
         return {**entry, "stateStoreInfo": stores}
 
     def _moved(self, uri: str) -> str:
@@ -364,7 +361,7 @@ class _Rewrite:
         for plan in plans:
             operator = found[plan.stored.files.number]
             stored = read_shards(self.spark, new, operator)
-            rows = sorted(stored.rows, key=lambda row: row.shard)
+            rows = sorted(stored.rows if stored else [], key=lambda row: row.shard)
             same = rows == sorted(plan.rows, key=lambda row: row.shard)
             if same and plan.after is not None and plan.before is not None:
                 where = f"{self.to}, operator {operator.number}"
@@ -403,7 +400,7 @@ def _is_schema(parts: Sequence[str]) -> bool:
     return parts[0].startswith("_") or "_metadata" in parts
 
 
-def _adapt_offset(entry: dict[str, Any], partitions: int) -> dict[str, Any]:
+def _adapt_offset(entry: dict[str, Any], *, partitions: int) -> dict[str, Any]:
     return {**entry, "conf": {**entry["conf"], PARTITIONS: str(partitions)}}
 
 

@@ -58,13 +58,6 @@ def session_or_new(spark: SparkSession | None) -> SparkSession:
     return spark or SparkSession.getActiveSession() or local_session(app_name="streamops state")
 
 
-def is_operator_state(operator: OperatorFiles) -> bool:
-    """Whether an operator of the query may be one of streamops, by Spark's metadata."""
-    if operator.has_variables:
-        return VARIABLE in operator.variables
-    return operator.api == "applyInPandasWithState"
-
-
 def read_rows(
     spark: SparkSession, path: str, operator: int, batch: int | None
 ) -> tuple[DataFrame, bool]:
@@ -111,6 +104,13 @@ def read_rows(
     return rows, has_timeout
 
 
+def _may_be_ours(operator: OperatorFiles) -> bool:
+    """Whether an operator of the query may be one of streamops, by Spark's metadata."""
+    if operator.has_variables:
+        return VARIABLE in operator.variables
+    return operator.api == "applyInPandasWithState"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOperator:
     """The stored shards of an operator.
@@ -132,9 +132,20 @@ class StoredOperator:
 
 def read_shards(
     spark: SparkSession, checkpoint: Checkpoint, operator: OperatorFiles
-) -> StoredOperator:
-    """The shards of an operator in the last committed micro-batch, with their timers."""
+) -> StoredOperator | None:
+    """The shards of an operator in the last committed micro-batch, with their timers.
+
+    None if it is not an operator of streamops.
+    """
     path, last = str(checkpoint.path), checkpoint.last
+    if not _may_be_ours(operator):
+        return None
+    try:
+        stored, has_timeout = read_rows(spark, path, operator.number, last)
+    except CheckpointError as error:
+        if error.code == "FOREIGN_OPERATOR":
+            return None
+        raise
     timers: dict[int, int] = {}
     has_timers = _KEY_TO_TIME in operator.variables
     if has_timers:
@@ -156,7 +167,6 @@ def read_shards(
                 expected="one timer per shard",
                 fix="let the query process one micro-batch; a shard then has one timer",
             )
-    stored, has_timeout = read_rows(spark, path, operator.number, last)
     shards = [
         StoredShard(
             row["shard"],
@@ -294,7 +304,7 @@ class StoreWriter:
     @contextmanager
     def _provide(self, operator: OperatorFiles, partition: int, value: StructType) -> Iterator[Any]:
         """The provider of one partition, as Spark creates it for this operator."""
-        root = self._root.as_uri()
+        root = f"file:{self._root}"  # not a URI: Hadoop's paths are not encoded
         store = self._classes.StateStoreId(root, operator.number, partition, STORE)
         provider = self._classes.StateStoreProvider.createAndInit(
             self._classes.StateStoreProviderId(store, self._run),
