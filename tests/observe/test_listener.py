@@ -49,7 +49,11 @@ def test_a_progress_is_converted_to_plain_values() -> None:
         7,
         name=None,
         eventTime={"watermark": "2023-12-31T23:59:50.000Z", "max": "2024-01-01T00:00:01.500Z"},
-        sources=[SimpleNamespace(description="Kafka[a]", numInputRows=10)],
+        sources=[
+            SimpleNamespace(
+                description="Kafka[a]", numInputRows=10, endOffset=None, latestOffset=None
+            )
+        ],
         stateOperators=[SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=3)],
         observedMetrics={"w": Row(rows=3)},
     )
@@ -183,7 +187,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             None,
             "[NOT_A_RULE] observe.AlarmListener: an argument is not a rule\n"
             "  got:       [StuckWatermark(batches=10)] of type list\n"
-            "  expected:  LateRows, LateShare, StuckWatermark or PoisonedWatermark of observe\n"
+            "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe\n"
             "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
         ),
         (
