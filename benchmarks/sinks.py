@@ -11,8 +11,10 @@ is not part of the measurement.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
+import re
 import resource
 import statistics
 import tempfile
@@ -131,7 +133,43 @@ def sqlalchemy(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
     engine.dispose()
 
 
-SYSTEMS = {"delta": delta, "parquet": parquet, "sqlalchemy": sqlalchemy}
+def postgres(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
+    """The PostgreSQL sink, and psycopg's row-wise COPY with the same upsert."""
+    psycopg = importlib.import_module("psycopg")
+    server = importlib.import_module("tests.servers.postgres")
+    with server.running(server.programs()) as where, psycopg.connect(where) as connection:
+        url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
+        columns = "k bigint PRIMARY KEY, name text, v double precision, revision integer"
+        first, *batches = make_upserts(rows, repeats)
+        for name in ("sink", "by_hand"):
+            connection.execute(f"CREATE TABLE {name} ({columns})".encode())
+        connection.execute("CREATE TEMP TABLE staged (LIKE by_hand)")
+        connection.commit()
+
+        def upsert(table: pa.Table, _: int) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("TRUNCATE staged")
+                with cursor.copy("COPY staged FROM STDIN") as copy:
+                    for row in zip(*(c.to_pylist() for c in table.columns), strict=True):
+                        copy.write_row(row)
+                cursor.execute(
+                    "INSERT INTO by_hand AS t SELECT * FROM staged ON CONFLICT (k) DO UPDATE SET name = "
+                    "excluded.name, v = excluded.v, revision = excluded.revision "
+                    "WHERE t.revision < excluded.revision"
+                )
+            connection.commit()
+
+        sink = sinks.postgres(url, "sink", key="k")
+        upsert(first, 0)
+        connection.execute("INSERT INTO sink SELECT * FROM by_hand")
+        connection.commit()
+        connection.execute("ANALYZE")
+        connection.commit()
+        yield Pair("upsert", writer(sink), upsert, batches)
+        sink.session.close()
+
+
+SYSTEMS = {"postgres": postgres, "delta": delta, "parquet": parquet, "sqlalchemy": sqlalchemy}
 
 
 def writer(sink: Sink) -> Write:
@@ -190,8 +228,15 @@ def measure(pair: Pair) -> tuple[float, float]:
 
 
 def _cpu() -> float:
+    """CPU seconds of this process, and of the backends of PostgreSQL."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            _, name, *values = re.split(r"[()] ?", file.read_text())
+            if name == "postgres":
+                ticks += sum(map(int, values[0].split()[11:13]))
+    return used.ru_utime + used.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def side_outputs(
 
     Input        the output of an operator with a side output: ``stragglers="route"``,
                  ``too_late="route"``, ``rejected="route"``, ``time.guard``, or a column ``rejected``
-    Output       results, without the columns ``late`` and ``rejected``, to `results`; to `rejected` the
+    Output       results, without the columns that tag side output, to `results`; to `rejected` the
                  columns below
     Output mode  append or update
     Watermark    none
@@ -153,8 +153,8 @@ class SideOutputs(BatchWriter):
             is_rejected = F.lit(False)
             for tag in tags:
                 is_rejected = is_rejected | _is_tagged(tag)
-            retained = [name for name in batch.columns if name not in tags or name == "guarded"]
-            results = batch.where(~is_rejected).select(*map(column, retained))
+            columns = [column(name) for name in batch.columns if name not in tags]
+            results = batch.where(~is_rejected).select(*columns)
             self.results._deliver(results, batch_id, identity)
             rejected = batch.where(is_rejected).select(*self._columns(batch, tags))
             self.rejected._deliver(rejected, batch_id, identity)
