@@ -15,6 +15,7 @@ from pyspark.sql import Row
 
 from streamops import observe
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.observe.core.alarms import PartitionLag, Source
 from streamops.observe.listener import read_progress
 from streamops.testing import at
 
@@ -49,7 +50,14 @@ def test_a_progress_is_converted_to_plain_values() -> None:
         7,
         name=None,
         eventTime={"watermark": "2023-12-31T23:59:50.000Z", "max": "2024-01-01T00:00:01.500Z"},
-        sources=[SimpleNamespace(description="Kafka[a]", numInputRows=10)],
+        sources=[
+            SimpleNamespace(
+                description="Kafka[a]",
+                numInputRows=10,
+                endOffset='{"a": {"0": 5}}',
+                latestOffset='{"a": {"0": 9}}',
+            )
+        ],
         stateOperators=[SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=3)],
         observedMetrics={"w": Row(rows=3)},
     )
@@ -63,7 +71,8 @@ def test_a_progress_is_converted_to_plain_values() -> None:
     )
     assert observed.started == start
     assert (observed.watermark, observed.newest) == (start - 10_000_000, start + 1_500_000)
-    assert [(source.description, source.rows) for source in observed.sources] == [("Kafka[a]", 10)]
+    assert observed.sources == (Source("Kafka[a]", 10, (PartitionLag("a", 0, 4),)),)
+    assert observe.consumer_lag(event.progress) == (PartitionLag("a", 0, 4),)
     assert observed.metrics == {
         "w": {"rows": 3},
         "stateOperators[0] (dedupe)": {"rows": 10, "dropped": 3},
@@ -183,7 +192,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             None,
             "[NOT_A_RULE] observe.AlarmListener: an argument is not a rule\n"
             "  got:       [StuckWatermark(batches=10)] of type list\n"
-            "  expected:  LateRows, LateShare, StuckWatermark or PoisonedWatermark of observe\n"
+            "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe\n"
             "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
         ),
         (
