@@ -15,6 +15,7 @@ from pyspark.sql import Row
 
 from streamops import observe
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.observe.core.alarms import PartitionLag, Source
 from streamops.observe.listener import read_progress
 from streamops.testing import at
 
@@ -52,6 +53,10 @@ def test_a_progress_is_converted_to_plain_values() -> None:
         sources=[
             SimpleNamespace(
                 description="Kafka[a]", numInputRows=10, endOffset=None, latestOffset=None
+                description="Kafka[a]",
+                numInputRows=10,
+                endOffset='{"a": {"0": 5}}',
+                latestOffset='{"a": {"0": 9}}',
             )
         ],
         stateOperators=[SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=3)],
@@ -67,7 +72,8 @@ def test_a_progress_is_converted_to_plain_values() -> None:
     )
     assert observed.started == start
     assert (observed.watermark, observed.newest) == (start - 10_000_000, start + 1_500_000)
-    assert [(source.description, source.rows) for source in observed.sources] == [("Kafka[a]", 10)]
+    assert observed.sources == (Source("Kafka[a]", 10, (PartitionLag("a", 0, 4),)),)
+    assert observe.consumer_lag(event.progress) == (PartitionLag("a", 0, 4),)
     assert observed.metrics == {
         "w": {"rows": 3},
         "stateOperators[0] (dedupe)": {"rows": 10, "dropped": 3},
