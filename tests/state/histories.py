@@ -15,8 +15,13 @@ EVENT = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v
 KEYS = [f"key-{number}" for number in range(23)]
 
 
-def events(batch: int, *, seed: int = 7, rows: int = 60) -> Rows:
+def events(batch: int) -> Rows:
     """A micro-batch of random events of many keys, some of them late, and some without a key."""
+    return select(timed_events(batch), EVENT.names)
+
+
+def timed_events(batch: int, *, seed: int = 7, rows: int = 60) -> Rows:
+    """The events, with the times at which they were sent and received."""
     dice = random.Random(seed * 1_000 + batch)
     found = []
     for _ in range(rows):
@@ -105,7 +110,7 @@ def _side(names: list[str], count: int) -> list[Rows]:
         key = "rid" if "rid" in names else "id"
         rows = table_changes(key, count, seed=11 if key == "id" else 12)
     else:
-        make: Callable[[int], Rows] = events
+        make: Callable[[int], Rows] = timed_events
         for column, other in (("since", versions), ("lsn", upserts), ("window_end", window_rows)):
             make = other if column in names else make
         rows = [make(batch) for batch in range(count)]
