@@ -52,7 +52,6 @@ def test_a_progress_is_converted_to_plain_values() -> None:
         eventTime={"watermark": "2023-12-31T23:59:50.000Z", "max": "2024-01-01T00:00:01.500Z"},
         sources=[
             SimpleNamespace(
-                description="Kafka[a]", numInputRows=10, endOffset=None, latestOffset=None
                 description="Kafka[a]",
                 numInputRows=10,
                 endOffset='{"a": {"0": 5}}',
