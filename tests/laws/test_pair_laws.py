@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.core import Metrics, State, Step
+from streamops.kernel.placement import ByKey, Placement
 from streamops.testing import laws
 from streamops.testing.laws import Arrival, to_rows
 from streamops.testing.laws.cases import Row
@@ -189,6 +190,12 @@ class RandomRows(Tally):
         return replace(step, state=State(watermark, {"tally": more}))
 
 
+class Misplaced(Tally):
+    """A core whose keys stay in the first shard when the number of shards changes."""
+
+    PLACEMENT = Placement({"tally": ByKey(key=lambda identity: [])})
+
+
 BROKEN: list[tuple[Any, Any, str]] = [
     (case_of_earlier, ThreeRows, "stream_equals_batch"),
     (case_of_earlier, ThreeRows, "stream_equals_batch_over_accepted_rows"),
@@ -199,6 +206,7 @@ BROKEN: list[tuple[Any, Any, str]] = [
     (case_of_earlier, NotCounted, "metrics_count_every_row"),
     (case_of_tally, SecondRevision, "output_is_a_valid_change_stream"),
     (case_of_tally, Swapped, "equals_the_oracle"),
+    (case_of_tally, Misplaced, "rescaling_changes_nothing"),
     (case_of_tally, RandomRows, "packing_in_pieces_changes_nothing"),
     (case_of_tally, RandomRows, "a_restart_changes_nothing"),
     (case_of_tally, RandomRows, "a_state_is_a_value"),

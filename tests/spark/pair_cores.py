@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups
+from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_duration
 from streamops.spark.operator import Operator
 
@@ -88,6 +89,11 @@ def _tally(key: pa.Field) -> pa.Schema:
     return pa.schema([key, *counts])
 
 
+def _key_of(at: int) -> Callable[[Mapping[str, Any]], list[str]]:
+    """From the identity to the key column of one side, if it has one."""
+    return lambda identity: [name for name in [identity["by"][at]] if name is not None]
+
+
 class Earlier:
     """Count, for each left row, the right rows of its key that are not later.
 
@@ -95,6 +101,7 @@ class Earlier:
     """
 
     STATE = StateFormat("tests.earlier", 1)
+    PLACEMENT = Placement({side: ByKey(key=_key_of(at)) for at, side in enumerate(SIDES)})
 
     def layout(self, spec: Spec) -> dict[str, pa.Schema]:
         return {side: input_.schema for side, input_ in zip(SIDES, spec.inputs, strict=True)}
@@ -188,6 +195,7 @@ class Tally:
     """Count the rows of each key on both sides, and emit the counts whenever they change."""
 
     STATE = StateFormat("tests.tally", 1)
+    PLACEMENT = Placement({"tally": ByKey(key=_key_of(0))})
 
     def layout(self, spec: Spec) -> dict[str, pa.Schema]:
         return {"tally": spec.output}
