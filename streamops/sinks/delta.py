@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
-from streamops.kernel.errors import RequirementError, SchemaError, SinkError, SpecError
-from streamops.kernel.parameters import require_choice, require_name
+from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.sinks.core import delta_sql, stored_types
 from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, mark, normalize
 from streamops.sinks.core.effect import check_changes, newer_rows, remaining_rows, repeat
 from streamops.sinks.core.identifiers import from_integers, to_integers
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.sink import (
-    Columns,
-    Missing,
-    TableSink,
+from streamops.sinks.failures import (
+    columns_differ,
     hide,
-    parse_key,
     public_path,
     refused,
+    require_package,
     secrets_of,
+    target_missing,
+    type_differs,
     unavailable,
 )
+from streamops.sinks.sink import Columns, Missing, TableSink, parse_key
 
 __all__ = ["DeltaSink", "delta"]
 
@@ -157,17 +156,12 @@ class DeltaSink(TableSink):
     where = _WHERE
 
     path: str = field(metadata={"shown": lambda path: repr(public_path(path))})
-    columns: Columns
-    missing: Missing
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        for parameter, value in {"path": self.path, "name": self.name}.items():
-            require_name(value, parameter=parameter, where=self.where)
-        require_choice(self.columns, Columns, parameter="columns", where=self.where)
-        require_choice(self.missing, Missing, parameter="missing", where=self.where)
+        self._require_names("path", "name")
         options: Any = self.storage_options
         texts = (
             [t for pair in options.items() for t in pair] if isinstance(options, Mapping) else [0]
@@ -219,13 +213,7 @@ class DeltaSink(TableSink):
         """Commit the micro-batch, unless another writer commits first."""
         table = self._open()
         entry = self._read_entry(table)
-        decision = decide(
-            entry,
-            delivery,
-            sink=self.label,
-            new_checkpoint=self.new_checkpoint,
-            repeated=self.repeated,
-        )
+        decision = self._decide(entry, delivery)
         if decision.entry == entry:
             return True
         if table is None:
@@ -261,15 +249,7 @@ class DeltaSink(TableSink):
         removed, added = (
             normalize(rows.cast(schema), self.key or ()) for rows in (net.removed, net.added)
         )
-        net = Net(
-            removed=removed,
-            must_match=net.must_match,
-            is_replaced=net.is_replaced,
-            removed_copies=net.removed_copies,
-            added=added,
-            replaces=net.replaces,
-            added_copies=net.added_copies,
-        )
+        net = replace(net, removed=removed, added=added)
         content = content_columns(schema.names, sequence if form == "changes" else ())
         if decision.action == "replace":
             if len(removed):
@@ -357,26 +337,13 @@ class DeltaSink(TableSink):
             or (new and self.columns == "exact")
             or folded & {p.name.casefold() for p in new}
         ):
-            raise SinkError(
-                "TARGET_COLUMNS",
-                "the columns of the table and of the rows differ",
-                where=self.label,
-                got=f"not in the table: {', '.join(part.name for part in new) or 'none'}; required by the "
-                f"table, and not in the rows: {', '.join(required) or 'none'}",
-                expected=f"columns {', '.join(found.names)}",
-                fix="select the columns of the table; columns='add' adds new columns to it, whose names must "
-                "differ from the others in more than upper and lower case",
-            )
+            note = ", whose names must differ from the others in more than upper and lower case"
+            names = [part.name for part in new]
+            raise columns_differ(names, required, found.names, where=self.label, note=note)
         for part in wanted:
             if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
-                raise SinkError(
-                    "TARGET_TYPE",
-                    f"column {part.name!r} of the table does not take these values without loss",
-                    where=self.label,
-                    got=f"{part.type} for {found.field(part.name).type}",
-                    expected=part.type,
-                    fix="cast the column of the frame, or change the type in the table",
-                )
+                dtype = found.field(part.name).type
+                raise type_differs(part.name, part.type, dtype, part.type, where=self.label)
         commit.add_columns(new)
         return pa.schema([commit.schema.field(name).with_nullable(True) for name in wanted.names])
 
@@ -403,15 +370,9 @@ class DeltaSink(TableSink):
     def _create(self, schema: pa.Schema) -> None:
         driver = _require_driver()
         if self.missing == "refuse":
-            raise SinkError(
-                "TARGET_MISSING",
-                "the table does not exist",
-                where=self.label,
-                got=public_path(self.path),
-                expected="a table, because of missing='refuse'",
-                fix="create it with these columns: "
-                + ", ".join(f"{part.name} {part.type}" for part in schema),
-            )
+            columns = ", ".join(f"{part.name} {part.type}" for part in schema)
+            fix = f"create it with these columns: {columns}"
+            raise target_missing(public_path(self.path), fix, where=self.label)
         try:
             driver.DeltaTable.create(self.path, schema, storage_options=self._options)
         except driver.exceptions.DeltaError:
@@ -458,16 +419,6 @@ def _count(rows: Any) -> int:
 
 
 def _require_driver() -> Any:
-    try:
-        driver = importlib.import_module("deltalake")
-        importlib.import_module("deltalake.exceptions")
-    except ImportError as error:
-        raise RequirementError(
-            "DRIVER_MISSING",
-            "the package that writes Delta tables is not installed",
-            where=_WHERE,
-            got=str(error),
-            expected="the package deltalake",
-            fix="pip install 'streamops[delta]'",
-        ) from error
-    return driver
+    package = {"package": "deltalake", "extra": "delta", "where": _WHERE}
+    require_package("deltalake.exceptions", **package)
+    return require_package("deltalake", **package)

@@ -22,11 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamops.kernel.errors import SinkError, SpecError
-from streamops.kernel.parameters import require_choice, require_name
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.kernel.parameters import require_choice
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode
 from streamops.sinks.core.stored_types import accepts, stored_type
-from streamops.sinks.sink import Columns, Sink, hide, public_path, secrets_of, unavailable
+from streamops.sinks.failures import hide, public_path, secrets_of, unavailable
+from streamops.sinks.sink import Columns, Sink
 
 __all__ = ["ParquetSink", "parquet", "read_parquet"]
 
@@ -367,8 +368,8 @@ class ParquetSink(Sink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        require_name(self.path, parameter="path", where=self.where)
-        require_choice(self.columns, Columns, parameter="columns", where=self.where)
+        self._require_names("path")
+        self._require_choices(columns=Columns)
         given: Any = self.filesystem
         if given is not None and not isinstance(given, pafs.FileSystem):
             raise SpecError(
@@ -404,13 +405,7 @@ class ParquetSink(Sink):
         with folder.errors():
             for _ in range(_ATTEMPTS):
                 last = folder.refresh()
-                decision = decide(
-                    None if last is None else last.entry,
-                    delivery,
-                    sink=self.label,
-                    new_checkpoint=self.new_checkpoint,
-                    repeated=self.repeated,
-                )
+                decision = self._decide(None if last is None else last.entry, delivery)
                 if last is not None and decision.entry == last.entry:
                     return
                 if decision.action == "skip" and last is not None:

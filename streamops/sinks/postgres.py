@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -16,26 +16,23 @@ from pyspark.sql import DataFrame
 
 from streamops.changelog.faults import fault_error
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import RequirementError, SchemaError, SinkError
+from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.ordering import is_orderable
-from streamops.kernel.parameters import require_choice, require_name
 from streamops.sinks.core import sql
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.sink import (
-    JSON,
-    TableSink,
+from streamops.sinks.failures import (
+    columns_differ,
     hide,
-    parse_key,
     refused,
-    to_arrow_with_json,
+    require_package,
+    target_missing,
+    type_differs,
     unavailable,
 )
+from streamops.sinks.sink import JSON, Columns, Missing, TableSink, parse_key, to_arrow_with_json
 
 __all__ = ["PostgresSink", "postgres"]
-
-Columns = Literal["exact", "add"]
-Missing = Literal["create", "refuse"]
 
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
@@ -153,9 +150,14 @@ def postgres(
 
 
 def _show_url(url: str) -> str:
-    """The URL without its password."""
-    password = _password(url)
-    return repr(url if password is None else url.replace(f":{password}@", ":***@", 1))
+    """The URI without its password and its parameters."""
+    if "://" not in url:
+        return "'***'"
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    secret = f"{colon}***" if colon else ""
+    return repr(f"{parts.scheme}://{name}{secret}{at}{host}{parts.path}")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -167,18 +169,11 @@ class PostgresSink(TableSink):
     url: str = field(metadata={"shown": _show_url})
     table: str
     schema: str | None
-    columns: Columns
-    missing: Missing
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        names = {"url": self.url, "table": self.table, "name": self.name, "schema": self.schema}
-        for parameter, value in names.items():
-            if value is not None:
-                require_name(value, parameter=parameter, where=self.where)
-        require_choice(self.columns, Columns, parameter="columns", where=self.where)
-        require_choice(self.missing, Missing, parameter="missing", where=self.where)
+        self._require_names("url", "table", "name", "schema")
 
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
@@ -201,15 +196,10 @@ class PostgresSink(TableSink):
         with self._transaction() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
             _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
-            cursor.execute(sql.create_ledger(self._ledger))
             entry = self._read_entry(cursor)
-            decision = decide(
-                entry,
-                delivery,
-                sink=self.label,
-                new_checkpoint=self.new_checkpoint,
-                repeated=self.repeated,
-            )
+            if entry is None:
+                cursor.execute(sql.create_ledger(self._ledger))
+            decision = self._decide(entry, delivery)
             if decision.action != "skip":
                 types = self._fit_target(cursor, net.added.schema)
                 if decision.action == "replace":
@@ -282,15 +272,7 @@ class PostgresSink(TableSink):
         new = {name: dtype for name, dtype in wanted.items() if name not in types}
         required = [column[0] for column in found if column[3] and column[0] not in wanted]
         if required or (new and self.columns == "exact"):
-            raise SinkError(
-                "TARGET_COLUMNS",
-                "the columns of the table and of the rows differ",
-                where=self.label,
-                got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the "
-                f"rows: {', '.join(required) or 'none'}",
-                expected=f"columns {', '.join(types)}",
-                fix="select the columns of the table; columns='add' adds new columns to it",
-            )
+            raise columns_differ(list(new), required, list(types), where=self.label)
         if new:
             cursor.execute(sql.add_columns(self._target, new))
             types |= new
@@ -301,14 +283,8 @@ class PostgresSink(TableSink):
                 sql.accepts(dtype, arrived.type)
                 or (pa.types.is_string(arrived.type) and arrived.name in special)
             ):
-                raise SinkError(
-                    "TARGET_TYPE",
-                    f"column {arrived.name!r} of the table does not take these values without loss",
-                    where=self.label,
-                    got=f"{arrived.type} for {dtype}",
-                    expected=" or ".join(sql.accepted_types(arrived.type)),
-                    fix="cast the column of the frame, or alter the type in the table",
-                )
+                accepted = " or ".join(sql.accepted_types(arrived.type))
+                raise type_differs(arrived.name, arrived.type, dtype, accepted, where=self.label)
         self._require_unique_key(cursor)
         return {f.name: types[f.name] for f in schema}
 
@@ -334,14 +310,7 @@ class PostgresSink(TableSink):
         nulls = version >= _NULLS_NOT_DISTINCT
         statement = sql.create_table(self._target, types, self.key, nulls=nulls)
         if self.missing == "refuse":
-            raise SinkError(
-                "TARGET_MISSING",
-                "the table does not exist",
-                where=self.label,
-                got=str(self._target),
-                expected="a table, because of missing='refuse'",
-                fix=statement,
-            )
+            raise target_missing(str(self._target), statement, where=self.label)
         cursor.execute(statement)
         return types
 
@@ -363,18 +332,18 @@ class PostgresSink(TableSink):
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
         """A cursor in a transaction that is committed at the end."""
-        errors = _require_driver()
-        with hide(_password(self.url)):
+        driver = _require_driver()
+        with hide(*_secrets(self.url)):
             try:
                 connection = self.session.connection
                 if connection is None:
-                    connection = self.session.connection = _connect(self.url)
+                    connection = self.session.connection = driver.connect(self.url)
                 with connection.cursor() as cursor:
                     yield cursor
                 connection.commit()
             except BaseException as error:
                 self.session.close()
-                if isinstance(error, errors.Error):
+                if isinstance(error, driver.Error):
                     raise _failure(error, where=self.label) from error
                 raise
 
@@ -386,26 +355,19 @@ def _failure(error: Any, *, where: str) -> SinkError:
     return refused("PostgreSQL", error, where=where)
 
 
-def _connect(url: str) -> Any:
-    return importlib.import_module("adbc_driver_postgresql.dbapi").connect(url)
-
-
 def _require_driver() -> Any:
-    try:
-        return importlib.import_module("adbc_driver_manager.dbapi")
-    except ImportError as error:
-        raise RequirementError(
-            "DRIVER_MISSING",
-            "PostgreSQL's driver is not installed",
-            where=_WHERE,
-            got=str(error),
-            expected="the package adbc-driver-postgresql",
-            fix="pip install 'streamops[postgres]'",
-        ) from error
+    package = "adbc-driver-postgresql"
+    module = "adbc_driver_postgresql.dbapi"
+    return require_package(module, package=package, extra="postgres", where=_WHERE)
 
 
-def _password(url: str) -> str | None:
-    return urlsplit(url).password if "://" in url else None
+def _secrets(url: str) -> list[str]:
+    """The passwords in a connection URI, or in a connection string of keywords."""
+    password = urlsplit(url).password if "://" in url else None
+    found = [] if password is None else [password, unquote(password)]
+    for value in re.findall(r"password\s*=\s*('[^']*'|[^&\s]+)", url):
+        found += [value, unquote(value)]
+    return found
 
 
 def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,9 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamops.changelog.change_types import REVISION
-from streamops.kernel.errors import SchemaError, SinkError
-from streamops.kernel.parameters import parse_distinct_names, require_choice, require_columns
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
+from streamops.kernel.errors import SchemaError
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    require_choice,
+    require_columns,
+    require_name,
+)
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated, decide
 from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
@@ -154,9 +157,19 @@ class Sink(BatchWriter):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        choices = {"new_checkpoint": NewCheckpoint, "repeated": Repeated}
-        for parameter, allowed in choices.items():
-            require_choice(getattr(self, parameter), allowed, parameter=parameter, where=self.where)
+        self._require_choices(new_checkpoint=NewCheckpoint, repeated=Repeated)
+
+    def _require_choices(self, **allowed: object) -> None:
+        """Refuse fields that are not one of the allowed words."""
+        for parameter, choices in allowed.items():
+            require_choice(getattr(self, parameter), choices, parameter=parameter, where=self.where)
+
+    def _require_names(self, *parameters: str) -> None:
+        """Refuse fields that are neither a name nor omitted."""
+        for parameter in parameters:
+            value = getattr(self, parameter)
+            if value is not None:
+                require_name(value, parameter=parameter, where=self.where)
 
     @property
     def label(self) -> str:
@@ -185,6 +198,16 @@ class Sink(BatchWriter):
         self._commit(rows, delivery)
         self.session.runs.add(identity.run)
 
+    def _decide(self, entry: Entry | None, delivery: Delivery) -> Decision:
+        """Decide about a delivery by the entry that the target has."""
+        return decide(
+            entry,
+            delivery,
+            sink=self.label,
+            new_checkpoint=self.new_checkpoint,
+            repeated=self.repeated,
+        )
+
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         """Compute a micro-batch, in types that the target has."""
         return batch.toArrow()
@@ -204,10 +227,21 @@ class TableSink(Sink):
         Columns that identify a row.
     sequence : tuple of str, optional
         Columns that order the rows of a key. None: "revision", if there is such a column.
+    columns : "exact" or "add"
+        Whether columns that the table does not have are an error, or are added to it.
+    missing : "create" or "refuse"
+        What happens if the table does not exist.
     """
 
     key: tuple[str, ...] | None
     sequence: tuple[str, ...] | None
+    columns: Columns
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        self._require_choices(columns=Columns, missing=Missing)
 
     def _net(self, rows: pa.Table) -> Net:
         sequence = self._sequence_of(rows.column_names)
@@ -271,66 +305,3 @@ def _is_nested(dtype: DataType, keep_lists: bool) -> bool:
     if isinstance(dtype, ArrayType) and keep_lists:
         return isinstance(dtype.elementType, ArrayType | MapType | StructType)
     return isinstance(dtype, ArrayType | MapType | StructType)
-
-
-def public_path(path: str) -> str:
-    """A path without what can be a secret: user, password and query of a URL.
-
-    Examples
-    --------
-    >>> public_path("s3://user:secret@bucket/folder?token=x"), public_path("/a?b")
-    ('s3://bucket/folder', '/a?b')
-    """
-    url = urlsplit(path)
-    host = url.netloc.rpartition("@")[2]
-    return f"{url.scheme}://{host}{url.path}" if url.netloc else path
-
-
-def secrets_of(path: str) -> list[str]:
-    """What can be a secret in a path: password and query of a URL."""
-    url = urlsplit(path)
-    return [text for text in (url.password, url.query) if text] if url.netloc else []
-
-
-@contextmanager
-def hide(*secrets: str | None) -> Iterator[None]:
-    """Remove secrets from the messages of exceptions."""
-
-    def mask(text: str) -> str:
-        for secret in filter(None, secrets):
-            text = text.replace(secret, "***")
-        return text
-
-    try:
-        yield
-    except Exception as error:
-        if mask(str(error)) == str(error):
-            raise
-        if isinstance(error, SinkError):
-            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-            raise SinkError(error.code, error.what, got=mask(str(error.got)), **facts) from None
-        raise RuntimeError(mask(str(error))) from None
-
-
-def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
-    """The error about a target that cannot be reached."""
-    return SinkError(
-        "TARGET_UNAVAILABLE",
-        f"{target} did not take the micro-batch",
-        where=where,
-        got=f"{type(error).__name__}: {error}",
-        expected="a target that is reachable and accepts the transaction",
-        fix="nothing was written, and nothing is lost: start the query again once the cause is removed",
-    )
-
-
-def refused(target: str, error: Exception, *, where: str) -> SinkError:
-    """The error about a target that does not accept the rows."""
-    return SinkError(
-        "TARGET_REFUSED",
-        f"{target} refused the rows of the micro-batch",
-        where=where,
-        got=f"{type(error).__name__}: {error}",
-        expected="rows that satisfy the constraints of the table",
-        fix="nothing was written: change the constraint, or filter or convert these rows before the sink",
-    )

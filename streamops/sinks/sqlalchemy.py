@@ -13,21 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from streamops.kernel.errors import RequirementError, SchemaError, SinkError, SpecError
-from streamops.kernel.parameters import require_choice, require_name
+from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.sinks.core.effect import check_changes, is_among, newer_rows, remaining_rows, repeat
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.sink import (
-    Columns,
-    Missing,
-    TableSink,
+from streamops.sinks.failures import (
+    columns_differ,
     hide,
-    parse_key,
     refused,
-    to_arrow_with_json,
+    require_package,
+    target_missing,
+    type_differs,
     unavailable,
 )
+from streamops.sinks.sink import Columns, Missing, TableSink, parse_key, to_arrow_with_json
 
 __all__ = ["SqlalchemySink", "sqlalchemy"]
 
@@ -163,18 +162,11 @@ class SqlalchemySink(TableSink):
     url: str = field(metadata={"shown": _show_url})
     table: str
     schema: str | None
-    columns: Columns
-    missing: Missing
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        names = {"url": self.url, "table": self.table, "name": self.name, "schema": self.schema}
-        for parameter, value in names.items():
-            if value is not None:
-                require_name(value, parameter=parameter, where=self.where)
-        require_choice(self.columns, Columns, parameter="columns", where=self.where)
-        require_choice(self.missing, Missing, parameter="missing", where=self.where)
+        self._require_names("url", "table", "name", "schema")
         try:
             _require_driver().make_url(self.url)
         except _require_driver().exc.ArgumentError:
@@ -232,15 +224,6 @@ class SqlalchemySink(TableSink):
                     # Two writers stored the first entry, or the table refuses the rows.
                     if self._peek() is None or attempt:
                         raise
-
-    def _decide(self, entry: Entry | None, delivery: Delivery) -> Any:
-        return decide(
-            entry,
-            delivery,
-            sink=self.label,
-            new_checkpoint=self.new_checkpoint,
-            repeated=self.repeated,
-        )
 
     def _write(self, connection: Any, net: Net, names: Sequence[str], delivery: Delivery) -> None:
         """Apply the micro-batch, and the entry, in an open transaction."""
@@ -359,38 +342,18 @@ class SqlalchemySink(TableSink):
             and column["name"] not in schema.names
         ]
         if required or (new and self.columns == "exact"):
-            raise SinkError(
-                "TARGET_COLUMNS",
-                "the columns of the table and of the rows differ",
-                where=self.label,
-                got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the "
-                f"rows: {', '.join(required) or 'none'}",
-                expected=f"columns {', '.join(types)}",
-                fix="select the columns of the table; columns='add' adds new columns to it",
-            )
+            raise columns_differ(new, required, list(types), where=self.label)
         for part in schema:
             if part.name in types and not _types().accepts(types[part.name], part.type, dialect):
-                raise SinkError(
-                    "TARGET_TYPE",
-                    f"column {part.name!r} of the table does not take these values without loss",
-                    where=self.label,
-                    got=f"{part.type} for {types[part.name]!r}",
-                    expected=repr(self._type_of(part)),
-                    fix="cast the column of the frame, or alter the type in the table",
-                )
+                found_type, wanted = repr(types[part.name]), repr(self._type_of(part))
+                raise type_differs(part.name, part.type, found_type, wanted, where=self.label)
         return new
 
     def _create(self, connection: Any, types: dict[str, Any]) -> None:
         sa = _require_driver()
         if self.missing == "refuse":
-            raise SinkError(
-                "TARGET_MISSING",
-                "the table does not exist",
-                where=self.label,
-                got=self.table,
-                expected="a table, because of missing='refuse'",
-                fix=f"create it with the columns {', '.join(types)}",
-            )
+            fix = f"create it with the columns {', '.join(types)}"
+            raise target_missing(self.table, fix, where=self.label)
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
         table = sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
         table.create(connection)
@@ -464,17 +427,7 @@ def _in_utc(rows: pa.Table) -> pa.Table:
 
 
 def _require_driver() -> Any:
-    try:
-        return importlib.import_module("sqlalchemy")
-    except ImportError as error:
-        raise RequirementError(
-            "DRIVER_MISSING",
-            "SQLAlchemy is not installed",
-            where=_WHERE,
-            got=str(error),
-            expected="the package sqlalchemy",
-            fix="pip install 'streamops[sqlalchemy]', and the driver of the database",
-        ) from error
+    return require_package("sqlalchemy", package="sqlalchemy", extra="sqlalchemy", where=_WHERE)
 
 
 # These import SQLAlchemy, which is an extra.

@@ -48,7 +48,7 @@ def query(postgres: str) -> Iterator[Callable[..., list[Any]]]:
 
 @pytest.fixture
 def name() -> str:
-    return f"table {next(_NUMBERS)}"
+    return f"postgres {next(_NUMBERS)}"
 
 
 def fresh(url: str, name: str, **options: Any) -> PostgresSink:
@@ -362,6 +362,22 @@ def test_a_server_that_is_not_there(name: str) -> None:
     text = f"{error.value}{error.value.__cause__!r}{sink!r}"
     assert "secret" not in text
     assert "user" in repr(sink)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:secret@127.0.0.1:1/nowhere?sslmode=disable",
+        "postgresql://user@127.0.0.1:1/nowhere?password=secret",
+        "host=127.0.0.1 port=1 user=user password=secret",
+        "host=127.0.0.1 port=1 password = 'secret word' user=user",
+    ],
+)
+def test_passwords_are_not_in_errors_wherever_they_are_written(name: str, url: str) -> None:
+    sink = fresh(url, name)
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
+        sink._deliver_rows(rows(a=[1]), 0, RUN)
+    assert "secret" not in f"{error.value}{error.value.__cause__!r}{sink!r}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Errors that several sinks raise, and what errors must not show."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from streamops.kernel.errors import RequirementError, SinkError
+
+
+def require_package(module: str, *, package: str, extra: str, where: str) -> Any:
+    """Import a module of an optional package.
+
+    Raises
+    ------
+    RequirementError
+        ``DRIVER_MISSING``: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RequirementError(
+            "DRIVER_MISSING",
+            f"the package {package} is not installed",
+            where=where,
+            got=str(error),
+            expected=f"the package {package}",
+            fix=f"pip install 'streamops[{extra}]'",
+        ) from error
+
+
+def public_path(path: str) -> str:
+    """A path without what can be a secret: user, password and query of a URL.
+
+    Examples
+    --------
+    >>> public_path("s3://user:secret@bucket/folder?token=x"), public_path("/a?b")
+    ('s3://bucket/folder', '/a?b')
+    """
+    url = urlsplit(path)
+    host = url.netloc.rpartition("@")[2]
+    return f"{url.scheme}://{host}{url.path}" if url.netloc else path
+
+
+def secrets_of(path: str) -> list[str]:
+    """What can be a secret in a path: password and query of a URL."""
+    url = urlsplit(path)
+    return [text for text in (url.password, url.query) if text] if url.netloc else []
+
+
+@contextmanager
+def hide(*secrets: str | None) -> Iterator[None]:
+    """Remove secrets from the messages of exceptions."""
+
+    def mask(text: str) -> str:
+        for secret in filter(None, secrets):
+            text = text.replace(secret, "***")
+        return text
+
+    try:
+        yield
+    except Exception as error:
+        if mask(str(error)) == str(error):
+            raise
+        if isinstance(error, SinkError):
+            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+            raise SinkError(error.code, error.what, got=mask(str(error.got)), **facts) from None
+        raise RuntimeError(mask(str(error))) from None
+
+
+def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
+    """The error about a target that cannot be reached."""
+    return SinkError(
+        "TARGET_UNAVAILABLE",
+        f"{target} did not take the micro-batch",
+        where=where,
+        got=f"{type(error).__name__}: {error}",
+        expected="a target that is reachable and accepts the transaction",
+        fix="nothing was written, and nothing is lost: start the query again once the cause is removed",
+    )
+
+
+def refused(target: str, error: Exception, *, where: str) -> SinkError:
+    """The error about a target that does not accept the rows."""
+    return SinkError(
+        "TARGET_REFUSED",
+        f"{target} refused the rows of the micro-batch",
+        where=where,
+        got=f"{type(error).__name__}: {error}",
+        expected="rows that satisfy the constraints of the table",
+        fix="nothing was written: change the constraint, or filter or convert these rows before the sink",
+    )
+
+
+def target_missing(target: str, fix: str, *, where: str) -> SinkError:
+    """The error about a table that does not exist, and may not be created."""
+    return SinkError(
+        "TARGET_MISSING",
+        "the table does not exist",
+        where=where,
+        got=target,
+        expected="a table, because of missing='refuse'",
+        fix=fix,
+    )
+
+
+def columns_differ(
+    new: Sequence[str], required: Sequence[str], known: Sequence[str], *, where: str, note: str = ""
+) -> SinkError:
+    """The error about columns that only the rows have, or that only the table has and requires."""
+    return SinkError(
+        "TARGET_COLUMNS",
+        "the columns of the table and of the rows differ",
+        where=where,
+        got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the rows: "
+        f"{', '.join(required) or 'none'}",
+        expected=f"columns {', '.join(known)}",
+        fix=f"select the columns of the table; columns='add' adds new columns to it{note}",
+    )
+
+
+def type_differs(
+    name: str, got: object, found: object, expected: object, *, where: str
+) -> SinkError:
+    """The error about a column of the table that does not take the values of the rows."""
+    return SinkError(
+        "TARGET_TYPE",
+        f"column {name!r} of the table does not take these values without loss",
+        where=where,
+        got=f"{got} for {found}",
+        expected=expected,
+        fix="cast the column of the frame, or alter the type in the table",
+    )
