@@ -26,7 +26,7 @@ notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 	$(PYTHON) -m notebooks
 
 test: $(STAMP) ## Run the quick tests, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
-	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM)"
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive"
 	scripts/get-postgres; scripts/get-kafka
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"

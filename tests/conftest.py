@@ -54,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker("laws")  # with which they run
         for needed in ("spark", "postgres", "kafka"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)

@@ -222,6 +222,6 @@ def test_none_of_a_thousand_damaged_payloads_is_valid() -> None:
     refused(1_000)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 def test_none_of_a_hundred_thousand_damaged_payloads_is_valid() -> None:
     refused(100_000)

@@ -257,7 +257,7 @@ def test_invalid_parameters_of_stored_sketches_are_refused(parameters: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.laws)]
+    "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.exhaustive)]
 )
 def test_no_damaged_bytes_are_valid(count: int) -> None:
     rng = np.random.default_rng(count)

@@ -201,7 +201,7 @@ def test_the_relative_error_is_at_most_the_stated_one() -> None:
     assert 0 < arguments["relative_error"] <= 1 / math.sqrt(1_023)
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.laws)])
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
 def test_changed_frames_are_never_read_as_a_sketch(count: int) -> None:
     rng = random.Random(11)
     blobs = [stored(range(size), k=32).to_bytes() for size in (0, 1, 2, 31, 33, 5_000)]

@@ -8,13 +8,13 @@ from tests.sketches.theta_accuracy import KS, SHARES, SIZES, Figure, distinct, o
 
 pytestmark = pytest.mark.thorough
 
-# A few figures in the quick tests, all of them with the laws.
+# A few figures in the quick tests, all of them in the exhaustive ones.
 QUICK = {(10**2, 1_024), (10**3, 1_024), (10**4, 1_024), (10**4, 4_096)}
 
 
 def cases(rows: tuple[float, ...]) -> list[object]:
     return [
-        pytest.param(row, k, marks=[] if (row, k) in QUICK else [pytest.mark.laws])
+        pytest.param(row, k, marks=[] if (row, k) in QUICK else [pytest.mark.exhaustive])
         for row in rows
         for k in KS
     ]

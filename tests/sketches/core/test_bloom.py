@@ -176,6 +176,6 @@ def test_damaged_bytes_are_never_read_as_a_filter() -> None:
     survive(5_000)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_damaged_bytes_are_never_read_as_a_filter() -> None:
     survive(100_000)

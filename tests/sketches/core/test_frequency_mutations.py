@@ -89,7 +89,7 @@ def test_invalid_payloads_are_never_read(name: str) -> None:
     survive(name, 400)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["binary", "tables"])
 def test_a_hundred_thousand_damaged_payloads_are_never_read(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +124,7 @@ def test_a_hundred_thousand_damaged_payloads_are_never_read(
     assert len(sketch.estimate(merged)) == len(blobs)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["strings", "tables"])
 def test_none_of_a_hundred_thousand_damaged_frames_is_valid(name: str) -> None:
     sketch, through = SKETCHES[name]

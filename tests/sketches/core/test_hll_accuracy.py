@@ -32,14 +32,14 @@ def test_errors_of_a_few_sketches_are_below_the_stated_one(distinct: int, p: int
     assert bits(in_parts(distinct, 0, p)) == bits(sketched(distinct, 0, p))
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("p", PRECISIONS)
 @pytest.mark.parametrize("distinct", SEEDS)
 def test_errors_of_sketches_are_below_the_stated_one(distinct: int, p: int) -> None:
     check(distinct, p)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("p", PRECISIONS)
 @pytest.mark.parametrize("distinct", SEEDS)
 def test_a_sketch_merged_from_parts_is_identical(distinct: int, p: int) -> None:

@@ -106,12 +106,12 @@ def test_a_thousand_damaged_payloads_are_refused(survive: Callable[[int], None])
     survive(1_000)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_damaged_payloads() -> None:
     payloads_survive(100_000)
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("survive", [images_survive, serialized_survive])
 def test_twenty_thousand_damaged_images_are_refused(survive: Callable[[int], None]) -> None:
     survive(20_000)

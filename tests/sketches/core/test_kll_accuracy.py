@@ -19,7 +19,7 @@ def test_errors_of_deciles_and_ranks_are_within_the_bound(stream: str, parts: in
     assert trial.misses() == 0
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("k", ROOMS)
 def test_every_decile_of_every_stream_is_within_the_bound(k: int) -> None:
     many, few = trials([k], COUNTS[:-1], seeds=[1, 2, 3]), trials([k], COUNTS[-1:], seeds=[1])
@@ -28,7 +28,7 @@ def test_every_decile_of_every_stream_is_within_the_bound(k: int) -> None:
         assert deciles <= rank_error(k), trial
 
 
-@pytest.mark.laws
+@pytest.mark.exhaustive
 def test_the_maximum_rank_error_is_within_the_bound_in_99_of_100_streams() -> None:
     runs = [Trial("normal", 100, 20_000, 50, seed) for seed in range(100)]
     errors = [run.errors() for run in runs]

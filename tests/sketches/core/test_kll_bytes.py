@@ -275,7 +275,7 @@ def mutated(rng: np.random.Generator) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.laws)]
+    "count", [pytest.param(2_000), pytest.param(100_000, marks=pytest.mark.exhaustive)]
 )
 def test_whatever_is_read_of_mutated_bytes_is_a_sketch(count: int) -> None:
     rng = np.random.default_rng(count)
