@@ -25,13 +25,13 @@ demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a ye
 notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 	$(PYTHON) -m notebooks
 
-test: $(STAMP) ## Run the quick tests, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
-	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive"
+test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples
 	scripts/get-postgres; scripts/get-kafka
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
-test-all: $(STAMP) ## Run all tests: laws, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
+test-all: $(STAMP) ## Run all tests: also of the examples, laws, exhaustive ones, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
 	scripts/get-postgres; scripts/get-kafka
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without a JVM, of which the coverage is measured.

@@ -5,7 +5,7 @@
 
 A function per system yields pairs to compare: the sink, and what one would write by hand with the same
 package. Both write the same micro-batches to equal targets, in turns. Micro-batches are Arrow tables: Spark
-is not part of the measurement.
+is not part of the measurement, except for Kafka, which is compared with Spark's own sink.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ import pyarrow as pa
 from streamops import sinks
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
+from streamops.testing import local_session
 
 RUN = Identity("query", "run")
 STORED = 1_000_000
@@ -169,7 +171,55 @@ def postgres(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
         sink.session.close()
 
 
-SYSTEMS = {"postgres": postgres, "delta": delta, "parquet": parquet, "sqlalchemy": sqlalchemy}
+def kafka(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
+    """The Kafka sink, and Spark's own with the same JSON. Both read the micro-batch from a Parquet file."""
+    pq = importlib.import_module("pyarrow.parquet")
+    broker = importlib.import_module("tests.kafka.broker")
+    functions = importlib.import_module("pyspark.sql.functions")
+    connector = ",".join(map(str, broker.jars("connector")))
+    spark = local_session(conf={"spark.jars": connector})
+    with broker.running() as server:
+        topics = [server.create_topic(partitions=4) for _ in range(2)]
+        sink = sinks.kafka(topics[0], servers=server.bootstrap, key="k")
+
+        def read(table: pa.Table, name: str) -> Any:
+            path = str(folder / f"{name}.parquet")
+            pq.write_table(table, path)
+            return spark.read.parquet(path)
+
+        def by_hand(table: pa.Table, number: int) -> None:
+            frame = read(table, f"by hand {number}")
+            key, value = (
+                functions.to_json(functions.struct(*names)).alias(alias)
+                for alias, names in (("key", ["k"]), ("value", table.column_names))
+            )
+            writing = frame.select(key, value).write.format("kafka")
+            options = {
+                "kafka.bootstrap.servers": server.bootstrap,
+                "kafka.compression.type": "lz4",
+                "topic": topics[1],
+            }
+            writing.options(**options).save()
+
+        def write(table: pa.Table, number: int) -> None:
+            sink.write(read(table, f"sink {number}"), query="query", batch_id=number)
+
+        # The first micro-batches warm the JVM up.
+        warm = make_upserts(rows, repeats + 2)[1:]
+        for number, table in enumerate(warm[:2]):
+            write(table, number)
+            by_hand(table, number)
+        yield Pair("upsert", lambda t, n: write(t, n + 2), by_hand, warm[2:])
+    spark.stop()
+
+
+SYSTEMS = {
+    "postgres": postgres,
+    "delta": delta,
+    "parquet": parquet,
+    "sqlalchemy": sqlalchemy,
+    "kafka": kafka,
+}
 
 
 def writer(sink: Sink) -> Write:
@@ -228,13 +278,13 @@ def measure(pair: Pair) -> tuple[float, float]:
 
 
 def _cpu() -> float:
-    """CPU seconds of this process, and of the backends of PostgreSQL."""
+    """CPU seconds of this process, of the backends of PostgreSQL, and of the JVMs of Spark and Kafka."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     ticks = 0
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
             _, name, *values = re.split(r"[()] ?", file.read_text())
-            if name == "postgres":
+            if name in {"postgres", "java"}:
                 ticks += sum(map(int, values[0].split()[11:13]))
     return used.ru_utime + used.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 

@@ -5,6 +5,7 @@
 ``delta``              a table of Delta Lake, without a JVM
 ``parquet``            a folder of Parquet files, and ``read_parquet``, which reads it
 ``sqlalchemy``         a table of another database
+``kafka``              a topic of Kafka
 ``fan_out``            several targets from one micro-batch
 ``side_outputs``       results to one target, late and rejected rows to another
 ``rewind``             sets a checkpoint back to what a restored target has
@@ -13,6 +14,7 @@
 
 from streamops.sinks.delta import delta
 from streamops.sinks.fan_out import fan_out
+from streamops.sinks.kafka import kafka
 from streamops.sinks.parquet import parquet, read_parquet
 from streamops.sinks.postgres import postgres
 from streamops.sinks.rewind import rewind
@@ -22,6 +24,7 @@ from streamops.sinks.sqlalchemy import sqlalchemy
 __all__ = [
     "delta",
     "fan_out",
+    "kafka",
     "parquet",
     "postgres",
     "read_parquet",

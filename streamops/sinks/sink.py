@@ -218,8 +218,8 @@ class Sink(BatchWriter):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TableSink(Sink):
-    """A sink whose target is a table of rows.
+class KeyedSink(Sink):
+    """A sink that distinguishes rows by a key, or takes all of them.
 
     Parameters
     ----------
@@ -227,21 +227,10 @@ class TableSink(Sink):
         Columns that identify a row.
     sequence : tuple of str, optional
         Columns that order the rows of a key. None: "revision", if there is such a column.
-    columns : "exact" or "add"
-        Whether columns that the table does not have are an error, or are added to it.
-    missing : "create" or "refuse"
-        What happens if the table does not exist.
     """
 
     key: tuple[str, ...] | None
     sequence: tuple[str, ...] | None
-    columns: Columns
-    missing: Missing
-
-    def __post_init__(self) -> None:
-        """Validate the parameters."""
-        super().__post_init__()
-        self._require_choices(columns=Columns, missing=Missing)
 
     def _net(self, rows: pa.Table) -> Net:
         sequence = self._sequence_of(rows.column_names)
@@ -267,6 +256,27 @@ class TableSink(Sink):
             fix="sequence='_sequence' for captured changes; no key for rows of joins and "
             "changes.aggregate, which have none",
         )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableSink(KeyedSink):
+    """A sink whose target is a table of rows.
+
+    Parameters
+    ----------
+    columns : "exact" or "add"
+        Whether columns that the table does not have are an error, or are added to it.
+    missing : "create" or "refuse"
+        What happens if the table does not exist.
+    """
+
+    columns: Columns
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        self._require_choices(columns=Columns, missing=Missing)
 
 
 def parse_key(key: str | Sequence[str] | None, *, parameter: str, where: str) -> Any:

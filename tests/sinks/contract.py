@@ -81,8 +81,8 @@ def run_of(number: int, query: str = "query") -> Identity:
     return Identity(query, f"run {number}")
 
 
-class AppendContract:
-    """What every sink does with appended rows."""
+class LedgerContract:
+    """What every sink does with deliveries."""
 
     def test_appended_rows_are_written_once(self, target: Target) -> None:
         for number in (1, 2, 3):
@@ -128,6 +128,17 @@ class AppendContract:
         target.deliver(3, RUN, {"new_checkpoint": "continue"}, a=[3])
         assert target.content("a") == [(3,)]
 
+    def test_an_empty_micro_batch_advances_the_ledger(self, target: Target) -> None:
+        sink = target.sink()
+        for batch in range(3):
+            sink._deliver_rows(pa.table({"a": pa.array([], pa.int64())}), batch, RUN)
+        assert target.content() == []
+        assert sink.read_ledger().batch == 2  # type: ignore[union-attr]
+
+
+class AppendContract(LedgerContract):
+    """What every sink of tables does with appended rows."""
+
     def test_another_checkpoint_needs_a_decision(self, target: Target) -> None:
         target.deliver(0, a=[1])
         other, third = run_of(2, "other query"), run_of(3, "third query")
@@ -172,13 +183,6 @@ class AppendContract:
 
 class Contract(AppendContract):
     """What every sink of tables does."""
-
-    def test_an_empty_micro_batch_advances_the_ledger(self, target: Target) -> None:
-        sink = target.sink(key="a")
-        for batch in range(3):
-            sink._deliver_rows(pa.table({"a": pa.array([], pa.int64())}), batch, RUN)
-        assert target.content() == []
-        assert sink.read_ledger().batch == 2  # type: ignore[union-attr]
 
     def test_revisions_never_decrease(self, target: Target) -> None:
         sink = target.sink(key="k")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from streamops import changes, sinks, time, windows
 from streamops.errors import SinkError
 from streamops.sinks.sink import BatchWriter
 from streamops.testing import at, micro_batches
+from tests.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -302,3 +305,54 @@ def test_captured_changes_reach_the_table(
 
     Crashing(make).run(frame, tmp_path / "checkpoint")
     assert table(url, name, "id, v") == [(0, "00"), (1, "11"), (2, "22"), (3, "33")]
+
+
+def test_a_topic_has_each_change_once_over_crashes(
+    spark: SparkSession, kafka: Broker, tmp_path: Path
+) -> None:
+    operator = counts(stragglers="retract", allowed_lateness="1 minute")
+    topic = kafka.create_topic(partitions=3)
+    micro_batches(spark, BATCHES, schema=SCHEMA, directory=tmp_path)
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(operator)
+
+    options = {"servers": kafka.bootstrap, "key": ["k", "window_start"], "records": "debezium"}
+    crashing = Crashing(lambda: sinks.kafka(topic, **options))
+    assert crashing.run(frame, tmp_path / "checkpoint") == 5
+    # Another program reads the topic, and keeps the newest record of each key.
+    table: dict[bytes, dict[str, Any]] = {}
+    for record in kafka.read(topic):
+        if record.value() is None:
+            table.pop(record.key(), None)
+        else:
+            table[record.key()] = json.loads(record.value())["after"]
+    rows = [row for batch in BATCHES for row in batch]
+    everything = spark.createDataFrame(pa.Table.from_pylist(rows, SCHEMA)).transform(operator)
+    expected = {
+        (r["k"], r["window_start"], r["n"], r["total"]) for r in everything.toArrow().to_pylist()
+    }
+    found = {
+        (row["k"], dt.datetime.fromisoformat(row["window_start"]), row["n"], row["total"])
+        for row in table.values()
+    }
+    assert len(found) >= len(expected) - 6
+    assert found <= expected
+    # And this library reads it as changes.
+    reading = changes.from_debezium(
+        "k string, window_start timestamp, n bigint, total bigint",
+        key=["k", "window_start"],
+        message_key="key",
+        sequence=["offset"],
+        preimages="publish",
+        keep=["offset"],
+    )
+    records = [(r.key(), r.value(), r.offset()) for r in kafka.read(topic)]
+    read = spark.createDataFrame(records, "key binary, value binary, offset bigint")
+    folded = read.transform(reading).transform(
+        changes.fold(["k", "window_start"], sequence="offset")
+    )
+    assert {
+        (r["k"], r["window_start"], r["n"], r["total"]) for r in folded.toArrow().to_pylist()
+    } == found

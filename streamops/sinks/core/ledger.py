@@ -142,13 +142,13 @@ def decide(
     generation = entry.generation + (delivery.run != entry.run)
     if entry.query != delivery.query:
         if not delivery.is_first or delivery.batch or delivery.query in entry.former:
-            raise _fenced(entry, delivery, sink)
+            raise fenced(entry, delivery, sink)
         if new_checkpoint == "refuse":
             raise _new_checkpoint(entry, delivery, sink)
         action: Action = "write" if new_checkpoint == "continue" else "replace"
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
     if entry.run != delivery.run and not delivery.is_first:
-        raise _fenced(entry, delivery, sink)
+        raise fenced(entry, delivery, sink)
     if delivery.batch > entry.batch + 1:
         raise _batch_gap(entry, delivery, sink)
     if delivery.batch < entry.batch:
@@ -174,13 +174,17 @@ def _ledger_lost(delivery: Delivery, sink: str) -> SinkError:
     )
 
 
-def _fenced(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
+def fenced(entry: Entry | None, delivery: Delivery, sink: str) -> SinkError:
+    """The error about a delivery of a run that another one has replaced."""
+    newer = "the newer run, which has not committed a micro-batch yet"
+    if entry is not None and (entry.query, entry.run) != (delivery.query, delivery.run):
+        newer = f"run {entry.run} of query {entry.query}, generation {entry.generation}"
     return SinkError(
         "FENCED",
         "a newer run writes to this sink",
         where=sink,
         got=f"run {delivery.run} of query {delivery.query}, micro-batch {delivery.batch}",
-        expected=f"run {entry.run} of query {entry.query}, generation {entry.generation}",
+        expected=newer,
         fix="stop this query, and nothing else: the newer one has taken over, and no row was written here",
     )
 

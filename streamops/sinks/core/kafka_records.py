@@ -1,0 +1,165 @@
+"""The records of a Kafka topic for the net effect of a micro-batch.
+
+============  ==========================================  ==============================================
+form          records in JSON                             records in Debezium's envelope
+============  ==========================================  ==============================================
+append        the row, without message key                ``c`` with the row
+upsert        the row                                     ``u`` with the row, and without the row before
+changes       the row; a tombstone for a deleted key      ``c``, ``u``, ``d`` with the row before and
+                                                          after; a tombstone after ``d``
+multiset      the row with ``_change_type``, without      ``c`` and ``d``, without message key
+              message key
+============  ==========================================  ==============================================
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.groups import Mask
+from streamops.sinks.core.effect import repeat
+from streamops.sinks.core.ledger import Entry
+from streamops.sinks.core.net import Form, Net
+
+Envelope = Literal["json", "debezium"]
+
+KEY, VALUE = "streamops_key", "streamops_value"
+"""Columns with the JSON of the key and of the row. Spark computes them."""
+
+_TEXT = pa.large_string()
+
+
+def make_records(net: Net, form: Form, envelope: Envelope, source: str) -> pa.Table:
+    """Return the records, in the order in which they are written: columns "key" and "value".
+
+    Parameters
+    ----------
+    net : Net
+        The net effect of a micro-batch, with the columns ``KEY`` (if there is a key) and ``VALUE``.
+    form : str
+        The form of the rows.
+    envelope : "json" or "debezium"
+        What a record looks like.
+    source : str
+        JSON for the field "source" of Debezium's envelope.
+    """
+    removed, added = net.removed, net.added
+    if form == "multiset":
+        removed = repeat(removed, net.removed_copies)
+        added = repeat(added, net.added_copies)
+        if envelope == "json":
+            lost = _with_change_type(_text(removed, VALUE), DELETE)
+            new = _with_change_type(_text(added, VALUE), INSERT)
+        else:
+            lost = _wrap(_text(removed, VALUE), _null(removed), "d", source)
+            new = _wrap(_null(added), _text(added, VALUE), "c", source)
+        return _concat([_records(_null(removed), lost), _records(_null(added), new)])
+    keys = _text(added, KEY) if KEY in added.column_names else _null(added)
+    if form != "changes":
+        values = _text(added, VALUE)
+        if envelope == "debezium":
+            values = _wrap(_null(added), values, "c" if form == "append" else "u", source)
+        return _records(keys, values)
+    deleted = removed.filter(pa.array(~net.is_replaced))
+    tombstones = _records(_text(deleted, KEY), _null(deleted))
+    if envelope == "json":
+        return _concat([tombstones, _records(keys, _text(added, VALUE))])
+    deletes = _wrap(_text(deleted, VALUE), _null(deleted), "d", source)
+    before = _rows_before(net)
+    updates = _wrap(before, _text(added, VALUE), "u", source)
+    inserts = _wrap(before, _text(added, VALUE), "c", source)
+    return _concat(
+        [
+            _records(_text(deleted, KEY), deletes),
+            tombstones,
+            _records(keys, pc.if_else(pa.array(net.replaces), updates, inserts)),
+        ]
+    )
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the value of a ledger record."""
+    return json.dumps(asdict(entry)).encode()
+
+
+def decode_entry(value: bytes) -> Entry:
+    """Return the entry of a ledger record.
+
+    Raises
+    ------
+    ValueError
+        The record is not an entry.
+
+    Examples
+    --------
+    >>> entry = Entry("query", 1, "run", 0, rows=2, digest=7, former=("old",))
+    >>> decode_entry(encode_entry(entry)) == entry
+    True
+    """
+    values = json.loads(value)
+    try:
+        entry = Entry(**{**values, "former": tuple(values["former"])})
+    except (KeyError, TypeError) as error:
+        message = f"not an entry of a sink: {value[:200]!r}"
+        raise ValueError(message) from error
+    is_list = type(values["former"]) is list
+    numbers = (entry.generation, entry.batch, entry.rows, entry.digest)
+    texts = (entry.query, entry.run, *entry.former)
+    if not (
+        is_list and all(type(n) is int for n in numbers) and all(type(t) is str for t in texts)
+    ):
+        message = f"not an entry of a sink: {value[:200]!r}"
+        raise ValueError(message)
+    return entry
+
+
+def _rows_before(net: Net) -> pa.Array:
+    """For each added row, the JSON of the row that it replaces; null for a new key."""
+    lost = net.removed.filter(pa.array(net.is_replaced))
+    at = pc.index_in(_text(net.added, KEY), value_set=_text(lost, KEY))
+    return _text(lost, VALUE).take(at)
+
+
+def _wrap(before: pa.Array, after: pa.Array, operation: str, source: str) -> pa.Array:
+    """Rows in Debezium's envelope, as its JSON converter writes it without schemas."""
+    end = f',"source":{source},"op":"{operation}"}}'
+    before, after = before.fill_null("null"), after.fill_null("null")
+    return _join('{"before":', before, ',"after":', after, end)
+
+
+def _with_change_type(rows: pa.Array, change_type: str) -> pa.Array:
+    """JSON objects with the change type as the first field."""
+    begin = f'{{"{CHANGE_TYPE}":"{change_type}"'
+    rest = pc.utf8_slice_codeunits(rows, 1)
+    comma: Mask = np.asarray(pc.not_equal(rest, pa.scalar("}", _TEXT)))
+    between = pa.array(np.where(comma, ",", ""), _TEXT)
+    return _join(begin, between, rest)
+
+
+def _join(*parts: str | pa.Array) -> pa.Array:
+    texts = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar("", _TEXT))
+
+
+def _text(rows: pa.Table, name: str) -> pa.Array:
+    return combine_chunks(rows.column(name)).cast(_TEXT)
+
+
+def _null(rows: pa.Table) -> pa.Array:
+    return pa.nulls(len(rows), _TEXT)
+
+
+def _records(keys: pa.Array, values: pa.Array) -> pa.Table:
+    return pa.table({"key": keys, "value": values})
+
+
+def _concat(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables)

@@ -1,0 +1,488 @@
+"""Write micro-batches to a topic of Kafka, each exactly once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.sinks.core.kafka_records import (
+    KEY,
+    VALUE,
+    Envelope,
+    decode_entry,
+    encode_entry,
+    make_records,
+)
+from streamops.sinks.core.ledger import (
+    Delivery,
+    Entry,
+    NewCheckpoint,
+    Repeated,
+    fenced,
+)
+from streamops.sinks.core.net import form_of
+from streamops.sinks.failures import hide, refused, require_package, target_missing, unavailable
+from streamops.sinks.sink import KeyedSink, parse_key
+from streamops.spark.columns import column
+
+__all__ = ["KafkaSink", "kafka"]
+
+_WHERE = "sinks.kafka"
+_LEDGER_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+_TIMEOUT = 60  # seconds, for a request that has a deadline
+_POLL_EVERY = 10_000
+# Settings of the client that the protocol of this sink depends on.
+_OWN_SETTINGS = {"bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level"}
+_SECRET = ("password", "secret", "key.pem", "token", "oauthbearer.config")
+_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def kafka(
+    topic: str,
+    *,
+    servers: str,
+    key: str | Sequence[str] | None = None,
+    sequence: str | Sequence[str] | None = None,
+    records: Envelope = "json",
+    name: str | None = None,
+    ledger: str = "streamops_ledger",
+    client: Mapping[str, Any] | None = None,
+    new_checkpoint: Literal["refuse", "continue"] = "refuse",
+    repeated: Repeated = "fail",
+    checkpoint: str | None = None,
+) -> KafkaSink:
+    """Write micro-batches to a topic of Kafka, each exactly once.
+
+    The records of a micro-batch and an entry in the topic `ledger` are written in one transaction of
+    Kafka. Consumers that read committed records (``isolation.level=read_committed``) see each micro-batch
+    once, and never a part of it.
+
+    Input        the output of any operator: appended rows; revisions, of which the latest of a key is
+                 written; change streams with a key; change streams without a key, whose rows are a
+                 multiset
+    Output       records with JSON in UTF-8. Key: an object with the columns of `key`. Value: an object
+                 with the columns of the row, or a tombstone (null) for a key that was deleted. See
+                 `records` for Debezium's envelope. Change streams without a key: rows with
+                 ``_change_type`` "insert" or "delete", without a message key
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        records of a key are in the order of micro-batches; they have the same partition
+    Batch        ``sink.write(frame, query=...)``
+
+    Parameters
+    ----------
+    topic : str
+        Name of the topic, which must exist.
+    servers : str
+        Addresses of brokers, such as ``"host1:9092,host2:9092"``.
+    key : str or sequence of str, optional
+        Columns that identify a row. Omit it for appended rows and for multisets.
+    sequence : str or sequence of str, optional
+        Columns that order the rows of a key, as in ``changes.fold``. Default: "revision", if the frame has
+        that column.
+    records : "json" or "debezium"
+        "debezium": values are envelopes with ``before``, ``after``, ``source`` and ``op``, as its JSON
+        converter writes them without schemas, and a tombstone follows each delete.
+    name : str, optional
+        Name of the sink in the ledger. Default: `topic`.
+    ledger : str
+        A compacted topic with one partition. It is created if it does not exist.
+    client : mapping of str to str, optional
+        Settings of the client (librdkafka), such as ``security.protocol``, ``sasl.password``,
+        ``compression.type`` or ``transaction.timeout.ms``. They are not in the ``repr``.
+    new_checkpoint : "refuse" or "continue"
+        What a query with another checkpoint may do. A topic cannot be emptied in a transaction, so there
+        is no "replace".
+    repeated : "fail" or "skip"
+        What happens if a micro-batch that the topic already has arrives again with other rows. With the
+        same rows it is always skipped.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+
+    Returns
+    -------
+    KafkaSink
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or value.
+    RequirementError
+        ``DRIVER_MISSING``: the extra ``kafka`` is not installed.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> daily = sinks.kafka("daily", servers="localhost:9092", key=["page", "window_start"])
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+
+    Notes
+    -----
+    Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this topic, see
+    docs/sinks.md; ``TARGET_MISSING``; ``TARGET_REFUSED``, such as for a record that is larger than the
+    topic allows; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the changes of a micro-batch contradict
+    each other. In all cases no record of the micro-batch becomes visible.
+
+    A topic is a log, which the sink does not read: unlike in tables, a change is not compared with the row
+    before it in an earlier micro-batch, and of revisions in different micro-batches the last one counts.
+
+    A micro-batch passes through the memory of the driver, and must be written within
+    ``transaction.timeout.ms`` (default here: 5 minutes; brokers allow up to 15).
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Atomic commit revisited".
+    """
+    _require_client()
+    return KafkaSink(
+        topic=topic,
+        servers=servers,
+        key=parse_key(key, parameter="key", where=_WHERE),
+        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        records=records,
+        name=topic if name is None else name,
+        ledger=ledger,
+        client=dict(client or {}),
+        new_checkpoint=cast(NewCheckpoint, new_checkpoint),
+        repeated=repeated,
+        checkpoint=checkpoint,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class KafkaSink(KeyedSink):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    topic: str
+    servers: str
+    records: Envelope
+    ledger: str
+    client: Mapping[str, Any] = field(metadata={"shown": lambda client: repr(sorted(client))})
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        self._require_names("topic", "servers", "name", "ledger")
+        self._require_choices(records=Envelope, new_checkpoint=Literal["refuse", "continue"])
+        super().__post_init__()
+        own = sorted(_OWN_SETTINGS & set(self.client))
+        if own:
+            raise SpecError(
+                "OPTION_RESERVED",
+                "the sink sets these options of the client itself",
+                where=_WHERE,
+                got=f"client with {', '.join(own)}",
+                expected="other settings, such as security.protocol",
+                fix="remove them; `servers` is for the addresses of brokers",
+            )
+
+    def read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger; None if there is none."""
+        with self._errors():
+            return self._read_entry()[0]
+
+    def _to_arrow(self, batch: DataFrame) -> pa.Table:
+        taken = {KEY, VALUE} & set(batch.columns)
+        if taken:
+            raise SchemaError(
+                "NAME_TAKEN",
+                "the frame has columns with names that the sink uses itself",
+                where=self.label,
+                got=f"columns {', '.join(sorted(taken))}",
+                expected="other names",
+                fix="rename the columns",
+            )
+        names = [name for name in batch.columns if name != CHANGE_TYPE]
+        needed = batch.columns
+        if form_of(batch.columns, self.key) in {"append", "upsert"}:
+            needed = [*(self.key or ()), *self._sequence_of(batch.columns)]
+        as_json = [_to_json(names).alias(VALUE)]
+        if self.key is not None:
+            self._sequence_of(batch.columns)  # refuses a key that is not there
+            as_json.append(_to_json(self.key).alias(KEY))
+        return batch.select(*map(column, dict.fromkeys(needed)), *as_json).toArrow()
+
+    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        net = self._net(rows)
+        form = form_of(rows.column_names, self.key)
+        position = {"connector": "streamops", "name": self.name, "batch": delivery.batch}
+        source = json.dumps(position)
+        with self._errors(delivery):
+            writer = self._open(delivery)
+            decision = self._decide(writer.entry, delivery)
+            writer.producer.begin_transaction()
+            if decision.action != "skip":
+                writer.produce(self.topic, make_records(net, form, self.records, source))
+            value = encode_entry(decision.entry)
+            writer.produce_one(self.ledger, value, self.name.encode(), partition=0)
+            writer.commit()
+            writer.entry = decision.entry
+
+    def _open(self, delivery: Delivery) -> _Writer:
+        """The producer of this run, of which no other one writes at the same time."""
+        writer = cast("_Writer | None", self.session.connection)
+        if writer is not None and writer.query == delivery.query and not delivery.is_first:
+            return writer
+        self.session.close()
+        before, is_complete = self._read_entry(wait=False)
+        # A delivery that is refused must not fence the run that writes. An open transaction may hide a
+        # newer entry; then the decision is made below only.
+        if is_complete:
+            self._decide(before, delivery)
+        self._require_topics()
+        if before is not None and before.query != delivery.query:
+            self._fence(before.query)
+        writer = _Writer(delivery.query, self._start_producer(delivery.query))
+        self.session.connection = writer
+        # What another run has committed in the meantime counts. From now on, none can.
+        writer.entry, _ = self._read_entry()
+        return writer
+
+    def _start_producer(self, query: str) -> Any:
+        """A producer that fences all others of this sink and query, and ends their transactions."""
+        settings = {
+            "transaction.timeout.ms": 300_000,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",  # as Java's clients, so that topics can be joined
+            **self._settings,
+            "transactional.id": f"streamops sink {self.name} of {query}",
+        }
+        producer = _require_client().Producer(settings)
+        producer.init_transactions(_TIMEOUT)
+        return producer
+
+    def _fence(self, query: str) -> None:
+        """End the producer of a query that wrote before."""
+        producer = self._start_producer(query)
+        del producer
+
+    def _read_entry(self, *, wait: bool = True) -> tuple[Entry | None, bool]:
+        """The last entry of this sink that is committed, and whether no open transaction hides one.
+
+        With `wait`, such transactions are waited for.
+        """
+        found, is_complete = None, True
+        for message in self._committed_entries(self._ledger_end(), wait=wait):
+            if message is None:
+                is_complete = False
+            elif message.key() == self.name.encode() and message.value() is not None:
+                found = message.value()
+        if found is None:
+            return None, is_complete
+        try:
+            return decode_entry(found), is_complete
+        except ValueError as error:
+            raise SinkError(
+                "LEDGER_INVALID",
+                "the ledger has a record of this sink that is not an entry",
+                where=self.label,
+                got=str(error),
+                expected="a record that this sink wrote",
+                fix=f"find out who else writes to the topic {self.ledger!r}; name another one with `ledger`",
+            ) from error
+
+    def _ledger_end(self) -> int:
+        """The offset after all records of the ledger, also after those that are not committed."""
+        client = _require_client()
+        admin_module = _require_client("confluent_kafka.admin")
+        admin = admin_module.AdminClient(self._settings)
+        if self.ledger not in self._existing(admin, [self.ledger]):
+            return 0
+        partition = client.TopicPartition(self.ledger, 0)
+        latest = {partition: admin_module.OffsetSpec.latest()}
+        found = admin.list_offsets(latest, request_timeout=_TIMEOUT)[partition].result()
+        return int(found.offset)
+
+    def _committed_entries(self, end: int, *, wait: bool) -> Iterator[Any]:
+        """The committed records of the ledger before an offset.
+
+        If a transaction is open: waits until it ends, or yields None at the end.
+        """
+        if not end:
+            return
+        client = _require_client()
+        consumer = client.Consumer(
+            {
+                **self._settings,
+                "group.id": "streamops",  # required, and not used
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            consumer.assign([client.TopicPartition(self.ledger, 0, client.OFFSET_BEGINNING)])
+            deadline = time.monotonic() + _TIMEOUT
+            while time.monotonic() < deadline:
+                for message in consumer.consume(10_000, timeout=0.1):
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() != client.KafkaError._PARTITION_EOF:
+                        raise client.KafkaException(error)
+                    elif message.offset() >= end:
+                        return
+                    elif not wait:
+                        yield None
+                        return
+        finally:
+            consumer.close()
+        message = f"the transaction of another sink in {self.ledger!r} does not end"
+        raise client.KafkaException(client.KafkaError(client.KafkaError._TIMED_OUT, message))
+
+    def _require_topics(self) -> None:
+        """Refuse a topic that does not exist; create the ledger."""
+        admin_module = _require_client("confluent_kafka.admin")
+        admin = admin_module.AdminClient(self._settings)
+        existing = self._existing(admin, [self.topic, self.ledger])
+        if self.topic not in existing:
+            command = f"create it: kafka-topics.sh --create --topic {self.topic} --partitions ..."
+            raise target_missing(f"topic {self.topic!r}", command, where=self.label)
+        if self.ledger not in existing:
+            new = admin_module.NewTopic(self.ledger, 1, config=_LEDGER_CONFIG)
+            client = _require_client()
+            try:
+                admin.create_topics([new])[self.ledger].result(_TIMEOUT)
+            except client.KafkaException as error:
+                if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def _existing(self, admin: Any, topics: Sequence[str]) -> set[str]:
+        """Which topics exist. Asking for them does not create them."""
+        client = _require_client()
+        found = admin.describe_topics(
+            client.TopicCollection(list(topics)), request_timeout=_TIMEOUT
+        )
+        existing = set()
+        for topic, future in found.items():
+            try:
+                future.result(_TIMEOUT)
+            except client.KafkaException as error:
+                if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            else:
+                existing.add(topic)
+        return existing
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {**self.client, "bootstrap.servers": self.servers}
+
+    @contextmanager
+    def _errors(self, delivery: Delivery | None = None) -> Iterator[None]:
+        """Turn errors of the client into those of sinks. The transaction ends without effect."""
+        client = _require_client()
+        secrets = [str(v) for n, v in self.client.items() if any(part in n for part in _SECRET)]
+        with hide(*secrets):
+            try:
+                yield
+            except BaseException as error:
+                self.session.close()
+                if not isinstance(error, client.KafkaException | BufferError | TimeoutError):
+                    raise
+                raise self._failure(error, delivery) from error
+
+    def _failure(self, error: Any, delivery: Delivery | None) -> SinkError:
+        codes = _require_client().KafkaError
+        code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
+        if code in {codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH}:
+            assert delivery is not None
+            return fenced(self._read_entry(wait=False)[0], delivery, self.label)
+        if code in {
+            codes.MSG_SIZE_TOO_LARGE,
+            codes.INVALID_MSG_SIZE,
+            codes.RECORD_LIST_TOO_LARGE,
+            codes.INVALID_RECORD,
+            codes.TOPIC_EXCEPTION,
+            codes.TOPIC_AUTHORIZATION_FAILED,
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        }:
+            return refused("Kafka", error, where=self.label)
+        return unavailable("Kafka", error, where=self.label)
+
+
+class _Writer:
+    """A producer of a run of a query, and what the ledger has after its last transaction."""
+
+    def __init__(self, query: str, producer: Any) -> None:
+        self.query = query
+        self.producer = producer
+        self.entry: Entry | None = None
+        self.failures: list[Any] = []
+
+    def produce(self, topic: str, records: pa.Table) -> None:
+        """Add records to the transaction."""
+        for batch in records.to_batches(max_chunksize=_POLL_EVERY):
+            keys, values = (
+                batch.column(n).cast(pa.large_binary()).to_pylist() for n in ("key", "value")
+            )
+            for key, value in zip(keys, values, strict=True):
+                self.produce_one(topic, value, key)
+            self.producer.poll(0)
+
+    def produce_one(self, topic: str, value: Any, key: Any, *, partition: int = -1) -> None:
+        """Add a record to the transaction."""
+        while True:
+            try:
+                self.producer.produce(topic, value, key, partition, on_delivery=self._remember)
+            except BufferError:  # the queue is full: wait until the broker has taken some
+                self.producer.poll(0.1)
+            else:
+                return
+
+    def _remember(self, error: Any, _: Any) -> None:
+        if error is not None and not self.failures:
+            self.failures.append(error)
+
+    def commit(self) -> None:
+        """Commit the transaction, or raise the first error of its records."""
+        client = _require_client()
+        try:
+            while True:
+                try:
+                    self.producer.commit_transaction()
+                except client.KafkaException as error:
+                    if not error.args[0].retriable():
+                        raise
+                else:
+                    return
+        except client.KafkaException:
+            if self.failures:
+                raise client.KafkaException(self.failures[0]) from None
+            raise
+
+    def close(self) -> None:
+        """End the transaction without effect."""
+        client = _require_client()
+        self.producer.purge()
+        # There may be none; and if this fails, the next producer of the query ends it.
+        with suppress(client.KafkaException):
+            self.producer.abort_transaction(5)
+
+
+def _to_json(names: Sequence[str]) -> Any:
+    return F.to_json(F.struct(*map(column, names)), _JSON)
+
+
+def _require_client(module: str = "confluent_kafka") -> Any:
+    return require_package(module, package="confluent-kafka", extra="kafka", where=_WHERE)

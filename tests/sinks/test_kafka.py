@@ -1,0 +1,279 @@
+"""The Kafka sink on a real broker, without Spark: the rows of micro-batches are Arrow tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import sinks
+from streamops.errors import ChangeStreamError, SinkError, SpecError
+from streamops.sinks.core.kafka_records import KEY, VALUE
+from streamops.sinks.kafka import KafkaSink
+from streamops.spark.identity import Identity
+from tests.kafka.broker import Broker
+from tests.sinks.contract import RUN, A, B, D, I, LedgerContract, Target, run_of
+
+pytest.importorskip("confluent_kafka")
+
+
+class ArrowSink(KafkaSink):
+    """A sink of Arrow tables, to which it adds the columns that Spark computes."""
+
+    def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
+        values = [{n: v for n, v in r.items() if n != "_change_type"} for r in rows.to_pylist()]
+        columns = {VALUE: values}
+        if self.key is not None:
+            columns[KEY] = [{name: row[name] for name in self.key} for row in values]
+        for name, objects in columns.items():
+            texts = [json.dumps(row, separators=(",", ":")) for row in objects]
+            rows = rows.append_column(name, pa.array(texts, pa.string()))
+        super()._deliver_rows(rows, batch_id, identity)
+
+
+@pytest.fixture
+def make(kafka: Broker) -> Callable[..., ArrowSink]:
+    """The sink of a process that has just started, for a topic of this test."""
+    topic = kafka.create_topic()
+
+    def make_sink(**options: Any) -> ArrowSink:
+        sink = sinks.kafka(topic, servers=kafka.bootstrap, **options)
+        return ArrowSink(**{f.name: getattr(sink, f.name) for f in fields(sink)})
+
+    return make_sink
+
+
+def parsed(text: bytes | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def read(kafka: Broker, sink: KafkaSink, **settings: Any) -> list[tuple[Any, Any]]:
+    """Key and value of the committed records."""
+    records = kafka.read(sink.topic, **settings)
+    return [(parsed(record.key()), parsed(record.value())) for record in records]
+
+
+class TestLedger(LedgerContract):
+    @pytest.fixture
+    def target(self, kafka: Broker, make: Callable[..., ArrowSink]) -> Target:
+        return Target(make, lambda: [value for _, value in read(kafka, make())])
+
+
+def test_changes_become_rows_and_tombstones(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    sink = make(key="k")
+    first = {"k": ["a", "b"], "v": [1, 2], "revision": [0, 0], "_change_type": [I, I]}
+    sink._deliver_rows(pa.table(first), 0, RUN)
+    second = {"k": ["a", "a", "b", "c", "c"], "v": [1, 5, 2, 7, 7], "revision": [0, 1, 0, 0, 0], "_change_type": [B, A, D, I, D]}  # fmt: skip
+    sink._deliver_rows(pa.table(second), 1, RUN)
+    assert read(kafka, sink) == [
+        ({"k": "a"}, {"k": "a", "v": 1, "revision": 0}),
+        ({"k": "b"}, {"k": "b", "v": 2, "revision": 0}),
+        ({"k": "b"}, None),
+        ({"k": "a"}, {"k": "a", "v": 5, "revision": 1}),
+    ]
+    wrong = {"k": ["a"], "v": [5], "revision": [1], "_change_type": [B]}
+    with pytest.raises(ChangeStreamError, match="PREIMAGE_ALONE"):
+        sink._deliver_rows(pa.table(wrong), 2, RUN)
+    assert len(read(kafka, sink)) == 4
+
+
+def test_changes_in_the_envelope_of_debezium(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    sink = make(key="k", records="debezium", name="views")
+    first = {"k": ["a", "b"], "v": [1, 2], "revision": [0, 0], "_change_type": [I, I]}
+    sink._deliver_rows(pa.table(first), 0, RUN)
+    second = {"k": ["a", "a", "b"], "v": [1, 5, 2], "revision": [0, 1, 0], "_change_type": [B, A, D]}  # fmt: skip
+    sink._deliver_rows(pa.table(second), 1, RUN)
+    rows = {name: {"k": name, "v": v, "revision": 0} for name, v in (("a", 1), ("b", 2))}
+    a, b = ({"k": name} for name in "ab")
+
+    def envelope(before: Any, after: Any, op: str, batch: int) -> dict[str, Any]:
+        source = {"connector": "streamops", "name": "views", "batch": batch}
+        return {"before": before, "after": after, "source": source, "op": op}
+
+    assert read(kafka, sink) == [
+        (a, envelope(None, rows["a"], "c", 0)),
+        (b, envelope(None, rows["b"], "c", 0)),
+        (b, envelope(rows["b"], None, "d", 1)),
+        (b, None),
+        (a, envelope(rows["a"], {"k": "a", "v": 5, "revision": 1}, "u", 1)),
+    ]
+
+
+def test_of_revisions_the_latest_of_a_micro_batch_is_written(
+    kafka: Broker, make: Callable[..., ArrowSink]
+) -> None:
+    for records in ("json", "debezium"):
+        sink = make(key="k", records=records, name=records)
+        rows = pa.table({"k": ["a", "b", "a"], "revision": [3, 0, 2], "v": [1, 2, 3]})
+        sink._deliver_rows(rows, 0, RUN)
+    found = read(kafka, make())
+    expected = [{"k": "a", "revision": 3, "v": 1}, {"k": "b", "revision": 0, "v": 2}]
+    assert [value for _, value in found[:2]] == expected
+    assert [value["after"] for _, value in found[2:]] == expected
+    assert {(value["op"], value["before"]) for _, value in found[2:]} == {("u", None)}
+
+
+def test_changes_without_a_key_are_rows_with_their_type(
+    kafka: Broker, make: Callable[..., ArrowSink]
+) -> None:
+    x, types = ["a", "a", "b", "b"], [I, I, I, D]
+    make()._deliver_rows(pa.table({"x": x, "_change_type": types}), 0, RUN)
+    make()._deliver_rows(pa.table({"x": ["a", "c"], "_change_type": [D, I]}), 1, run_of(2))
+    make()._deliver_rows(pa.table({"_change_type": [I]}), 2, run_of(3))
+    assert read(kafka, make()) == [
+        (None, {"_change_type": "insert", "x": "a"}),
+        (None, {"_change_type": "insert", "x": "a"}),
+        (None, {"_change_type": "delete", "x": "a"}),
+        (None, {"_change_type": "insert", "x": "c"}),
+        (None, {"_change_type": "insert"}),
+    ]
+    sink = make(records="debezium", name="other")
+    sink._deliver_rows(pa.table({"x": ["b", "d"], "_change_type": [D, I]}), 0, RUN)
+    found = [(value["op"], value["before"], value["after"]) for _, value in read(kafka, sink)[5:]]
+    assert found == [("d", {"x": "b"}, None), ("c", None, {"x": "d"})]
+
+
+def test_another_checkpoint_needs_a_decision(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    writing = make()
+    writing._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+    other = run_of(2, "other query")
+    with pytest.raises(SinkError, match="NEW_CHECKPOINT"):
+        make()._deliver_rows(pa.table({"a": [2]}), 0, other)
+    # A query that is refused does not disturb the one that writes.
+    writing._deliver_rows(pa.table({"a": [3]}), 1, RUN)
+    make(new_checkpoint="continue")._deliver_rows(pa.table({"a": [4]}), 0, other)
+    with pytest.raises(SinkError, match="FENCED"):
+        writing._deliver_rows(pa.table({"a": [5]}), 2, RUN)
+    with pytest.raises(SinkError, match="FENCED"):
+        make()._deliver_rows(pa.table({"a": [5]}), 2, run_of(4))
+    assert [value for _, value in read(kafka, writing)] == [{"a": 1}, {"a": 3}, {"a": 4}]
+    assert make().read_ledger().former == ("query",)  # type: ignore[union-attr]
+
+
+def test_the_open_transaction_of_a_driver_that_died_is_aborted(
+    kafka: Broker, make: Callable[..., ArrowSink]
+) -> None:
+    sink = make()
+    sink._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+    sink.session.connection = None  # the driver hangs
+    zombie = kafka.producer(transactional_id=f"streamops sink {sink.name} of query")
+    zombie.init_transactions()
+    zombie.begin_transaction()
+    zombie.produce(sink.topic, b'{"a": 2}')
+    zombie.produce(sink.ledger, b"{}", sink.name.encode(), 0)
+    zombie.flush()
+    make()._deliver_rows(pa.table({"a": [3]}), 1, run_of(2))
+    with pytest.raises(Exception, match="FENCED"):
+        zombie.commit_transaction()
+    assert [value for _, value in read(kafka, sink)] == [{"a": 1}, {"a": 3}]
+    assert len(kafka.read(sink.topic, isolation_level="read_uncommitted")) == 3
+
+
+def test_the_open_transaction_of_another_sink_hides_no_entry(
+    kafka: Broker, make: Callable[..., ArrowSink]
+) -> None:
+    make()._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+    other = kafka.producer(transactional_id="another sink")
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(make().ledger, b"{}", b"another sink", 0)
+    other.flush()
+    make()  # of another process: it knows nothing yet
+    ended = threading.Timer(2, other.commit_transaction)
+    # Committed records after those of an open transaction are not readable until it ends.
+    writing = threading.Thread(
+        target=lambda: make()._deliver_rows(pa.table({"a": [2]}), 1, run_of(2))
+    )
+    ended.start()
+    writing.start()
+    writing.join()
+    assert not ended.is_alive()
+    assert [value for _, value in read(kafka, make())] == [{"a": 1}, {"a": 2}]
+    assert make().read_ledger().batch == 1  # type: ignore[union-attr]
+
+
+def test_of_two_racing_writers_one_writes_each_micro_batch(
+    kafka: Broker, make: Callable[..., ArrowSink]
+) -> None:
+    outcomes: list[str] = []
+
+    def write(writer: int) -> None:
+        for batch in range(6):
+            sink = make()
+            while True:
+                run = Identity("query", f"{writer} {batch}")
+                try:
+                    sink._deliver_rows(pa.table({"batch": [batch]}), batch, run)
+                    outcomes.append("done")
+                except SinkError as error:
+                    outcomes.append(error.code)
+                    if error.code in {"BATCH_GAP", "FENCED"}:
+                        sink = make()
+                        continue
+                break
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [value["batch"] for _, value in read(kafka, make())] == list(range(6))
+    assert set(outcomes) <= {"done", "CHECKPOINT_BEHIND", "BATCH_GAP", "FENCED"}
+
+
+def test_a_record_that_the_topic_refuses_leaves_nothing(kafka: Broker) -> None:
+    topic = kafka.create_topic(config={"max.message.bytes": "2000"})
+    sink = sinks.kafka(topic, servers=kafka.bootstrap, client={"compression.type": "none"})
+    sink = ArrowSink(**{f.name: getattr(sink, f.name) for f in fields(sink)})
+    with pytest.raises(SinkError, match="TARGET_REFUSED"):
+        sink._deliver_rows(pa.table({"a": ["small", "x" * 5_000]}), 0, RUN)
+    assert read(kafka, sink) == []
+    sink._deliver_rows(pa.table({"a": ["small"]}), 0, RUN)
+    assert [value for _, value in read(kafka, sink)] == [{"a": "small"}]
+
+
+def test_many_records_are_one_transaction(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    sink = make(client={"queue.buffering.max.messages": 1_000})
+    sink._deliver_rows(pa.table({"a": range(25_000)}), 0, RUN)
+    assert [value["a"] for _, value in read(kafka, sink)] == list(range(25_000))
+
+
+def test_a_topic_that_does_not_exist(kafka: Broker) -> None:
+    sink = sinks.kafka("not-there", servers=kafka.bootstrap)
+    with pytest.raises(SinkError, match="TARGET_MISSING"):
+        sink._deliver_rows(pa.table({VALUE: ["{}"]}), 0, RUN)
+
+
+def test_a_ledger_that_somebody_else_writes(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    for value in ("?", "{}", '{"query": 1}'):
+        topic = kafka.create_topic()
+        kafka.produce(topic, [{"key": make().name, "value": value}])
+        with pytest.raises(SinkError, match="LEDGER_INVALID"):
+            make(ledger=topic).read_ledger()
+
+
+def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[KafkaSink.__module__], "_TIMEOUT", 1)
+    sink = sinks.kafka("t", servers="127.0.0.1:1", client={"sasl.password": "secret words"})
+    begin = time.monotonic()
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+        sink._deliver_rows(pa.table({VALUE: ["{}"]}), 0, RUN)
+    assert time.monotonic() - begin < 30
+    assert "secret words" not in repr(sink)
+    assert "sasl.password" in repr(sink)
+
+
+def test_parameters() -> None:
+    with pytest.raises(SpecError, match="OPTION_RESERVED"):
+        sinks.kafka("t", servers="s", client={"transactional.id": "mine"})
+    with pytest.raises(SpecError, match="refuse"):
+        sinks.kafka("t", servers="s", new_checkpoint="replace")  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="debezium"):
+        sinks.kafka("t", servers="s", records="avro")  # type: ignore[arg-type]
