@@ -6,6 +6,8 @@ STAMP  := $(VENV)/.installed
 JVM    := spark or connect or postgres or kafka or slow
 NO_JVM := not ($(JVM))
 QUICK  := $(NO_JVM) and not laws
+# SQL and records are covered by tests on real servers.
+COVERED := not (spark or connect or slow or laws)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
@@ -34,9 +36,9 @@ test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, 
 test-all: $(STAMP) ## Run all tests: also of the examples, laws, exhaustive ones, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
 	scripts/get-postgres; scripts/get-kafka
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
-	@# All other tests without a JVM, of which the coverage is measured.
+	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "$(JVM)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "spark or connect or slow"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -60,8 +62,9 @@ test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
 laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
-coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no quick test takes.
-	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
+coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
+	scripts/get-postgres; scripts/get-kafka
+	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
 	$(PYTHON) -m tests.faults.inject

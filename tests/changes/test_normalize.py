@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import changes
+from streamops.changelog.classify import copy_truncates
 from streamops.changes.core.spec import ChangeMetrics
 from streamops.kernel.errors import CapacityError, StreamopsError
 from streamops.testing import at, fold, replay
@@ -408,3 +409,16 @@ def test_a_map_with_its_entries_in_another_order_is_equal() -> None:
     assert [row["m"] for row in fold(results, key="k")] == [{"q": 1, "p": 2}]
     again = replay(upserts, [[{**row[0], "lsn": 1}] for row in script[:2]], schema=schema)
     assert again[1].counts.duplicates == 1
+
+
+def test_a_truncate_for_all_shards_is_copied_and_a_tombstone_is_not() -> None:
+    schema = SCHEMA.append(pa.field("_tombstone", pa.bool_()))
+    rows = [
+        {**upsert(None, 5, _change_type="truncate"), "_tombstone": None},
+        {**upsert(None, 6, _change_type="truncate"), "_tombstone": True},
+    ]
+    operator = changes.normalize("k", sequence="lsn", horizon=100)
+    spec = operator.parameters.resolve((schema,), carried=(None,), shards=1)
+    copies = copy_truncates(spec, pa.Table.from_pylist(rows, schema))
+    assert copies is not None
+    assert copies.column("lsn").to_pylist() == [5]

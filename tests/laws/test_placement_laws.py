@@ -35,8 +35,6 @@ from tests.laws.changes_strategies import FOREVER, by_key, changes_of, histories
 from tests.laws.changes_strategies import Case as LatestCase
 from tests.sketches.seen_specs import change
 
-pytestmark = pytest.mark.laws
-
 SHARDS = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
 
 
@@ -85,6 +83,7 @@ def test_every_core_with_a_state_is_known() -> None:
     assert {name: core.PLACEMENT for name, core in found.items()} == dict(PLACEMENTS)
 
 
+@pytest.mark.laws
 @given(case=histories(odd=1), numbers=SHARDS)
 def test_latest_rows(case: LatestCase, numbers: tuple[int, int, int]) -> None:
     def emitted_by(steps: list[Any]) -> dict[Any, list[Any]]:
@@ -107,6 +106,7 @@ def test_latest_rows(case: LatestCase, numbers: tuple[int, int, int]) -> None:
     assert list(map(emitted_by, rescaled)) == list(map(emitted_by, whole))
 
 
+@pytest.mark.laws
 @given(case=test_history_laws.cases(odd=1), numbers=SHARDS)
 def test_histories_of_rows(case: test_history_laws.Case, numbers: tuple[int, int, int]) -> None:
     spec = case.spec
@@ -120,6 +120,7 @@ def test_histories_of_rows(case: test_history_laws.Case, numbers: tuple[int, int
     assert rescaled == whole
 
 
+@pytest.mark.laws
 @given(case=test_track_clock_laws.histories(), numbers=SHARDS)
 def test_clocks_of_devices(case: test_track_clock_laws.Case, numbers: tuple[int, int, int]) -> None:
     whole, rescaled = (
@@ -135,6 +136,7 @@ def test_clocks_of_devices(case: test_track_clock_laws.Case, numbers: tuple[int,
     assert rescaled == whole
 
 
+@pytest.mark.laws
 @given(case=test_seen_laws.histories(in_order=True), numbers=SHARDS)
 def test_what_was_seen(case: test_seen_laws.Case, numbers: tuple[int, int, int]) -> None:
     whole, rescaled = (
@@ -144,6 +146,7 @@ def test_what_was_seen(case: test_seen_laws.Case, numbers: tuple[int, int, int])
     assert rescaled == whole
 
 
+@pytest.mark.laws
 @given(case=test_seen_laws.histories(in_order=True), numbers=SHARDS)
 def test_too_small_filters_forget_nothing(
     case: test_seen_laws.Case, numbers: tuple[int, int, int]

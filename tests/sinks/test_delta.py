@@ -13,6 +13,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
+from streamops.sinks.core import delta_commit
 from tests.sinks.contract import INF, NAN, RUN, Contract, D, I, Target, ordered, round_trip, run_of
 
 deltalake = pytest.importorskip("deltalake")
@@ -271,3 +272,10 @@ def test_credentials_are_never_shown(path: str) -> None:
 def test_wrong_parameters(options: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         sinks.delta(**{"path": "/tmp/t", **options})
+
+
+def test_a_large_table_is_read_in_parts(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_commit, "_ROWS_AT_A_TIME", 1)
+    target.deliver(0, RUN, {"key": "k"}, k=[1, 2], v=[1, 2], revision=[0, 0], _change_type=[I, I])
+    target.deliver(1, RUN, {"key": "k"}, k=[1, 3], v=[1, 3], revision=[0, 0], _change_type=[D, I])
+    assert target.content("k", "v") == [(2, 2), (3, 3)]

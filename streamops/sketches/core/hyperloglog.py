@@ -185,8 +185,8 @@ class HyperLogLog(ColumnSketch):
         if len(owners) < np.count_nonzero(dense):
             table = np.zeros((int(np.count_nonzero(dense)), 1 << self.p), np.uint8)
             table[row[owners]] = registers
-        elif not table.flags.writeable:
-            table = table.copy()
+        else:
+            table = table.copy()  # it may be a view of the state before, which stays as it is
         inside = dense[ids]
         self._raise(table, row[ids[inside]], found[inside])
         stored = make_lists(pa.array(found[~inside]), np.where(dense, 0, sizes), dense)

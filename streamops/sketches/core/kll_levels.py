@@ -209,8 +209,7 @@ def equal_sizes(sizes: Ints) -> Iterator[tuple[int, slice, slice]]:
 def _sort(items: Floats, sizes: Ints) -> None:
     """Sort each of these runs, in place."""
     for size, _, part in equal_sizes(sizes):
-        if size > 1:
-            items[part].reshape(-1, size).sort(axis=1)
+        items[part].reshape(-1, max(size, 1)).sort(axis=1)
 
 
 def _coins(items: Floats, starts: Ints, total: Ints, h: int) -> Ints:

@@ -318,3 +318,12 @@ def test_the_error_has_five_facts() -> None:
         "  expected:  a HyperLogLog of p=12: up to 384 coupons, or 4096 registers up to 53\n"
         "  fix:       make it again from its rows, or merge the others without it"
     )
+
+
+def test_merging_items_into_a_dense_sketch_leaves_the_sketch_as_it_was() -> None:
+    dense, few = made(pa.array(LONGS), 4), made(pa.array([1, 2]), 4)
+    before = bits(dense)
+    states = [pa.concat_arrays(pieces) for pieces in zip(dense, few, strict=True)]
+    both = HyperLogLog("v", 4).merge(Groups(np.zeros(2, np.int64), 1), states)
+    assert bits([column.slice(0, 1) for column in states]) == before
+    assert bits(both) == bits(made(pa.concat_arrays([pa.array(LONGS), pa.array([1, 2])]), 4))

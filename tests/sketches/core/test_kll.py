@@ -16,7 +16,7 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.kll import QuantileSketch, rank_error
-from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
+from streamops.sketches.core.kll_levels import MAX_VALUES, capacities, equal_sizes
 
 NAN, INFINITY = float("nan"), float("inf")
 MEDIAN = QuantileSketch("ms", 8)
@@ -227,3 +227,8 @@ def test_percentages_are_no_parameter_of_a_sketch() -> None:
         == {"k": 100}
     )
     assert MEDIAN.inputs == ("ms",)
+
+
+def test_runs_of_equal_sizes_of_nothing() -> None:
+    assert list(equal_sizes(np.zeros(0, np.int64))) == []
+    assert [size for size, _, _ in equal_sizes(np.array([0, 1, 1]))] == [0, 1]

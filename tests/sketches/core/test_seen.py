@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core import seen
+from streamops.kernel.placement import redistribute_states
+from streamops.sketches.core import previous, seen
 from streamops.sketches.core.filters import NEVER, newest_cells, positions
 from streamops.sketches.core.filters import decode_generations as read
 from streamops.sketches.core.seen import FULL, SEEN, SeenMetrics, SeenSpec
@@ -255,3 +257,34 @@ def test_the_share_of_suppressed_new_rows_is_the_stated_rate(rate: float) -> Non
     assert 0.9 * rate <= found <= 1.1 * rate
     found = suppressed(10**6, rate, shards=8, generations=2, requested=requested // 2)
     assert 0.7 * rate <= found <= 1.1 * rate
+
+
+def rescaled(spec: SeenSpec, state: State, shards: int) -> tuple[SeenSpec, State]:
+    """The first of another number of shards."""
+    _, states = redistribute_states(seen.PLACEMENT, spec.identity, {0: state}, 1, shards)
+    spec = change(spec, shards=shards)
+    seen.check(spec, states[0])
+    return spec, states[0]
+
+
+def test_filters_of_other_shards_make_room_first() -> None:
+    spec, state, _ = filled_up("rotate", 12)
+    spec, state = rescaled(spec, state, 2)
+    assert state.tables["previous"].num_rows > 0
+    for number in range(60):
+        ids = 10**6 + np.arange(100) + 100 * number
+        state, _ = seen.annotate(spec, state, [many(ids, 10)])
+        seen.check(spec, state)
+    assert "previous" not in state.tables
+    assert len(read(state.tables["generations"])) > 1
+
+
+def test_filters_of_a_shard_that_has_no_item_of_a_micro_batch_are_not_asked() -> None:
+    spec, state, _ = filled_up("flag", 1)
+    spec, state = rescaled(spec, state, 2)
+    of = previous.decode(state.tables["previous"])
+    odd = [replace(of[0], shards=2, shard=1), *of]
+    even = xxhash64([pa.array(np.arange(100))])
+    even = even[even % 2 == 0]
+    assert (previous.newest_cells(odd, even) == of[0].cell).all()
+    assert (previous.newest_cells(odd[:1], even) == NEVER).all()

@@ -257,3 +257,11 @@ def test_a_spec_can_be_pickled() -> None:
     copy = pickle.loads(pickle.dumps(spec))
     assert copy.identity == spec.identity
     assert copy.expected == spec.expected
+
+
+def test_a_batch_has_the_clock_of_one_micro_batch() -> None:
+    stream = Stream()
+    table = pa.table({"producer": ["a", "b"], "time": [7, 5], "arrival": [8, 8]})
+    packed = core.pack(stream.spec, table.cast(stream.spec.input))
+    (row,) = core.run(stream.spec, [packed]).to_pylist()
+    assert (row["rows"], row["active"], row["clock"]) == (2, 2, 5)
