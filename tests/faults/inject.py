@@ -39,6 +39,7 @@ HANGS = 3_600  # seconds of one stage
 _MAKEFILE = (ROOT / "Makefile").read_text().splitlines()
 JVM = next(line for line in _MAKEFILE if line.startswith("JVM ")).partition(":= ")[2]
 NO_JVM = f"not ({JVM})"
+QUICK = f"{NO_JVM} and not exhaustive"
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _PASSED, _TEST_FAILED, _NOTHING_SELECTED = 0, 1, 5  # exit codes of pytest
@@ -96,7 +97,7 @@ class Stage:
 
     @property
     def needs_jvm(self) -> bool:
-        return self.marker != NO_JVM
+        return self.marker not in {NO_JVM, QUICK}
 
 
 def stages(fault: Fault, suite: str) -> Iterator[Stage]:
@@ -104,10 +105,10 @@ def stages(fault: Fault, suite: str) -> Iterator[Stage]:
     family = Path(fault.folder).parts[1]
     near = (f"tests/{family}", fault.folder, "tests/transcripts")
     smoke = f"smoke and ({JVM})"
-    yield Stage("likely", "test", "quick", NO_JVM, fault.tests)
+    yield Stage("likely", "test", "quick", QUICK, fault.tests)
     yield Stage("likely on Spark", "test", "quick", smoke, fault.tests)
-    yield Stage("family", "test", "quick", NO_JVM, near)
-    yield Stage("without Spark", "test", "quick", NO_JVM)
+    yield Stage("family", "test", "quick", QUICK, near)
+    yield Stage("without Spark", "test", "quick", QUICK)
     yield Stage("smoke on Spark", "test", "quick", smoke)
     if suite == "test-all":
         yield Stage("all likely on Spark", suite, "test", JVM, fault.tests)
