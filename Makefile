@@ -13,7 +13,7 @@ LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage faults bench hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage faults bench constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,17 @@ faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks
 
+constraints: $(STAMP) ## Install the newest versions of all packages, and write them to constraints.txt.
+	rm -rf build/newest && mkdir -p build
+	: > constraints.txt
+	scripts/make-venv build/newest
+	echo '# Versions of all packages with which streamops is tested, on Python 3.11. `make constraints` writes them anew.' > constraints.txt
+	$(PYTHON) -m pip --python build/newest/bin/python freeze --exclude-editable >> constraints.txt
+
+audit: $(STAMP) ## Ask PyPI for known vulnerabilities of these versions. Needs PyPI itself, not a mirror.
+	[ -x build/audit/bin/pip-audit ] || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install -q pip-audit; }
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
+
 hooks: $(STAMP) ## Let git check format, lint and import direction before each commit.
 	$(PYTHON) -m pre_commit install
 
@@ -80,6 +91,6 @@ clean: ## Remove what the tasks left behind, but not the environment.
 	    spark-warehouse metastore_db derby.log *.egg-info
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	scripts/make-venv $(VENV)
 	@touch $@
