@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops import sinks
+from streamops import local_session, sinks
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
-from streamops.testing import local_session
 
 RUN = Identity("query", "run")
 STORED = 1_000_000
