@@ -222,7 +222,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == begin else Offset(status.system, end).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._status and Offset(self._status.system, self._status.flushed).to_json()
+        status = self._status
+        return None if status is None else Offset(status.system, status.flushed).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, until = Offset.from_json(start).lsn, Offset.from_json(end).lsn

@@ -68,8 +68,16 @@ class Client:
         ------
         DriverError
         """
-        with self._cursor(statement, ()) as cursor:
-            yield from cursor.fetch_record_batch()
+        is_read = False
+        try:
+            with self._cursor(statement, ()) as cursor:
+                yield from cursor.fetch_record_batch()
+            is_read = True
+        except (pa.ArrowException, OSError) as error:  # the stream has no SQLSTATE
+            raise DriverError(str(error), None) from None
+        finally:
+            if not is_read:  # the server may still send rows
+                self._abandon()
 
     def close(self) -> None:
         """Close the connection."""
@@ -86,7 +94,7 @@ class Client:
                 with self._connection.cursor() as cursor:
                     self.configure(cursor)
             with self._connection.cursor() as cursor:
-                cursor.execute(statement, list(parameters) or None)
+                cursor.execute(statement, tuple(parameters) or None)
                 yield cursor
         except driver.Error as error:
             if (error.sqlstate or "08")[:2] in _BROKEN:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ _WHERE = "sources.outbox"
 _T = TypeVar("_T")
 _IN_USE, _NOT_DEFINED = "55006", "42704"
 _EXISTS = {"42710", "23505"}
+_ACTIVE = "is active for PID"
+_NO_PUBLICATION = re.compile(r'publication ".*" does not exist')
 _PATIENCE = 30.0
 """In seconds: how long to wait for another reader of the slot, such as a query that stops."""
 _LAST = (1 << 63) - 1
@@ -94,8 +97,16 @@ class PostgresLog:
             return
         if not status.has_publication:
             self._create_publication()
-        if self._create(lambda: self._client.fetch(sql.CREATE_SLOT, self.names.slot)):
-            self._refuse_earlier_rows()
+        self._refuse_rows(self._count_rows_except([]))
+        if not self._create(lambda: self._client.fetch(sql.CREATE_SLOT, self.names.slot)):
+            return
+        earlier = None
+        try:
+            earlier = self._count_earlier_rows()
+        finally:
+            if earlier != 0:
+                self._fetch(sql.DROP_SLOT, self.names.slot)
+        self._refuse_rows(earlier)
 
     def read(
         self, wanted: Range, messages: int | None = None
@@ -158,31 +169,38 @@ class PostgresLog:
             )
         self._create(lambda: self._client.execute(self.names.create_publication))
 
-    def _refuse_earlier_rows(self) -> None:
-        """Drop the new slot if the table has rows that the log does not have."""
-        outbox = self.names.outbox
-        count = sql.count_other_rows(outbox.schema, outbox.table, outbox.columns["id"])
+    def _count_earlier_rows(self) -> int:
+        """The number of rows of the table that the log of the new slot does not have."""
         self._client.execute(sql.BEGIN_SNAPSHOT)
         try:
-            if not self._fetch(count, "[]")[0][0]:
-                return
+            if not self._count_rows_except([]):
+                return 0
             # Read after the snapshot was taken, the log has all of its rows that followed the slot.
             ids: list[str] = []
-            for events, _ in read_events(self._peek(None, None), outbox, Range(0, _LAST)):
+            for events, _ in read_events(
+                self._peek(None, None), self.names.outbox, Range(0, _LAST)
+            ):
                 ids += filter(None, events.column("id").to_pylist())
-            earlier = self._fetch(count, json.dumps(ids))[0][0]
+            return self._count_rows_except(ids)
         finally:
             self._client.execute("COMMIT")
+
+    def _count_rows_except(self, ids: Sequence[str]) -> int:
+        outbox = self.names.outbox
+        statement = sql.count_other_rows(outbox.schema, outbox.table, outbox.columns["id"])
+        return int(self._fetch(statement, json.dumps(ids))[0][0])
+
+    def _refuse_rows(self, earlier: int) -> None:
+        """Refuse a table with rows from before the slot."""
         if earlier:
-            self._fetch(sql.DROP_SLOT, self.names.slot)
             raise RequirementError(
                 "OUTBOX_NOT_EMPTY",
                 "the outbox table has rows from before the slot, which would never be read",
                 where=_WHERE,
-                got=f"{earlier} rows in {self.names.table}; the slot was dropped again",
+                got=f"{earlier} rows in {self.names.table}",
                 expected="an empty table, or a slot that exists",
-                fix="process these rows and delete them, then start again. If nobody needs them: "
-                f"{self.names.create_slot}",
+                fix="process these rows and delete them, then start again. If nobody needs them, create the "
+                f"slot: {self.names.create_slot}",
             )
 
     def _peek(self, until: int | None, messages: int | None) -> Iterator[pa.Array]:
@@ -210,7 +228,7 @@ class PostgresLog:
             try:
                 return request()
             except DriverError as error:
-                if error.state != _IN_USE:
+                if not self._is_in_use(error):
                     raise _refused(error) from error
                 if time.monotonic() > end:
                     raise RequirementError(
@@ -223,10 +241,17 @@ class PostgresLog:
                     ) from error
             time.sleep(0.1)
 
+    def _is_in_use(self, error: DriverError) -> bool:
+        """Whether a request failed because another connection reads from the slot."""
+        if error.state is not None or _ACTIVE in str(error):
+            return error.state in (None, _IN_USE)
+        # Errors of a stream have a text only, in the language of the server.
+        return bool(self._fetch(sql.SELECT_READER, self.names.slot))
+
 
 def _refused(error: DriverError) -> StreamopsError:
     """The error about a request that the server did not carry out."""
-    if error.state == _NOT_DEFINED and "publication" in str(error):
+    if error.state in (None, _NOT_DEFINED) and _NO_PUBLICATION.search(str(error)):
         return RequirementError(
             "PUBLICATION_MISSING",
             "the publication did not exist when rows were written that the slot has not read yet",

@@ -50,8 +50,12 @@ SELECT_IDENTITY = (
 """Whether PostgreSQL permits updates of the table if a publication publishes them."""
 
 CREATE_SLOT = f"SELECT 1 FROM pg_create_logical_replication_slot($1, '{PLUGIN}')"
-DROP_SLOT = "SELECT 1 FROM (SELECT pg_drop_replication_slot($1)) AS dropped"
+DROP_SLOT = "SELECT 1 FROM pg_drop_replication_slot($1)"
 ADVANCE = "SELECT 1 FROM pg_replication_slot_advance($1, $2::pg_lsn)"
+
+SELECT_READER = (
+    "SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL"
+)
 
 BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 

@@ -249,7 +249,7 @@ def _values_of_table(
         tests["not_utf8"] |= invalid
         if name in outbox.columns and name != OPTIONAL:
             tests["missing_field"] |= values.is_null
-    reason = np.select([tests[name] for name in REASONS], np.arange(len(REASONS)), -1)
+    reason = np.select([tests[name] for name in REASONS], [*range(len(REASONS))], -1)
     is_rejected = reason >= 0
     if not is_rejected.any():
         return {**found, REJECTED: pa.nulls(len(reason), _REJECTED_TYPE)}
