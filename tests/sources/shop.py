@@ -32,6 +32,8 @@ class Shop:
     connection: psycopg.Connection[Any]
     slot: str
     committed: list[str] = field(default_factory=list)
+    opened: list[PostgresLog] = field(default_factory=list)
+    """Logs to close at the end."""
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.where)
@@ -51,7 +53,11 @@ class Shop:
         )
 
     def log(self, **changes: Any) -> PostgresLog:
-        return PostgresLog(self.where, self.names(**changes))
+        return self.closing(PostgresLog(self.where, self.names(**changes)))
+
+    def closing(self, log: PostgresLog) -> PostgresLog:
+        self.opened.append(log)
+        return log
 
     def created(self, **changes: Any) -> PostgresLog:
         """The log, whose publication and slot were created."""
@@ -72,22 +78,24 @@ def shop(postgres: str, table: str | None = TABLE) -> Iterator[Shop]:
     name = f"shop_{number}"
     with psycopg.connect(postgres, autocommit=True) as server:
         server.execute(text.SQL("CREATE DATABASE {}").format(text.Identifier(name)))
-        where = postgres.replace("dbname=postgres", f"dbname={name}")
-        try:
-            with psycopg.connect(where, autocommit=True) as connection:
-                if table is not None:
-                    connection.execute(table)
-                yield Shop(where, connection, name)
-        finally:
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+    where = postgres.replace("dbname=postgres", f"dbname={name}")
+    found = Shop(where, psycopg.connect(where, autocommit=True), name)
+    try:
+        if table is not None:
+            found.connection.execute(table)
+        yield found
+    finally:
+        found.connection.close()
+        for log in found.opened:
+            log.close()
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                "WHERE database = current_database()"
             )
-            with psycopg.connect(where, autocommit=True) as connection:
-                connection.execute(
-                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-                    "WHERE database = current_database()"
-                )
-            server.execute(text.SQL("DROP DATABASE {} WITH (FORCE)").format(text.Identifier(name)))
+        with psycopg.connect(postgres, autocommit=True) as server:
+            drop = text.SQL("DROP DATABASE {} WITH (FORCE)")
+            server.execute(drop.format(text.Identifier(name)))
 
 
 def read(log: PostgresLog, start: int = 0, end: int = (1 << 63) - 1) -> list[dict[str, Any]]:

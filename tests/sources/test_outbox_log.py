@@ -229,7 +229,7 @@ def test_a_role_that_may_replicate_and_owns_nothing_can_read(orders: Shop) -> No
     orders.insert("e1")
     orders.connection.execute(f"CREATE ROLE {orders.slot} LOGIN REPLICATION")
     where = orders.where.replace("user=postgres", f"user={orders.slot}")
-    log = PostgresLog(where, orders.names())
+    log = orders.closing(PostgresLog(where, orders.names()))
     status, confirmed = log.check()
     log.check_columns()
     assert ids(read(log)) == ["e1"]
@@ -238,7 +238,7 @@ def test_a_role_that_may_replicate_and_owns_nothing_can_read(orders: Shop) -> No
     log.close()
     orders.connection.execute(f"ALTER ROLE {orders.slot} NOREPLICATION")
     with pytest.raises(RequirementError, match="LOG_UNAVAILABLE"):
-        read(PostgresLog(where, orders.names()))
+        read(orders.closing(PostgresLog(where, orders.names())))
     orders.connection.execute(f"DROP ROLE {orders.slot}")
 
 
@@ -407,6 +407,7 @@ def test_a_slot_whose_log_was_removed_is_refused_and_a_crash_of_the_server_is_no
         assert end.end is not None
         log.advance(end.end)
         found.insert("e3")
+        found.connection.close()
         server.stop(signal.SIGQUIT)
         server.start()
         again = found.log()
@@ -426,7 +427,6 @@ def test_a_slot_whose_log_was_removed_is_refused_and_a_crash_of_the_server_is_no
                 connection.execute("CHECKPOINT")
             with pytest.raises(RequirementError, match="SLOT_LOST"):
                 again.check()
-            found.connection = connection
 
 
 @pytest.mark.postgres

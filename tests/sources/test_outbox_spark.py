@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import sources, split_side_output, windows
 from streamops.errors import RequirementError
-from tests.sources.shop import Shop, shop
+from tests.sources.shop import Shop, insert, shop
 
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
 
@@ -27,7 +27,13 @@ def orders(postgres: str) -> Iterator[Shop]:
 
 
 def events_of(orders: Shop, **changes: Any) -> Any:
-    given = {"slot": orders.slot, "create": "create", "max_rows": 5, **changes}
+    given = {
+        "slot": orders.slot,
+        "publication": "shop",
+        "create": "create",
+        "max_rows": 5,
+        **changes,
+    }
     return sources.outbox(orders.where, **given)
 
 
@@ -73,11 +79,11 @@ def test_a_stream_with_restarts_has_the_committed_events_exactly_once(
     events, table = events_of(orders), Table()
     stream = events.read_stream(spark)
     begin = orders.log().check()[1]
+    with orders.connect() as undone:
+        insert(undone, "undone")
+        undone.rollback()
     for number in range(8):
         orders.insert(f"a{number}", f"b{number}", payload=json.dumps({"total": number}))
-    undone = orders.connect()
-    undone.execute("INSERT INTO outbox VALUES ('undone', 'order', '7', 'placed', '{}')")
-    undone.rollback()
     table.fail_after = 1
     with pytest.raises(StreamingQueryException, match="crash before the commit"):
         run(stream, table, tmp_path)
@@ -107,7 +113,11 @@ def test_events_feed_operators_and_rejected_rows_are_split(
     assert sorted(row["id"] for row in good.collect()) == ["e1", "e2"]
     assert [row["rejected"]["reason"] for row in rejected.collect()] == ["updated"]
     per_type = windows.tumbling(
-        "1 hour", time="_committed_at", by="event_type", agg={"events": agg.count()}, delay="0 s"
+        "1 hour",
+        time="_committed_at",
+        by="event_type",
+        agg={"events": agg.count()},
+        delay="0 seconds",
     )
     counted = events.read(spark).where("rejected IS NULL").transform(per_type).collect()
     assert sum(row["events"] for row in counted) == 2
