@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from streamops.errors import RequirementError
 from tests.sources.shop import Shop, insert, shop
 
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+
+IS_LIMITED = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether Spark limits the rows of a micro-batch: since 4.2."""
 
 
 @pytest.fixture
@@ -84,20 +88,19 @@ def test_a_stream_with_restarts_has_the_committed_events_exactly_once(
         undone.rollback()
     for number in range(8):
         orders.insert(f"a{number}", f"b{number}", payload=json.dumps({"total": number}))
-    table.fail_after = 1
+    table.fail_after = 0
     with pytest.raises(StreamingQueryException, match="crash before the commit"):
         run(stream, table, tmp_path)
-    # Micro-batch 0 is committed, and at most that one is released.
-    released = orders.log().check()[1]
-    assert begin <= released
-    assert [row["id"] for row in events.read(spark).collect()][-1:] == ["b7"]
+    assert orders.log().check()[1] == begin  # Spark has committed nothing, so nothing is released
+    assert len(events.read(spark).collect()) == 16
     query = run(stream, table, tmp_path)
     orders.insert("c")
     query = run(events.read_stream(spark), table, tmp_path)
     assert table.ids == orders.committed
-    assert len(table.batches) == 4
+    assert len(table.batches) == (4 if IS_LIMITED else 2)
+    assert orders.log().check()[1] > begin
     assert query.lastProgress["sources"][0]["description"].count("password") == 0
-    (row,) = table.batches[3]
+    (row,) = table.batches[max(table.batches)]
     assert row["aggregate_type"] == "order"
     assert row["rejected"] is None
 
