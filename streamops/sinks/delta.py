@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.packages import require_package
 from streamops.sinks.core import delta_sql, stored_types
 from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, mark, normalize
 from streamops.sinks.core.effect import check_changes, newer_rows, remaining_rows, repeat
@@ -23,7 +24,6 @@ from streamops.sinks.failures import (
     hide,
     public_path,
     refused,
-    require_package,
     secrets_of,
     target_missing,
     type_differs,

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.packages import require_package
 from streamops.sinks.core.kafka_records import (
     KEY,
     VALUE,
@@ -31,7 +32,7 @@ from streamops.sinks.core.ledger import (
     fenced,
 )
 from streamops.sinks.core.net import form_of
-from streamops.sinks.failures import hide, refused, require_package, target_missing, unavailable
+from streamops.sinks.failures import hide, refused, target_missing, unavailable
 from streamops.sinks.sink import KeyedSink, parse_key
 from streamops.spark.columns import column
 

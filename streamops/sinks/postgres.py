@@ -18,6 +18,8 @@ from streamops.changelog.faults import fault_error
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.ordering import is_orderable
+from streamops.kernel.packages import require_package
+from streamops.kernel.sql import quote
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
@@ -25,7 +27,6 @@ from streamops.sinks.failures import (
     columns_differ,
     hide,
     refused,
-    require_package,
     target_missing,
     type_differs,
     unavailable,
@@ -325,8 +326,7 @@ class PostgresSink(TableSink):
                 where=self.label,
                 got=f"unique indexes on {[row[0].split(chr(10)) for row in rows]}",
                 expected=f"one on exactly {', '.join(self.key)}",
-                fix=f"CREATE UNIQUE INDEX ON {self._target} "
-                f"({', '.join(map(sql.quote, self.key))})",
+                fix=f"CREATE UNIQUE INDEX ON {self._target} ({', '.join(map(quote, self.key))})",
             )
 
     @contextmanager

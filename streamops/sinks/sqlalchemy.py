@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.packages import require_package
 from streamops.sinks.core.effect import check_changes, is_among, newer_rows, remaining_rows, repeat
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
@@ -21,7 +22,6 @@ from streamops.sinks.failures import (
     columns_differ,
     hide,
     refused,
-    require_package,
     target_missing,
     type_differs,
     unavailable,

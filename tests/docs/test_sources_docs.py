@@ -6,8 +6,10 @@ import re
 from typing import get_args
 
 from streamops import sources
+from streamops.sources.core import outbox as outbox_core
 from streamops.sources.kafka_events import POSITION, REASONS, Format, Tombstones
 from streamops.sources.kafka_replay import Edge, Isolation, Since
+from streamops.sources.outbox import Create
 from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.kafka.broker import VERSION
 
@@ -15,8 +17,10 @@ PAGE = ROOT / "docs" / "sources.md"
 
 
 def test_names_of_sources_are_documented_and_functions_are_in_the_readme() -> None:
-    choices = (Format, Tombstones, Isolation, Edge, Since)
+    choices = (Format, Tombstones, Isolation, Edge, Since, Create)
     values = {word for choice in choices for word in get_args(choice)}
+    events = {outbox_core.LSN, outbox_core.POSITION, outbox_core.COMMITTED_AT, *outbox_core.COLUMNS}
+    values |= {*events, *outbox_core.REASONS}
     assert {*values, *REASONS, *POSITION.values()} - documented() == set()
     assert set(sources.__all__) <= {name.rpartition(".")[2] for name in terms(ROOT / "README.md")}
     assert public(sources) - terms(PAGE) - terms(ROOT / "docs" / "reference.md") == set()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamops.kernel.sql import quote
+
 STAGING = "streamops_staging"
 """Temporary table with the rows of a micro-batch, and the columns below."""
 
@@ -46,17 +48,6 @@ _TYPES: Mapping[pa.DataType, tuple[str, ...]] = {
     pa.null(): ("text",),
 }
 _STRINGS = ("text", "character varying", "character", "json", "jsonb", "uuid")
-
-
-def quote(name: str) -> str:
-    """Quote a name.
-
-    Examples
-    --------
-    >>> quote('a "b" c')
-    '"a ""b"" c"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What sources read from bytes: pure functions, without Spark and without a connection."""
