@@ -223,21 +223,24 @@ class PostgresSink(TableSink):
         """Apply the net effect of a micro-batch to the table."""
         form = form_of(columns, self.key)
         sequence = self._sequence_of(columns)
-        _stage(cursor, net, self.key or ())
+        key = self.key or ()
         if form == "append":
+            _stage(cursor, net.added, key)
             cursor.execute(sql.insert(self._target, types))
         elif form == "upsert":
-            assert self.key is not None
-            cursor.execute(sql.upsert(self._target, types, self.key, sequence))
+            _stage(cursor, net.added, key)
+            cursor.execute(sql.upsert(self._target, types, key, sequence, is_marked=False))
         elif form == "multiset":
+            _stage(cursor, _with_all_marks(net), key)
             content = content_columns(list(types), ())
             for match in _matches(net.removed, {name: types[name] for name in content}):
                 self._refuse(
                     cursor, sql.select_too_few(self._target, match), "PREIMAGE_NOT_PUBLISHED"
                 )
                 cursor.execute(sql.delete_copies(self._target, match))
-            cursor.execute(sql.insert(self._target, types))
+            cursor.execute(sql.insert_copies(self._target, types))
         else:
+            _stage(cursor, _with_all_marks(net), key)
             self._apply_changes(cursor, net, types, sequence)
         cursor.execute(f"DROP TABLE {sql.STAGING}")
 
@@ -256,7 +259,7 @@ class PostgresSink(TableSink):
             cursor.execute(sql.delete_removed(self._target, match))
         for match in _matches(net.added, keys):
             self._refuse(cursor, sql.select_existing(self._target, match), "INSERTED_TWICE")
-        cursor.execute(sql.upsert(self._target, types, key, ()))
+        cursor.execute(sql.upsert(self._target, types, key, is_marked=True))
 
     def _refuse(self, cursor: Any, statement: str, code: str) -> None:
         rows = _fetch(cursor, statement)
@@ -376,19 +379,23 @@ def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...
     return rows
 
 
-def _stage(cursor: Any, net: Net, key: Sequence[str]) -> None:
+def _stage(cursor: Any, rows: pa.Table, key: Sequence[str]) -> None:
     """Copy the rows to a temporary table, in the order of the key.
 
     PostgreSQL then finds the rows of the table in the order of its index, which takes a third less time.
     """
-    removed = _with_marks(net.removed, True, net.must_match, net.is_replaced, net.removed_copies)
-    added = np.zeros(len(net.added), np.bool_)
-    staged = _with_marks(net.added, False, added, net.replaces, net.added_copies)
-    table = pa.concat_tables([removed, staged]).combine_chunks()
-    ordered = [(name, "ascending") for name in key if is_orderable(table.schema.field(name).type)]
+    ordered = [(name, "ascending") for name in key if is_orderable(rows.schema.field(name).type)]
     if ordered:
-        table = table.sort_by(ordered)
-    cursor.adbc_ingest(sql.STAGING, table, mode="create", temporary=True)
+        rows = rows.sort_by(ordered)
+    cursor.adbc_ingest(sql.STAGING, rows, mode="create", temporary=True)
+
+
+def _with_all_marks(net: Net) -> pa.Table:
+    """The removed and the added rows, and what is to be done with them."""
+    removed = _with_marks(net.removed, True, net.must_match, net.is_replaced, net.removed_copies)
+    matches = np.zeros(len(net.added), np.bool_)
+    added = _with_marks(net.added, False, matches, net.replaces, net.added_copies)
+    return pa.concat_tables([removed, added]).combine_chunks()
 
 
 def _with_marks(

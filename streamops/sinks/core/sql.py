@@ -198,17 +198,25 @@ def delete_removed(table: Table, match: Match) -> str:
 
 
 def insert(table: Table, types: Mapping[str, str]) -> str:
+    """Insert all staged rows, which have no marks."""
+    return f"INSERT INTO {table} ({_list(types)}) SELECT {_cast(types)} FROM {STAGING} s"
+
+
+def insert_copies(table: Table, types: Mapping[str, str]) -> str:
     """Insert all staged rows that are not removed, each as often as it occurs."""
-    return (
-        f"INSERT INTO {table} ({_list(types)}) SELECT {_cast(types)} FROM {STAGING} s, "
-        f"generate_series(1, s.{COPIES}) WHERE NOT s.{REMOVED}"
-    )
+    return f"{insert(table, types)}, generate_series(1, s.{COPIES}) WHERE NOT s.{REMOVED}"
 
 
 def upsert(
-    table: Table, types: Mapping[str, str], key: Sequence[str], sequence: Sequence[str]
+    table: Table,
+    types: Mapping[str, str],
+    key: Sequence[str],
+    sequence: Sequence[str] = (),
+    *,
+    is_marked: bool,
 ) -> str:
     """Insert staged rows, or replace the row of the same key if its sequence is lower."""
+    added = f"WHERE NOT s.{REMOVED}" if is_marked else "WHERE true"  # or ON would belong to a join
     others = [name for name in types if name not in key]
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in others)
     action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
@@ -218,7 +226,7 @@ def upsert(
         action += f" WHERE ({before}) < ({after})"
     return (
         f"INSERT INTO {table} AS t ({_list(types)}) SELECT {_cast(types)} FROM {STAGING} s "
-        f"WHERE NOT s.{REMOVED} ON CONFLICT ({_list(key)}) {action}"
+        f"{added} ON CONFLICT ({_list(key)}) {action}"
     )
 
 
