@@ -4,14 +4,16 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 JVM    := spark or connect or postgres or kafka or slow
-NO_JVM := not ($(JVM))
+NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
+# What has a task of its own, as it takes long.
+ALONE  := not (crashes or soak)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage faults bench hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults bench hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +33,12 @@ test: $(STAMP) ## Run the quick tests, the laws on few examples, and every opera
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
-test-all: $(STAMP) ## Run all tests: laws, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
+test-all: $(STAMP) ## Run all tests but crashes and soak: laws, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
 	scripts/get-postgres; scripts/get-kafka
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without a JVM, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "$(JVM)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "($(JVM)) and $(ALONE)"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -55,13 +57,22 @@ format: $(STAMP) ## Format the code, and fix what the linter can fix.
 	$(PYTHON) -m ruff format .
 
 test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
-	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "spark or connect"
+	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "(spark or connect) and $(ALONE)"
 
 laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no quick test takes.
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(QUICK)" --cov --cov-report=term:skip-covered
+
+crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
+	scripts/get-postgres
+	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
+
+soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every core, and measure memory, files and state. Ten minutes.
+	scripts/get-postgres
+	$(PYTHON) -m pytest -q -rs -m soak tests/sinks/test_soak.py
+	$(PYTHON) -m pytest -q -n auto -m exhaustive -k "last_quarter" tests/windows tests/state
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
 	$(PYTHON) -m tests.faults.inject

@@ -85,7 +85,7 @@ def _as_batch(name: str, case: Case) -> Case:
 
 
 def net(rows: Iterable[str]) -> Counter[str]:
-    """The bag of rows that rows or changes, as JSON, amount to, without the key that closes them."""
+    """The multiset of rows that rows or changes, as JSON, amount to, without the key that closes them."""
     found: Counter[str] = Counter()
     for row in map(json.loads, rows):
         sign = _SIGN.get(row.get("_change_type"), 1)

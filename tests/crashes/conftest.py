@@ -21,9 +21,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     ]
     if found:
         terminalreporter.section("crash points")
-        points = [Point(*point) for each in found for point in each["points"]]
-        restarts = sum(each["restarts"] for each in found)
-        differences = [line for each in found for line in each["differences"]]
+        points = [Point(*point) for result in found for point in result["points"]]
+        restarts = sum(result["restarts"] for result in found)
+        differences = [line for result in found for line in result["differences"]]
         for line in [*table(points, restarts, len(differences)), *differences]:
             terminalreporter.write_line(line)
 

@@ -35,22 +35,35 @@ class Query:
         The operators, by their names in ``CRASHED``.
     engine : str
         The state API that runs them, or "native": Spark's own windows.
+    key : str, optional
+        The results are changes of a table with this key, which the targets apply.
+    is_tagged : bool
+        Whether a row of the targets is the name of an operator and its row as JSON. Otherwise the results of
+        the one operator are written as they are.
     """
 
     store: str
     names: tuple[str, ...]
     engine: str = _TRANSFORM
+    key: str | None = None
+    is_tagged: bool = True
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
         engine = {_TRANSFORM: "", _APPLY: "", "native": "Spark's own "}[self.engine]
-        return f"{self.store}: {engine}{names}"
+        return f"{self.store}: {engine}{names}{self._form}"
 
     @property
     def operators(self) -> dict[str, str]:
         """What a point is counted for, by the name of the case."""
-        suffix = " (native)" if self.engine == "native" else ""
+        suffix = " (native)" if self.engine == "native" else self._form
         return {name: f"{name}{suffix}" for name in self.names}
+
+    @property
+    def _form(self) -> str:
+        if self.is_tagged:
+            return ""
+        return " (changes of a multiset)" if self.key is None else " (changes by key)"
 
     def write_inputs(self, spark: SparkSession, folder: Path) -> None:
         """Write all micro-batches to files."""
@@ -75,7 +88,7 @@ class Query:
                     operator = replace(operator, right=inputs[1])
                 result = result.transform(operator)
             frames[name] = result
-        return tag(frames)
+        return tag(frames) if self.is_tagged else frames[self.names[0]]
 
     def _engine(self, case: Case, position: int) -> dict[str, str]:
         # A query has applyInPandasWithState once. Behind it, Spark's own windows may follow a clock.
@@ -94,18 +107,27 @@ def _open(spark: SparkSession, case: Case, folder: Path, side: int, tables: Any 
     )
 
 
-_NAMES = [name for name in CRASHED]
+def _can_apply(case: Case) -> bool:
+    """Whether ``applyInPandasWithState`` can run it: in one step, or before Spark's own windows."""
+    first, *rest = case.chain
+    is_clock = first.name == "time.producers"
+    return first.follow_up is None and (is_clock or not rest)
+
+
+_NAMES = [*CRASHED]
 ON_ROCKSDB = (
     *(Query("rocksdb", tuple(_NAMES[part::4])) for part in range(4)),
     Query("rocksdb", _NATIVE, "native"),
+    Query("rocksdb", ("running",), key="k", is_tagged=False),
+    Query("rocksdb", ("tables",), is_tagged=False),
 )
 """``transformWithStateInPandas`` needs RocksDB. A query may have it many times."""
 
 ON_HDFS = (
-    *(Query("hdfs", (name,), _APPLY) for name in _NAMES if name != "chain"),
+    *(Query("hdfs", (name,), _APPLY) for name, case in CRASHED.items() if _can_apply(case)),
     Query("hdfs", _NATIVE, "native"),
 )
-"""A query has ``applyInPandasWithState`` once, and it cannot follow another operator."""
+"""A query has ``applyInPandasWithState`` once."""
 
 
 @contextmanager

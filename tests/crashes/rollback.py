@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,11 +86,12 @@ class Recording:
         self.live = folder / "live"
         self.inputs = folder / "inputs"
         self.number = -1
+        self.clean: dict[str, Counter[tuple[str, str]]] = {}
         query.write_inputs(spark, self.inputs)
 
     def record(self) -> None:
         """Run the query to its end, and check it."""
-        targets = [target(self.live / target.name) for target in TARGETS]
+        targets = self._targets(self.live)
         for target in targets:
             target.folder.mkdir(parents=True)
         sinks = [target.sink() for target in targets]
@@ -110,6 +112,10 @@ class Recording:
         run(frame, deliver, self.live / "checkpoint")
         assert self.number >= LAST
         self.check(self.live)
+        self.clean = {target.name: Counter(target.rows()) for target in targets}
+
+    def _targets(self, root: Path) -> list[Target]:
+        return [target(root / target.name, self.query.key) for target in TARGETS]
 
     def copy_of(self, number: int, name: str, part: str) -> Path:
         return self.folder / "copies" / str(number) / name / part
@@ -126,7 +132,7 @@ class Recording:
         with pytest.MonkeyPatch.context() as patch:
             for owner, function, when, name in target.hooks:
                 copy = functools.partial(self._copy, name, [target.name])
-                patch.setattr(owner, function, _with(getattr(owner, function), when, copy))
+                patch.setattr(owner, function, observed(getattr(owner, function), when, copy))
             yield
 
     def restart(self, number: int, stage: Stage) -> list[Point]:
@@ -140,7 +146,7 @@ class Recording:
             target.name: self._roll_back(target, number, stage, root / target.name)
             for target in TARGETS
         }
-        targets = [target(root / target.name) for target in TARGETS]
+        targets = self._targets(root)
         sinks = [target.sink() for target in targets]
 
         def deliver(batch: DataFrame, number: int) -> None:
@@ -176,19 +182,22 @@ class Recording:
         return label
 
     def check(self, root: Path) -> None:
-        """Compare every target with the batch result, and its ledger with the checkpoint."""
+        """Compare every target with the batch result and the clean run, and its ledger with the checkpoint."""
         expected = expected_rows(self.query.names)
-        for target in (target(root / target.name) for target in TARGETS):
+        for target in self._targets(root):
             entry = target.sink().read_ledger()
             assert entry is not None
             assert entry.batch == checkpoints.last_commit(root / "checkpoint"), target.name
             found = target.rows()
+            assert Counter(found) == self.clean.get(target.name, Counter(found)), target.name
             for operator, rows in expected.items():
-                of_operator = [row for name, row in found if name == operator]
+                of_operator = [row for name, row in found if name in ("", operator)]
                 assert net(of_operator) == rows, f"{operator} in {target.name}"
 
 
-def _with(function: Any, when: str, action: Callable[[], None]) -> Any:
+def observed(function: Any, when: str, action: Callable[[], None]) -> Any:
+    """A function with an action before or after it."""
+
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         if when == "before":

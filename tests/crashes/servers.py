@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.rows import dict_row
 
 from streamops import sinks
 from streamops.sinks import postgres as postgres_module
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.sink import Sink
-from tests.crashes.targets import Rows
+from tests.crashes.targets import Rows, pairs
 
 
 class Step(NamedTuple):
@@ -57,7 +58,7 @@ def steps_of(sink: type[Sink], own: Sequence[Step]) -> list[Step]:
     ]
 
 
-def postgres(where: str, table: str) -> Server:
+def postgres(where: str, table: str, key: str | None) -> Server:
     """A table of the PostgreSQL server with this connection string."""
     driver = __import__("adbc_driver_manager.dbapi").dbapi
     url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
@@ -66,7 +67,8 @@ def postgres(where: str, table: str) -> Server:
         with psycopg.connect(url) as connection:
             if connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() == (None,):
                 return []
-            return connection.execute(f'SELECT operator, "row" FROM {table}'.encode()).fetchall()
+            cursor = connection.cursor(row_factory=dict_row)
+            return pairs(cursor.execute(f"SELECT * FROM {table}".encode()).fetchall())
 
     own = [
         Step("torn sink write: staged", postgres_module, "_stage", "after"),
@@ -74,8 +76,8 @@ def postgres(where: str, table: str) -> Server:
         Step("sink not committed", driver.Connection, "commit", "before"),
         Step("sink committed, not returned", driver.Connection, "commit", "after", True),
     ]
-    return Server(lambda: sinks.postgres(url, table), rows, steps_of(PostgresSink, own))
+    return Server(lambda: sinks.postgres(url, table, key=key), rows, steps_of(PostgresSink, own))
 
 
-SERVERS: dict[str, Callable[[Any, str], Server]] = {"postgres": postgres}
-"""From what the fixture of this name returns, and the name of the target: the server."""
+SERVERS: dict[str, Callable[[Any, str, str | None], Server]] = {"postgres": postgres}
+"""From what the fixture of this name returns, the name of the target, and its key: the server."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,12 +20,11 @@ from streamops.sinks.sink import Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 
 Rows = list[tuple[str, str]]
-"""The operator of each row, and the row as JSON."""
+"""The operator of each row, and the row as JSON. The operator is empty if the target has the rows as they are."""
 
 Hooks = list[tuple[Any, str, str, str]]
 """Functions by owner and name; whether a copy is taken before or after them; the name of the copy."""
 
-COLUMNS = ["operator", "row"]
 BEFORE, AFTER = "started", "delivered"
 """The names of the copies that are taken of every target."""
 
@@ -36,13 +36,15 @@ class Target(ABC):
     ----------
     folder : Path
         The folder, which may be a copy.
+    key : str, optional
+        The key of the sink.
     """
 
     name: ClassVar[str]
     hooks: ClassVar[Hooks] = []
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, key: str | None = None) -> None:
+        self.folder, self.key = folder, key
 
     @abstractmethod
     def sink(self) -> Sink:
@@ -97,7 +99,7 @@ class Parquet(Target):
 
     def rows(self) -> Rows:
         table = sinks.read_parquet(str(self.folder / "archive"), check="content").to_table()
-        return _pairs(table)
+        return pairs(table.to_pylist())
 
     @classmethod
     def tear(cls, number: int) -> list[Torn]:
@@ -111,11 +113,11 @@ class Delta(Target):
     name = "delta"
 
     def sink(self) -> Sink:
-        return sinks.delta(str(self.folder / "table"))
+        return sinks.delta(str(self.folder / "table"), key=self.key)
 
     def rows(self) -> Rows:
         table = DeltaTable(str(self.folder / "table"))
-        return _pairs(pa.table(table.scan(columns=COLUMNS).read_all()))
+        return pairs(pa.table(table.scan().read_all()).to_pylist())
 
     @classmethod
     def tear(cls, number: int) -> list[Torn]:
@@ -150,11 +152,12 @@ class Sqlite(Target):
     ]
 
     def sink(self) -> Sink:
-        return sinks.sqlalchemy(f"sqlite:///{self.folder}/database", "rows")
+        return sinks.sqlalchemy(f"sqlite:///{self.folder}/database", "rows", key=self.key)
 
     def rows(self) -> Rows:
         with closing(sqlite3.connect(self.folder / "database")) as database:
-            return database.execute('SELECT operator, "row" FROM rows').fetchall()
+            database.row_factory = sqlite3.Row
+            return pairs(map(dict, database.execute("SELECT * FROM rows")))
 
     @classmethod
     def tear(cls, number: int) -> list[Torn]:
@@ -175,8 +178,14 @@ def spill(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA cache_spill = 1")
 
 
-def _pairs(table: pa.Table) -> Rows:
-    return [tuple(row[name] for name in COLUMNS) for row in table.to_pylist()]  # type: ignore[misc]
+def pairs(rows: Iterable[dict[str, Any]]) -> Rows:
+    """The rows of a target."""
+    return [
+        (row["operator"], row["row"])
+        if row.keys() >= {"operator", "row"}
+        else ("", json.dumps(row, sort_keys=True))
+        for row in rows
+    ]
 
 
 TARGETS: tuple[type[Target], ...] = (Parquet, Delta, Sqlite)

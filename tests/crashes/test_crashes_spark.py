@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.crashes.cases import LAST
 from tests.crashes.figures import PROPERTY, Point
 from tests.crashes.planted import Crashing
 from tests.crashes.queries import ON_HDFS, ON_ROCKSDB, Query, settings
@@ -20,12 +21,8 @@ from tests.crashes.servers import SERVERS
 
 pytestmark = [pytest.mark.spark]
 
-ALL = [
-    (number, stage)
-    for number in range(WITHOUT_ROWS + 1)
-    for stage in STAGES
-    if reachable(stage, number)
-]
+NUMBERS = {"rocksdb": (0, 1, LAST, WITHOUT_ROWS), "hdfs": (0, LAST)}
+"""The micro-batches in which a query crashes, by state store: on one of them, each operator is a query."""
 SOME = {
     "before the offset",
     "offset written",
@@ -44,7 +41,7 @@ def roll_back(
     with settings(spark, query.store):
         recording = Recording(spark, query, folder)
         recording.record()
-        stages = [each for each in stages if each[0] <= recording.number]
+        stages = [(n, stage) for n, stage in stages if n <= recording.number]
         for number, stage in stages:
             try:
                 points += recording.restart(number, stage)
@@ -92,7 +89,7 @@ def crash(
     **options: Any,
 ) -> None:
     table = f"rows_{abs(hash(folder)):x}"
-    server = SERVERS[name](request.getfixturevalue(name), table)
+    server = SERVERS[name](request.getfixturevalue(name), table, query.key)
     with settings(spark, query.store):
         crashing = Crashing(spark, query, folder, server, **options)
         crashing.run_to_the_end()
@@ -109,6 +106,8 @@ def test_every_point(
     record_property: Callable[[str, object], None],
     query: Query,
 ) -> None:
-    found = roll_back(spark, tmp_path, query, ALL)
+    numbers = NUMBERS["rocksdb" if len(query.names) > 1 else query.store]
+    stages = [(n, stage) for n in numbers for stage in STAGES if reachable(stage, n)]
+    found = roll_back(spark, tmp_path, query, stages)
     record_property(PROPERTY, found)
     assert not found["differences"]
