@@ -135,17 +135,22 @@ class Recording:
                 patch.setattr(owner, function, observed(getattr(owner, function), when, copy))
             yield
 
-    def restart(self, number: int, stage: Stage) -> list[Point]:
-        """Roll back to a stage of a micro-batch, start the query again, and check it."""
+    def restart(self, number: int, stage: Stage) -> list[Point] | None:
+        """Roll back to a stage of a micro-batch, start the query again, and check it.
+
+        None if there is no such state: nothing was written that a crash could interrupt.
+        """
         root = self.folder / "restarted"
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(self.copy_of(number, stage.checkpoint, "checkpoint"), root / "checkpoint")
         if not stage.damage(root / "checkpoint", number):
-            return []
+            return None
         stages = {
             target.name: self._roll_back(target, number, stage, root / target.name)
             for target in TARGETS
         }
+        if not any(stages.values()):
+            return None
         targets = self._targets(root)
         sinks = [target.sink() for target in targets]
 
@@ -156,6 +161,8 @@ class Recording:
             batch.unpersist()
 
         run(self.query.frame(self.spark, self.inputs), deliver, root / "checkpoint")
+        for sink in sinks:
+            sink.session.close()
         self.check(root)
         return [
             Point(operator, self.query.store, sink, number, name)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.crashes.cases import LAST
@@ -38,16 +39,22 @@ def roll_back(
 ) -> dict[str, Any]:
     points: list[Point] = []
     differences: list[str] = []
+    restarts = 0
     with settings(spark, query.store):
         recording = Recording(spark, query, folder)
         recording.record()
         stages = [(n, stage) for n, stage in stages if n <= recording.number]
         for number, stage in stages:
             try:
-                points += recording.restart(number, stage)
-            except AssertionError as error:
-                differences.append(f"{query}, micro-batch {number}, {stage.name}: {error}")
-    return {"points": [*map(list, points)], "restarts": len(stages), "differences": differences}
+                passed = recording.restart(number, stage)
+            except (AssertionError, StreamingQueryException) as error:
+                text = f"{query}, micro-batch {number}, {stage.name}: {error}"
+                differences.append(text[:2_000])
+                passed = []
+            if passed is not None:
+                restarts += 1
+                points += passed
+    return {"points": [*map(list, points)], "restarts": restarts, "differences": differences}
 
 
 @pytest.mark.smoke

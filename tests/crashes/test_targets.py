@@ -11,9 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from streamops.sinks.core.ledger import Decision, Delivery, Entry
 from streamops.spark.identity import Identity
 from tests.crashes.rollback import observed
-from tests.crashes.targets import BEFORE, TARGETS, Sqlite, Target, has_journal
+from tests.crashes.targets import AFTER, BEFORE, TARGETS, Sqlite, Target, has_journal
 
 pytestmark = pytest.mark.thorough
 
@@ -45,7 +46,7 @@ def record(target: type[Target], folder: Path) -> Callable[[int, str], Path]:
                 action = functools.partial(copy, number, name)
                 patch.setattr(owner, function, observed(getattr(owner, function), when, action))
             sink._deliver_rows(rows(number), number, Identity("query", "run 1"))
-        copy(number, "delivered")
+        copy(number, AFTER)
     sink.session.close()
     return copy_of
 
@@ -65,6 +66,26 @@ def test_a_torn_write_is_repaired(target: type[Target], tmp_path: Path) -> None:
                 sink._deliver_rows(rows(later), later, Identity("query", "run 2"))
             sink.session.close()
             assert Counter(restarted.rows()) == expected, stage
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_a_sink_without_a_ledger_writes_a_repeated_micro_batch_twice(
+    target: type[Target], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the tests would detect it."""
+    copy = record(target, tmp_path)(2, AFTER)
+    expected = Counter(target(copy).rows())
+
+    def write(entry: Entry | None, delivery: Delivery, **_: object) -> Decision:
+        return Decision("write", delivery.entry(1))
+
+    monkeypatch.setattr("streamops.sinks.sink.decide", write)
+    sink = target(copy).sink()
+    sink._deliver_rows(rows(2), 2, Identity("query", "run 2"))
+    sink.session.close()
+    assert Counter(target(copy).rows()) == expected + Counter(
+        ("a", row) for row in rows(2).column("row").to_pylist()
+    )
 
 
 def test_the_copy_in_a_transaction_has_pages_that_are_not_committed(tmp_path: Path) -> None:
