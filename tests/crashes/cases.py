@@ -29,7 +29,10 @@ from tests.spark.test_every_operator import (
 
 END = "~"
 LAST = 3
-"""The micro-batch that closes everything. Spark adds one without rows, with the watermark after it."""
+"""The micro-batch that closes everything."""
+
+WITHOUT_ROWS = LAST + 1
+"""The micro-batch that Spark adds after the last one, if there is a watermark."""
 
 _DAYS = 3 * 24 * 3_600
 _NOT_CONTENT = ("_change_type", "revision", "timing")

@@ -78,4 +78,4 @@ def _lose_plan(checkpoint: Path, number: int) -> None:
     for file in (checkpoint / "sources").glob(f"*/{number}"):
         _leave_torn(file, keep=False)
     if number == 0:
-        shutil.rmtree(checkpoint / "state")
+        shutil.rmtree(checkpoint / "state", ignore_errors=True)

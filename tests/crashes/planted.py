@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.sinks.sink import Sink
 from tests.crashes import checkpoints
-from tests.crashes.cases import LAST, expected_rows, net
+from tests.crashes.cases import expected_rows, net
 from tests.crashes.figures import Point
 from tests.crashes.queries import Query, run
 from tests.crashes.servers import Server, Step
@@ -35,10 +35,8 @@ class Crashing:
         query: Query,
         folder: Path,
         server: Server,
-        numbers: Sequence[int] = range(LAST + 2),
     ) -> None:
         self.spark, self.query, self.folder, self.server = spark, query, folder, server
-        self.numbers = numbers
         self.left = list(server.steps)
         self.reached: Step | None = None
         self.number = 0
@@ -74,7 +72,7 @@ class Crashing:
         def deliver(batch: DataFrame, number: int) -> None:
             if number > self.number:
                 self.number, self.left = number, list(self.server.steps)
-            with self._planted(sink, self.left if number in self.numbers else []):
+            with self._planted(sink, self.left if number in self.query.numbers else []):
                 sink(batch, number)
 
         frame = self.query.frame(self.spark, self.folder / "inputs")

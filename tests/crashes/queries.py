@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.testing import micro_batches
-from tests.crashes.cases import CRASHED
+from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS
 from tests.spark.test_every_operator import Case, tag
 
 STORES = {
     "rocksdb": ROCKSDB,
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
 }
-_NATIVE = ("tumbling", "hopping", "session", "chain")
+NATIVE = ("tumbling", "hopping", "session")
 _TRANSFORM, _APPLY = "transformWithStateInPandas", "applyInPandasWithState"
 
 
@@ -40,6 +40,8 @@ class Query:
     is_tagged : bool
         Whether a row of the targets is the name of an operator and its row as JSON. Otherwise the results of
         the one operator are written as they are.
+    numbers : tuple of int
+        The micro-batches in which the query crashes.
     """
 
     store: str
@@ -47,6 +49,7 @@ class Query:
     engine: str = _TRANSFORM
     key: str | None = None
     is_tagged: bool = True
+    numbers: tuple[int, ...] = (0, 1, LAST, WITHOUT_ROWS)
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
@@ -115,17 +118,27 @@ def _can_apply(case: Case) -> bool:
 
 
 _NAMES = [*CRASHED]
+_PARTS = {part: tuple(_NAMES[number::4]) for number, part in enumerate((0, 1, LAST, WITHOUT_ROWS))}
 ON_ROCKSDB = (
-    *(Query("rocksdb", tuple(_NAMES[part::4])) for part in range(4)),
-    Query("rocksdb", _NATIVE, "native"),
-    Query("rocksdb", ("running",), key="k", is_tagged=False),
-    Query("rocksdb", ("tables",), is_tagged=False),
+    *(Query("rocksdb", names, numbers=(part,)) for part, names in _PARTS.items()),
+    Query("rocksdb", NATIVE, "native"),
+    Query("rocksdb", ("running",), key="k", is_tagged=False, numbers=(1, LAST)),
+    Query("rocksdb", ("tables",), is_tagged=False, numbers=(1, LAST)),
 )
-"""``transformWithStateInPandas`` needs RocksDB. A query may have it many times."""
+"""``transformWithStateInPandas`` needs RocksDB. A query may have it many times, and each time starts a
+Python process when the query starts, which takes seconds.
+"""
+
+ON_SERVERS = (ON_ROCKSDB[0], *ON_ROCKSDB[len(_PARTS) :])
+"""The queries that crash at the steps of a sink."""
 
 ON_HDFS = (
-    *(Query("hdfs", (name,), _APPLY) for name, case in CRASHED.items() if _can_apply(case)),
-    Query("hdfs", _NATIVE, "native"),
+    *(
+        Query("hdfs", (name,), _APPLY, numbers=(1,))
+        for name, case in CRASHED.items()
+        if _can_apply(case)
+    ),
+    Query("hdfs", NATIVE, "native"),
 )
 """A query has ``applyInPandasWithState`` once."""
 

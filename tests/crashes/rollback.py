@@ -15,16 +15,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.crashes import checkpoints
-from tests.crashes.cases import LAST, expected_rows, net
+from tests.crashes.cases import LAST, WITHOUT_ROWS, expected_rows, net
 from tests.crashes.figures import Point
 from tests.crashes.queries import Query, run
 from tests.crashes.targets import AFTER, BEFORE, TARGETS, Target
 
 COMPUTED = "computed"
 """The copy after the state was written, and before any sink wrote."""
-
-WITHOUT_ROWS = LAST + 1
-"""The micro-batch that Spark adds after the last one, if there is a watermark."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ To add a sink: a function that returns its `Server`, and an entry in `SERVERS`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,6 @@ import psycopg
 from psycopg.rows import dict_row
 
 from streamops import sinks
-from streamops.sinks import postgres as postgres_module
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.sink import Sink
 from tests.crashes.targets import Rows, pairs
@@ -60,7 +60,8 @@ def steps_of(sink: type[Sink], own: Sequence[Step]) -> list[Step]:
 
 def postgres(where: str, table: str, key: str | None) -> Server:
     """A table of the PostgreSQL server with this connection string."""
-    driver = __import__("adbc_driver_manager.dbapi").dbapi
+    driver = importlib.import_module("adbc_driver_manager.dbapi")
+    module = importlib.import_module(PostgresSink.__module__)  # the name is that of the function
     url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
 
     def rows() -> Rows:
@@ -71,7 +72,7 @@ def postgres(where: str, table: str, key: str | None) -> Server:
             return pairs(cursor.execute(f"SELECT * FROM {table}".encode()).fetchall())
 
     own = [
-        Step("torn sink write: staged", postgres_module, "_stage", "after"),
+        Step("torn sink write: staged", module, "_stage", "after"),
         Step("torn sink write: applied", PostgresSink, "_apply", "after"),
         Step("sink not committed", driver.Connection, "commit", "before"),
         Step("sink committed, not returned", driver.Connection, "commit", "after", True),

@@ -5,7 +5,7 @@ Every target then has the batch result, row by row, and its ledger has the last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,30 @@ from pyspark.sql import SparkSession
 from tests.crashes.cases import LAST
 from tests.crashes.figures import PROPERTY, Point
 from tests.crashes.planted import Crashing
-from tests.crashes.queries import ON_HDFS, ON_ROCKSDB, Query, settings
-from tests.crashes.rollback import STAGES, WITHOUT_ROWS, Recording, Stage, reachable
+from tests.crashes.queries import NATIVE, ON_HDFS, ON_ROCKSDB, ON_SERVERS, Query, settings
+from tests.crashes.rollback import STAGES, Recording, Stage, reachable
 from tests.crashes.servers import SERVERS
 
 pytestmark = [pytest.mark.spark]
 
-NUMBERS = {"rocksdb": (0, 1, LAST, WITHOUT_ROWS), "hdfs": (0, LAST)}
-"""The micro-batches in which a query crashes, by state store: on one of them, each operator is a query."""
 SOME = {
-    "before the offset",
     "offset written",
     "state written, sink not",
     "torn state",
     "torn sink write",
     "sink committed, batch not",
 }
+A_FEW = {"torn state", "torn sink write", "sink committed, batch not"}
+
+
+def stages_of(query: Query, names: Container[str] | None = None) -> list[tuple[int, Stage]]:
+    """The micro-batches in which a query crashes, each with all stages, or with those of these names."""
+    return [
+        (number, stage)
+        for number in query.numbers
+        for stage in STAGES
+        if reachable(stage, number) and (names is None or stage.name in names)
+    ]
 
 
 def roll_back(
@@ -58,47 +66,38 @@ def roll_back(
 
 
 @pytest.mark.smoke
-def test_some_operators_at_some_points(
-    spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize(
+    ("query", "names", "points"),
+    [
+        (Query("hdfs", NATIVE, "native", numbers=(LAST,)), SOME, 45),
+        (Query("rocksdb", ("apply",), numbers=(LAST,)), A_FEW, 9),
+    ],
+    ids=["windows of Spark", "a core"],
+)
+def test_some_points(
+    spark: SparkSession,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    query: Query,
+    names: set[str],
+    points: int,
 ) -> None:
-    query = Query("rocksdb", ("tumbling_corrections", "apply", "interval"))
-    stages = [(2, stage) for stage in STAGES if stage.name in SOME]
-    found = roll_back(spark, tmp_path, query, stages)
+    found = roll_back(spark, tmp_path, query, stages_of(query, names))
     record_property(PROPERTY, found)
     assert not found["differences"]
-    assert len({tuple(point) for point in found["points"]}) == 54
-
-
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", [pytest.param(n, marks=getattr(pytest.mark, n)) for n in SERVERS])
-def test_some_operators_at_every_step_of_a_server(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, name: str
-) -> None:
-    query = Query("rocksdb", ("tumbling_corrections", "apply"))
-    crash(request, spark, tmp_path, query, name, numbers=[2])
+    assert len({tuple(point) for point in found["points"]}) == points
 
 
 @pytest.mark.crashes
-@pytest.mark.parametrize("query", ON_ROCKSDB, ids=str)
+@pytest.mark.parametrize("query", ON_SERVERS, ids=str)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=getattr(pytest.mark, n)) for n in SERVERS])
 def test_every_step_of_a_server(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, query: Query, name: str
 ) -> None:
-    crash(request, spark, tmp_path, query, name)
-
-
-def crash(
-    request: pytest.FixtureRequest,
-    spark: SparkSession,
-    folder: Path,
-    query: Query,
-    name: str,
-    **options: Any,
-) -> None:
-    table = f"rows_{abs(hash(folder)):x}"
+    table = f"rows_{abs(hash(tmp_path)):x}"
     server = SERVERS[name](request.getfixturevalue(name), table, query.key)
     with settings(spark, query.store):
-        crashing = Crashing(spark, query, folder, server, **options)
+        crashing = Crashing(spark, query, tmp_path, server)
         crashing.run_to_the_end()
     points = [*map(list, crashing.points(name))]
     found = {"points": points, "restarts": len(crashing.crashes), "differences": []}
@@ -113,8 +112,8 @@ def test_every_point(
     record_property: Callable[[str, object], None],
     query: Query,
 ) -> None:
-    numbers = NUMBERS["rocksdb" if len(query.names) > 1 else query.store]
-    stages = [(n, stage) for n in numbers for stage in STAGES if reachable(stage, n)]
-    found = roll_back(spark, tmp_path, query, stages)
+    # On HDFSBackedStateStoreProvider each operator has a query of its own.
+    names = SOME if query.store == "hdfs" and len(query.names) == 1 else None
+    found = roll_back(spark, tmp_path, query, stages_of(query, names))
     record_property(PROPERTY, found)
     assert not found["differences"]

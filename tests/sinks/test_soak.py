@@ -196,7 +196,7 @@ def test_a_thousand_micro_batches(
     assert last.pop("memory") <= second.pop("memory") + MEMORY
     # The numbers of micro-batches grow by a digit.
     assert last.pop("ledger") <= second.pop("ledger") + 4
-    assert last == second
+    assert all(last[name] <= second[name] for name in last), (second, last)
     assert last["connections"] <= 1
 
 
