@@ -20,7 +20,7 @@ STORES = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
 }
 NATIVE = ("tumbling", "hopping", "session")
-_TRANSFORM, _APPLY = "transformWithStateInPandas", "applyInPandasWithState"
+_TRANSFORM, APPLY = "transformWithStateInPandas", "applyInPandasWithState"
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Query:
     engine: str = _TRANSFORM
     key: str | None = None
     is_tagged: bool = True
-    numbers: tuple[int, ...] = (0, 1, LAST, WITHOUT_ROWS)
+    numbers: tuple[int, ...] = (LAST,)
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
-        engine = {_TRANSFORM: "", _APPLY: "", "native": "Spark's own "}[self.engine]
+        engine = {_TRANSFORM: "", APPLY: "", "native": "Spark's own "}[self.engine]
         return f"{self.store}: {engine}{names}{self._form}"
 
     @property
@@ -95,7 +95,7 @@ class Query:
 
     def _engine(self, case: Case, position: int) -> dict[str, str]:
         # A query has applyInPandasWithState once. Behind it, Spark's own windows may follow a clock.
-        if self.engine == "native" or (self.engine == _APPLY and position > 0):
+        if self.engine == "native" or (self.engine == APPLY and position > 0):
             return {"engine": "native"}
         return {"state_api": self.engine}
 
@@ -121,9 +121,9 @@ _NAMES = [*CRASHED]
 _PARTS = {part: tuple(_NAMES[number::4]) for number, part in enumerate((0, 1, LAST, WITHOUT_ROWS))}
 ON_ROCKSDB = (
     *(Query("rocksdb", names, numbers=(part,)) for part, names in _PARTS.items()),
-    Query("rocksdb", NATIVE, "native"),
-    Query("rocksdb", ("running",), key="k", is_tagged=False, numbers=(1, LAST)),
-    Query("rocksdb", ("tables",), is_tagged=False, numbers=(1, LAST)),
+    Query("rocksdb", NATIVE, "native", numbers=(0, LAST)),
+    Query("rocksdb", ("running",), key="k", is_tagged=False),
+    Query("rocksdb", ("tables",), is_tagged=False),
 )
 """``transformWithStateInPandas`` needs RocksDB. A query may have it many times, and each time starts a
 Python process when the query starts, which takes seconds.
@@ -133,12 +133,8 @@ ON_SERVERS = (ON_ROCKSDB[0], *ON_ROCKSDB[len(_PARTS) :])
 """The queries that crash at the steps of a sink."""
 
 ON_HDFS = (
-    *(
-        Query("hdfs", (name,), _APPLY, numbers=(1,))
-        for name, case in CRASHED.items()
-        if _can_apply(case)
-    ),
-    Query("hdfs", NATIVE, "native"),
+    *(Query("hdfs", (name,), APPLY) for name, case in CRASHED.items() if _can_apply(case)),
+    Query("hdfs", NATIVE, "native", numbers=(LAST, WITHOUT_ROWS)),
 )
 """A query has ``applyInPandasWithState`` once."""
 
