@@ -4,16 +4,18 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 JVM    := spark or connect or postgres or kafka or slow
-NO_JVM := not ($(JVM))
+NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
 # SQL and records are covered by tests on real servers.
-COVERED := not (spark or connect or slow or laws)
+COVERED := not (spark or connect or slow or laws or soak)
+# What has a task of its own, as it takes long.
+ALONE  := not (crashes or soak)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage faults bench constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults bench constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,12 +35,12 @@ test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, 
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
-test-all: $(STAMP) ## Run all tests: also of the examples, laws, exhaustive ones, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
+test-all: $(STAMP) ## Run all tests but crashes and soak: also of the examples, laws, exhaustive ones, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
 	scripts/get-postgres; scripts/get-kafka
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "spark or connect or slow"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "(spark or connect or slow) and $(ALONE)"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -57,7 +59,7 @@ format: $(STAMP) ## Format the code, and fix what the linter can fix.
 	$(PYTHON) -m ruff format .
 
 test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
-	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "spark or connect"
+	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "(spark or connect) and $(ALONE)"
 
 laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
@@ -65,6 +67,15 @@ laws: $(STAMP) ## Check every law on at least 1,000 histories.
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
 	scripts/get-postgres; scripts/get-kafka
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
+
+crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
+	scripts/get-postgres
+	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
+
+soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every core, and measure memory, files and state. Ten minutes.
+	scripts/get-postgres
+	$(PYTHON) -m pytest -q -rs -m soak tests/sinks/test_soak.py
+	$(PYTHON) -m pytest -q -n auto -m exhaustive -k "last_quarter" tests/windows tests/state
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
 	$(PYTHON) -m tests.faults.inject

@@ -38,7 +38,7 @@ HANGS = 3_600  # seconds of one stage
 # As `make test` and `make test-all` select their tests.
 _MAKEFILE = (ROOT / "Makefile").read_text().splitlines()
 JVM = next(line for line in _MAKEFILE if line.startswith("JVM ")).partition(":= ")[2]
-NO_JVM = f"not ({JVM})"
+NO_JVM = f"not ({JVM} or soak)"
 QUICK = f"{NO_JVM} and not exhaustive"
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)

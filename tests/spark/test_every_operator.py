@@ -470,7 +470,7 @@ def replay_together(
             query._next = watermark
             tables = None if number is None else cases[name].tables(number)
             results[name].append(as_rows(query._step(tables).table))
-        return max(watermark, min(query._next for query in has_time.values()))
+        return max(watermark, min((query._next for query in has_time.values()), default=0))
 
     for run in runs:
         for query in queries.values():

@@ -1,0 +1,170 @@
+"""Queries with many operators: one checkpoint, so that one restart covers all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
+from streamops.testing import micro_batches
+from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS
+from tests.spark.test_every_operator import Case, tag
+
+STORES = {
+    "rocksdb": ROCKSDB,
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+}
+NATIVE = ("tumbling", "hopping", "session")
+_TRANSFORM, APPLY = "transformWithStateInPandas", "applyInPandasWithState"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query with these operators, on a state store.
+
+    Parameters
+    ----------
+    store : str
+        One of ``STORES``.
+    names : tuple of str
+        The operators, by their names in ``CRASHED``.
+    engine : str
+        The state API that runs them, or "native": Spark's own windows.
+    key : str, optional
+        The results are changes of a table with this key, which the targets apply.
+    is_tagged : bool
+        Whether a row of the targets is the name of an operator and its row as JSON. Otherwise the results of
+        the one operator are written as they are.
+    numbers : tuple of int
+        The micro-batches in which the query crashes.
+    """
+
+    store: str
+    names: tuple[str, ...]
+    engine: str = _TRANSFORM
+    key: str | None = None
+    is_tagged: bool = True
+    numbers: tuple[int, ...] = (LAST,)
+
+    def __str__(self) -> str:
+        names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
+        engine = {_TRANSFORM: "", APPLY: "", "native": "Spark's own "}[self.engine]
+        return f"{self.store}: {engine}{names}{self._form}"
+
+    @property
+    def operators(self) -> dict[str, str]:
+        """What a point is counted for, by the name of the case."""
+        suffix = " (native)" if self.engine == "native" else self._form
+        return {name: f"{name}{suffix}" for name in self.names}
+
+    @property
+    def _form(self) -> str:
+        if self.is_tagged:
+            return ""
+        return " (changes of a multiset)" if self.key is None else " (changes by key)"
+
+    def write_inputs(self, spark: SparkSession, folder: Path) -> None:
+        """Write all micro-batches to files."""
+        for name in self.names:
+            case = CRASHED[name]
+            for side in range(len(case.schemas)):
+                tables = [case.tables(number)[side] for number in range(len(case.batches))]
+                _open(spark, case, folder / name, side, tables)
+
+    def frame(self, spark: SparkSession, folder: Path) -> DataFrame:
+        """The results of all operators, over the files."""
+        frames = {}
+        for name in self.names:
+            case = CRASHED[name]
+            inputs = [_open(spark, case, folder / name, side) for side in range(len(case.schemas))]
+            result = inputs[0]
+            for position, operator in enumerate(case.chain):
+                options: dict[str, Any] = {"name": f"{name}_{position}", "shards": 2}
+                options |= self._engine(case, position)
+                operator = operator.options(**options)
+                if len(inputs) > 1:
+                    operator = replace(operator, right=inputs[1])
+                result = result.transform(operator)
+            frames[name] = result
+        return tag(frames) if self.is_tagged else frames[self.names[0]]
+
+    def _engine(self, case: Case, position: int) -> dict[str, str]:
+        # A query has applyInPandasWithState once. Behind it, Spark's own windows may follow a clock.
+        if self.engine == "native" or (self.engine == APPLY and position > 0):
+            return {"engine": "native"}
+        return {"state_api": self.engine}
+
+
+def _open(spark: SparkSession, case: Case, folder: Path, side: int, tables: Any = ()) -> DataFrame:
+    return micro_batches(
+        spark,
+        tables,
+        schema=case.schemas[side],
+        directory=folder / str(side),
+        source="files",
+    )
+
+
+def _can_apply(case: Case) -> bool:
+    """Whether ``applyInPandasWithState`` can run it: in one step, or before Spark's own windows."""
+    first, *rest = case.chain
+    is_clock = first.name == "time.producers"
+    return first.follow_up is None and (is_clock or not rest)
+
+
+_NAMES = [*CRASHED]
+_PARTS = {part: tuple(_NAMES[number::4]) for number, part in enumerate((0, 1, LAST, WITHOUT_ROWS))}
+ON_ROCKSDB = (
+    *(Query("rocksdb", names, numbers=(part,)) for part, names in _PARTS.items()),
+    Query("rocksdb", NATIVE, "native", numbers=(0, LAST)),
+    Query("rocksdb", ("running",), key="k", is_tagged=False),
+    Query("rocksdb", ("tables",), is_tagged=False),
+)
+"""``transformWithStateInPandas`` needs RocksDB. A query may have it many times, and each time starts a
+Python process when the query starts, which takes seconds.
+"""
+
+ON_SERVERS = (ON_ROCKSDB[0], *ON_ROCKSDB[len(_PARTS) :])
+"""The queries that crash at the steps of a sink."""
+
+ON_HDFS = (
+    *(Query("hdfs", (name,), APPLY) for name, case in CRASHED.items() if _can_apply(case)),
+    Query("hdfs", NATIVE, "native", numbers=(LAST, WITHOUT_ROWS)),
+)
+"""A query has ``applyInPandasWithState`` once."""
+
+
+@contextmanager
+def settings(spark: SparkSession, store: str) -> Iterator[None]:
+    """A session with this state store. One partition is enough, and takes half the time."""
+    wanted = {PARTITIONS: "1", PROVIDER: STORES[store]}
+    before = {key: spark.conf.get(key) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, str(value))
+
+
+def run(
+    frame: DataFrame,
+    deliver: Callable[[DataFrame, int], None],
+    checkpoint: Path,
+    seconds: int = 300,
+) -> None:
+    """Run a query until its input is used up, or until it fails."""
+    writer = frame.writeStream.foreachBatch(deliver).outputMode("append")
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    try:
+        if not query.awaitTermination(seconds):
+            message = f"the query did not end within {seconds} seconds"
+            raise TimeoutError(message)
+    finally:
+        query.stop()
