@@ -69,7 +69,7 @@ coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that 
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
-	scripts/get-postgres
+	scripts/get-postgres; scripts/get-kafka
 	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
 
 soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every core, and measure memory, files and state. Ten minutes.

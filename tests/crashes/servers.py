@@ -6,6 +6,7 @@ To add a sink: a function that returns its `Server`, and an entry in `SERVERS`.
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,9 +15,11 @@ import psycopg
 from psycopg.rows import dict_row
 
 from streamops import sinks
+from streamops.sinks.kafka import KafkaSink
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.sink import Sink
 from tests.crashes.targets import Rows, pairs
+from tests.kafka.broker import Broker
 
 
 class Step(NamedTuple):
@@ -80,5 +83,33 @@ def postgres(where: str, table: str, key: str | None) -> Server:
     return Server(lambda: sinks.postgres(url, table, key=key), rows, steps_of(PostgresSink, own))
 
 
-SERVERS: dict[str, Callable[[Any, str, str | None], Server]] = {"postgres": postgres}
+def kafka(broker: Broker, table: str, key: str | None) -> Server:
+    """A topic of this broker."""
+    writer = importlib.import_module(KafkaSink.__module__)._Writer
+    broker.create_topic(table)
+    name = f"ledger-of-{table}"
+
+    def rows() -> Rows:
+        found: dict[Any, Any] = {}
+        for number, record in enumerate(broker.read(table)):
+            at = number if record.key() is None else record.key()
+            if record.value() is None:
+                del found[at]
+            else:
+                found[at] = json.loads(record.value())
+        return pairs(found.values())
+
+    own = [
+        Step("torn sink write: staged", writer, "produce", "after"),
+        Step("sink not committed", writer, "commit", "before"),
+        Step("sink committed, not returned", writer, "commit", "after", True),
+    ]
+    options: Any = {"servers": broker.bootstrap, "key": key, "ledger": name}
+    return Server(lambda: sinks.kafka(table, **options), rows, steps_of(KafkaSink, own))
+
+
+SERVERS: dict[str, Callable[[Any, str, str | None], Server]] = {
+    "postgres": postgres,
+    "kafka": kafka,
+}
 """From what the fixture of this name returns, the name of the target, and its key: the server."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from streamops import sinks
+from streamops.sinks.core.kafka_records import VALUE
 from streamops.sinks.parquet import _Folder
 from streamops.sinks.sink import Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
@@ -179,13 +180,21 @@ def spill(connection: Any, _: Any) -> None:
 
 
 def pairs(rows: Iterable[dict[str, Any]]) -> Rows:
-    """The rows of a target."""
+    """The rows of a target, or of a micro-batch."""
     return [
         (row["operator"], row["row"])
         if row.keys() >= {"operator", "row"}
         else ("", json.dumps(row, sort_keys=True))
-        for row in rows
+        for row in map(_without_records, rows)
     ]
+
+
+def _without_records(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a micro-batch for Kafka has its values as JSON, too, or only as JSON."""
+    if VALUE not in row:
+        return row
+    change = {name: row[name] for name in ("_change_type",) if name in row}
+    return {**json.loads(row[VALUE]), **change}
 
 
 TARGETS: tuple[type[Target], ...] = (Parquet, Delta, Sqlite)

@@ -82,7 +82,6 @@ def ordered(rows: Any) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
-@pytest.mark.smoke
 def test_a_delta_table_is_the_batch_result(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     run(spark, tmp_path, lambda: sinks.delta(path, key="k"))
