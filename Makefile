@@ -15,7 +15,7 @@ LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults bench constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults kill bench constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ help: ## List the tasks.
 setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
 
-demo: $(STAMP) ## Compute windows with corrections, sketches and joins from a year of flights, and verify them.
+demo: $(STAMP) ## Compute windows, sketches and joins from a year of flights, also over a crash, and verify them.
 	$(PYTHON) -m examples.flights
 
 notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
@@ -79,6 +79,10 @@ soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every core,
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
 	$(PYTHON) -m tests.faults.inject
+
+kill: $(STAMP) ## Kill drivers, workers, executors and servers, and compare all targets of the sinks. Takes half an hour.
+	scripts/get-postgres; scripts/get-kafka
+	$(PYTHON) -m tests.kills
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks

@@ -19,6 +19,7 @@ import pandas as pd
 
 from examples.flights.agreements import gather_joints
 from examples.flights.contents import QUERIES, WINDOWS
+from examples.flights.crash import gather_survival, run_with_crash
 from examples.flights.feeds import feeds, write_feeds
 from examples.flights.findings import findings
 from examples.flights.flights import STORM, flights
@@ -57,18 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begun = time.monotonic()
     if run is None:
         logs, run = _run(chosen.out, chosen.days, chosen.every)
-        write_tables(chosen.out)
+        print(
+            "\nA process writes the hours through a sink. It is killed in the middle, and started again.",
+            flush=True,
+        )
+        with ThreadPoolExecutor(1) as aside:
+            crashing = aside.submit(run_with_crash, chosen.out, run.files)
+            write_tables(chosen.out)
+            crashing.result()
     else:
         logs = feeds(flights(), run.days)
     rows = logs["departures"]
     facts = {windows: gather(chosen.out, rows, run, windows) for windows in WINDOWS}
     found, joints = gather_promises(chosen.out, rows, run), gather_joints(chosen.out, logs, run)
-    print(f"\n{report(facts, found, joints, run)}\n\n{findings(chosen.out)}")
+    survived = gather_survival(chosen.out)
+    print(f"\n{report(facts, found, joints, survived, run)}\n\n{findings(chosen.out)}")
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
-    holds = [found.hold, *(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
-    return 0 if all(holds) else 1
+    holds = [*(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    return 0 if all((found.hold, survived.hold, *holds)) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,8 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Departures of New York's airports by the hour and by the day, the working "
         "days of aircraft, the last hour at each departure, with corrections for flights that "
         "left late; aircraft of airlines, delays of routes and the busiest routes, by sketches; "
-        "flights joined with their landings, with the weather and with a register of aircraft: a "
-        "year of real flights as a stream, verified against a batch.",
+        "flights joined with their landings, with the weather and with a register of aircraft; the "
+        "hours once more through a sink, by a process that is killed: a year of real flights as a "
+        "stream, verified against a batch.",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("out/demo"), help="folder of the results (%(default)s)"
@@ -125,7 +135,7 @@ def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFram
         return logs, write_feeds(logs, borders(dt.timedelta(minutes=every)), out / "log")
 
     (out / "run.json").unlink(missing_ok=True)
-    for old in ("published", "table", "checkpoint"):
+    for old in ("published", "table", "checkpoint", "sink", "crash"):
         shutil.rmtree(out / old, ignore_errors=True)
     print(f"Starting Spark, which logs to {out / 'spark.log'}.", flush=True)
     with ThreadPoolExecutor(1) as aside:  # flights are read while the JVM starts

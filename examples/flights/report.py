@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from examples.flights.agreements import Joint, agreements
 from examples.flights.contents import QUERIES, WINDOWS, query_of
+from examples.flights.crash import Survival, survival
 from examples.flights.flights import NEW_YORK
 from examples.flights.lateness import LATENESS, by_right, overdue
 from examples.flights.log import borders, files_of
@@ -162,7 +163,11 @@ def _accepted(table: pd.DataFrame, comparison: Comparison, counted: Mapping[str,
 
 
 def report(
-    facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint], run: Run
+    facts: Mapping[str, Facts],
+    found: Promises,
+    joints: Mapping[str, Joint],
+    survived: Survival,
+    run: Run,
 ) -> str:
     """The report as text.
 
@@ -174,6 +179,8 @@ def report(
         The checks of the sketches.
     joints : mapping of str to Joint
         The checks by join.
+    survived : Survival
+        The check of the target that was written over a crash.
     run : Run
         The metrics of the operators.
     """
@@ -183,8 +190,8 @@ def report(
         if ours:
             sums = {WINDOWS[name].title: fact.sums for name, fact in ours.items()}
             parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
-    parts += [*promises(found), "", *agreements(joints, run), ""]
-    return "\n".join([*parts, _verdict(facts, found, joints)])
+    parts += [*promises(found), "", *agreements(joints, run), "", *survival(survived), ""]
+    return "\n".join([*parts, _verdict(facts, found, joints, survived)])
 
 
 def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
@@ -204,15 +211,18 @@ def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator
     yield "  that end later are published only when it passes them."
 
 
-def _verdict(facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint]) -> str:
-    holds = [found.hold, *(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
-    if all(holds):
+def _verdict(
+    facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint], survived: Survival
+) -> str:
+    holds = [*(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    if all((found.hold, survived.hold, *holds)):
         windows = sum(item.comparison.compared for item in facts.values())
         rows = sum(item.agreement.compared for item in joints.values())
         answers = sum(item.answers for claims in found.claims.values() for item in claims)
         return (
             f"VERIFIED: all sums add up, {windows:,} windows and {rows:,} joined rows are equal in "
-            f"stream and\nbatch, and sketches are within their error bounds, in {answers:,} checks."
+            f"stream and\nbatch, sketches are within their error bounds, in {answers:,} checks, and the "
+            "crash lost and repeated nothing."
         )
     examples = [item.comparison.example for item in facts.values()]
     examples += [item.agreement.example for item in joints.values()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
-from streamops.kernel.packages import require_package
 from streamops.sinks.core.kafka_records import (
     KEY,
     VALUE,
@@ -33,13 +31,13 @@ from streamops.sinks.core.ledger import (
 )
 from streamops.sinks.core.net import form_of
 from streamops.sinks.failures import hide, refused, target_missing, unavailable
+from streamops.sinks.kafka_ledger import LedgerTopic, require_client
 from streamops.sinks.sink import KeyedSink, parse_key
 from streamops.spark.columns import column
 
 __all__ = ["KafkaSink", "kafka"]
 
 _WHERE = "sinks.kafka"
-_LEDGER_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 _TIMEOUT = 60  # seconds, for a request that has a deadline
 _POLL_EVERY = 10_000
 # Settings of the client that the protocol of this sink depends on.
@@ -151,7 +149,7 @@ def kafka(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Atomic commit revisited".
     """
-    _require_client()
+    require_client()
     return KafkaSink(
         topic=topic,
         servers=servers,
@@ -248,6 +246,8 @@ class KafkaSink(KeyedSink):
         # newer entry; then the decision is made below only.
         if is_complete:
             self._decide(before, delivery)
+        else:
+            self._end_left_over_transactions(delivery)
         self._require_topics()
         if before is not None and before.query != delivery.query:
             self._fence(before.query)
@@ -257,7 +257,22 @@ class KafkaSink(KeyedSink):
         writer.entry, _ = self._read_entry()
         return writer
 
-    def _start_producer(self, query: str) -> Any:
+    def _end_left_over_transactions(self, delivery: Delivery) -> None:
+        """End the open transactions of other runs of this query, also those of its other sinks.
+
+        A driver that crashed in the transaction of one sink would otherwise delay all sinks that share the
+        ledger until the transaction times out.
+        """
+        names = set()
+        for message in self._ledger.open_records():
+            with suppress(ValueError):  # what somebody else writes
+                entry = decode_entry(message.value() or b"")
+                if entry.query == delivery.query and entry.run != delivery.run:
+                    names.add((message.key() or b"").decode())
+        for name in names:
+            self._fence(delivery.query, name)
+
+    def _start_producer(self, query: str, name: str | None = None) -> Any:
         """A producer that fences all others of this sink and query, and ends their transactions."""
         settings = {
             "transaction.timeout.ms": 300_000,
@@ -265,15 +280,15 @@ class KafkaSink(KeyedSink):
             "compression.type": "lz4",
             "partitioner": "murmur2_random",  # as Java's clients, so that topics can be joined
             **self._settings,
-            "transactional.id": f"streamops sink {self.name} of {query}",
+            "transactional.id": f"streamops sink {name or self.name} of {query}",
         }
-        producer = _require_client().Producer(settings)
+        producer = require_client().Producer(settings)
         producer.init_transactions(_TIMEOUT)
         return producer
 
-    def _fence(self, query: str) -> None:
+    def _fence(self, query: str, name: str | None = None) -> None:
         """End the producer of a query that wrote before."""
-        producer = self._start_producer(query)
+        producer = self._start_producer(query, name)
         del producer
 
     def _read_entry(self, *, wait: bool = True) -> tuple[Entry | None, bool]:
@@ -282,7 +297,7 @@ class KafkaSink(KeyedSink):
         With `wait`, such transactions are waited for.
         """
         found, is_complete = None, True
-        for message in self._committed_entries(self._ledger_end(), wait=wait):
+        for message in self._ledger.committed_records(wait=wait):
             if message is None:
                 is_complete = False
             elif message.key() == self.name.encode() and message.value() is not None:
@@ -301,89 +316,18 @@ class KafkaSink(KeyedSink):
                 fix=f"find out who else writes to the topic {self.ledger!r}; name another one with `ledger`",
             ) from error
 
-    def _ledger_end(self) -> int:
-        """The offset after all records of the ledger, also after those that are not committed."""
-        client = _require_client()
-        admin_module = _require_client("confluent_kafka.admin")
-        admin = admin_module.AdminClient(self._settings)
-        if self.ledger not in self._existing(admin, [self.ledger]):
-            return 0
-        partition = client.TopicPartition(self.ledger, 0)
-        latest = {partition: admin_module.OffsetSpec.latest()}
-        found = admin.list_offsets(latest, request_timeout=_TIMEOUT)[partition].result()
-        return int(found.offset)
-
-    def _committed_entries(self, end: int, *, wait: bool) -> Iterator[Any]:
-        """The committed records of the ledger before an offset.
-
-        If a transaction is open: waits until it ends, or yields None at the end.
-        """
-        if not end:
-            return
-        client = _require_client()
-        consumer = client.Consumer(
-            {
-                **self._settings,
-                "group.id": "streamops",  # required, and not used
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-                "isolation.level": "read_committed",
-            }
-        )
-        try:
-            consumer.assign([client.TopicPartition(self.ledger, 0, client.OFFSET_BEGINNING)])
-            deadline = time.monotonic() + _TIMEOUT
-            while time.monotonic() < deadline:
-                for message in consumer.consume(10_000, timeout=0.1):
-                    error = message.error()
-                    if error is None:
-                        yield message
-                    elif error.code() != client.KafkaError._PARTITION_EOF:
-                        raise client.KafkaException(error)
-                    elif message.offset() >= end:
-                        return
-                    elif not wait:
-                        yield None
-                        return
-        finally:
-            consumer.close()
-        message = f"the transaction of another sink in {self.ledger!r} does not end"
-        raise client.KafkaException(client.KafkaError(client.KafkaError._TIMED_OUT, message))
-
     def _require_topics(self) -> None:
         """Refuse a topic that does not exist; create the ledger."""
-        admin_module = _require_client("confluent_kafka.admin")
-        admin = admin_module.AdminClient(self._settings)
-        existing = self._existing(admin, [self.topic, self.ledger])
+        existing = self._ledger.existing([self.topic, self.ledger])
         if self.topic not in existing:
             command = f"create it: kafka-topics.sh --create --topic {self.topic} --partitions ..."
             raise target_missing(f"topic {self.topic!r}", command, where=self.label)
         if self.ledger not in existing:
-            new = admin_module.NewTopic(self.ledger, 1, config=_LEDGER_CONFIG)
-            client = _require_client()
-            try:
-                admin.create_topics([new])[self.ledger].result(_TIMEOUT)
-            except client.KafkaException as error:
-                if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+            self._ledger.create()
 
-    def _existing(self, admin: Any, topics: Sequence[str]) -> set[str]:
-        """Which topics exist. Asking for them does not create them."""
-        client = _require_client()
-        found = admin.describe_topics(
-            client.TopicCollection(list(topics)), request_timeout=_TIMEOUT
-        )
-        existing = set()
-        for topic, future in found.items():
-            try:
-                future.result(_TIMEOUT)
-            except client.KafkaException as error:
-                if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-            else:
-                existing.add(topic)
-        return existing
+    @property
+    def _ledger(self) -> LedgerTopic:
+        return LedgerTopic(self.ledger, self._settings, _TIMEOUT)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -392,7 +336,7 @@ class KafkaSink(KeyedSink):
     @contextmanager
     def _errors(self, delivery: Delivery | None = None) -> Iterator[None]:
         """Turn errors of the client into those of sinks. The transaction ends without effect."""
-        client = _require_client()
+        client = require_client()
         secrets = [str(v) for n, v in self.client.items() if any(part in n for part in _SECRET)]
         with hide(*secrets):
             try:
@@ -404,7 +348,7 @@ class KafkaSink(KeyedSink):
                 raise self._failure(error, delivery) from error
 
     def _failure(self, error: Any, delivery: Delivery | None) -> SinkError:
-        codes = _require_client().KafkaError
+        codes = require_client().KafkaError
         code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
         if code in {codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH}:
             assert delivery is not None
@@ -457,7 +401,7 @@ class _Writer:
 
     def commit(self) -> None:
         """Commit the transaction, or raise the first error of its records."""
-        client = _require_client()
+        client = require_client()
         try:
             while True:
                 try:
@@ -474,7 +418,7 @@ class _Writer:
 
     def close(self) -> None:
         """End the transaction without effect."""
-        client = _require_client()
+        client = require_client()
         self.producer.purge()
         # There may be none; and if this fails, the next producer of the query ends it.
         with suppress(client.KafkaException):
@@ -483,7 +427,3 @@ class _Writer:
 
 def _to_json(names: Sequence[str]) -> Any:
     return F.to_json(F.struct(*map(column, names)), _JSON)
-
-
-def _require_client(module: str = "confluent_kafka") -> Any:
-    return require_package(module, package="confluent-kafka", extra="kafka", where=_WHERE)

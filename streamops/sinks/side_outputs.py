@@ -55,7 +55,7 @@ def side_outputs(
     ``output``     string              "late", "rejected" or "guarded": why the row is here
     ``reason``     string              such as "too_late" or "null_key"
     ``time``       timestamp           event time, of `time`
-    ``lateness``   interval            how late the row was, if it was late
+    ``lateness``   decimal(18, 6)      how many seconds late the row was, if it was late
     ``watermark``  timestamp           the watermark that it was compared with
     ``position``   string, JSON        the columns of `position`
     ``row``        string, JSON        all columns of the row that are not null
@@ -174,7 +174,10 @@ class SideOutputs(BatchWriter):
             output.alias("output"),
             self._field(batch, tags, "reason", "string"),
             F.coalesce(*times, F.lit(None).cast("timestamp")).alias("time"),
-            self._field(batch, tags, "lateness", "interval day to second"),
+            # Not every target has intervals.
+            self._field(batch, tags, "lateness", "interval second")
+            .cast("decimal(18, 6)")
+            .alias("lateness"),
             self._field(batch, tags, "watermark", "timestamp"),
             position.alias("position"),
             F.to_json(F.struct(*map(column, batch.columns))).alias("row"),

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,52 +34,118 @@ def programs() -> Path | None:
 
 @dataclass
 class Server:
-    """A server in a temporary folder, which can crash and start again."""
+    """A server that can be killed and started again.
+
+    Parameters
+    ----------
+    installed : Path
+        Its programs.
+    folder : Path
+        Its socket, its log, and its data, which outlive its processes.
+    settings : dict of str to str
+        Its settings.
+    """
 
     installed: Path
     folder: Path
-    own: dict[str, Any]
     settings: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def where(self) -> str:
-        """The connection string."""
+        """Its connection string."""
         return f"host={self.folder} user=postgres dbname=postgres"
 
+    @property
+    def url(self) -> str:
+        """Its address for `sinks.postgres`."""
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
     def start(self) -> None:
-        log_file = self.folder / "log"
+        """Start it, on the data of its last process, and wait until it answers.
+
+        Call it in a thread that lives as long as the server: the server ends with this thread.
+        """
+        assert self.process is None, "the server is running"
         # A test that is killed takes its server with it.
-        command = ["setpriv", "--pdeathsig", "QUIT", self.installed / "postgres"]
-        command += ["-D", self.folder / "data", "-k", self.folder]
-        command += [part for one in self.settings.items() for part in ("-c", "=".join(one))]
-        with log_file.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, **self.own)
-        _await(self.process, self.where, log_file)
+        command: list[Any] = ["setpriv", "--pdeathsig", "QUIT", self.installed / "postgres"]
+        command += [part for setting in self.settings.items() for part in ("-c", "=".join(setting))]
+        command += ["-D", self._data, "-k", self.folder]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **self._owner())
+        self._await()
+
+    def kill(self, *, everything: bool = False) -> None:
+        """End its first process as a crash does, and with `everything` those that serve connections.
+
+        Without a first process the others end by themselves, when they notice. A server cannot be
+        started while one of them runs.
+        """
+        assert self.process is not None
+        others = _children(self.process.pid)
+        self.process.kill()
+        if everything:
+            for pid in others:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        self.process = None
+        end = time.monotonic() + PATIENCE
+        while any(_is_alive(pid) for pid in others):
+            assert time.monotonic() < end, "processes of the server do not end"
+            time.sleep(0.01)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop without waiting for clients; SIGQUIT is a crash."""
+        """Shut it down, without waiting for its clients; SIGQUIT is a crash."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(PATIENCE)
+            self.process = None
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "log"
+
+    def _owner(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"cwd": self.folder}
+        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+            own |= {"user": "postgres", "group": "postgres", "extra_groups": []}
+        return own
+
+    def _initialize(self) -> None:
+        """Create its data."""
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
+        command = [self.installed / "initdb", "--no-sync", *options, self._data]
+        with self._log.open("ab") as log:
+            subprocess.run(command, check=True, stdout=log, stderr=log, **self._owner())
+
+    def _await(self) -> None:
         assert self.process is not None
-        self.process.send_signal(how)
-        self.process.wait(PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                psycopg.connect(self.where).close()
+                return
+            except psycopg.OperationalError as error:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(self._log.read_text()) from error
+                time.sleep(0.05)
 
 
 @contextmanager
 def serving(installed: Path, **settings: str) -> Iterator[Server]:
-    """Start a server with further settings, and stop it at the end."""
-    with tempfile.TemporaryDirectory(prefix="streamops-") as name:
-        folder = Path(name)
-        own: dict[str, Any] = {"cwd": folder}
-        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-            shutil.chown(folder, "postgres", "postgres")
-            own |= {"user": "postgres", "group": "postgres", "extra_groups": []}
-        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
-        with (folder / "log").open("wb") as log:
-            command = [installed / "initdb", "--no-sync", *options, folder / "data"]
-            subprocess.run(command, check=True, stdout=log, stderr=log, **own)
-        server = Server(installed, folder, own, {**SETTINGS, **settings})
-        server.start()
+    """Start a server with further settings, yield it, and stop it."""
+    with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
+        server = Server(installed, Path(folder), {**SETTINGS, **settings})
+        server._initialize()
         try:
+            server.start()
             yield server
         finally:
             server.stop()
@@ -92,13 +158,15 @@ def running(installed: Path) -> Iterator[str]:
         yield server.where
 
 
-def _await(server: subprocess.Popen[bytes], where: str, log_file: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            psycopg.connect(where).close()
-            return
-        except psycopg.OperationalError as error:
-            if server.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(log_file.read_text()) from error
-            time.sleep(0.05)
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(number) for number in text.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False

@@ -6,6 +6,7 @@ The tests of a sink derive a class from `Contract` and define the fixture `targe
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,7 +82,101 @@ def run_of(number: int, query: str = "query") -> Identity:
     return Identity(query, f"run {number}")
 
 
-class LedgerContract:
+class AppendZombies:
+    """What every sink does if the driver of an older run still writes."""
+
+    frozen_at = 1
+    """The decision after which a driver is frozen: the last one before the sink commits."""
+
+    def test_a_zombie_writes_nothing(self, target: Target) -> None:
+        old, new = target.sink(), target.sink()
+        old._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+        new._deliver_rows(pa.table({"a": [2]}), 1, run_of(2))
+        for batch in (1, 2):
+            with pytest.raises(SinkError, match="FENCED"):
+                old._deliver_rows(pa.table({"a": [3]}), batch, RUN)
+        new._deliver_rows(pa.table({"a": [4]}), 2, run_of(2))
+        assert target.content("a") == [(1,), (2,), (4,)]
+
+    def test_a_driver_that_is_frozen_in_its_commit_and_goes_on(self, target: Target) -> None:
+        old, new = target.sink(), target.sink()
+        old._deliver_rows(pa.table({"a": [1]}), 0, RUN)
+        frozen, resumed, decisions = threading.Event(), threading.Event(), itertools.count(1)
+        decide = old._decide
+
+        def freeze(*arguments: Any) -> Any:
+            decision = decide(*arguments)
+            if next(decisions) == self.frozen_at:
+                frozen.set()
+                assert resumed.wait(30)
+            return decision
+
+        object.__setattr__(old, "_decide", freeze)
+        outcomes: dict[str, str] = {}
+
+        def write(name: str, sink: Sink, run: Identity) -> None:
+            try:
+                sink._deliver_rows(pa.table({"a": [2]}), 1, run)
+                outcomes[name] = "done"
+            except SinkError as error:
+                outcomes[name] = error.code
+
+        writers = [
+            threading.Thread(target=write, args=writer)
+            for writer in (("old", old, RUN), ("new", new, run_of(2)))
+        ]
+        writers[0].start()
+        assert frozen.wait(30)
+        writers[1].start()
+        writers[1].join(1)  # a database makes it wait for the transaction of the frozen one
+        resumed.set()
+        for writer in writers:
+            writer.join()
+        assert outcomes["new"] == "done"
+        assert outcomes["old"] in {"done", "FENCED"}
+        with pytest.raises(SinkError, match="FENCED"):
+            old._deliver_rows(pa.table({"a": [3]}), 2, RUN)
+        new._deliver_rows(pa.table({"a": [4]}), 2, run_of(2))
+        assert target.content("a") == [(1,), (2,), (4,)]
+
+
+class Zombies(AppendZombies):
+    """The same with keys, and with change streams."""
+
+    @pytest.mark.parametrize("form", ["upserts", "revisions", "changes", "multiset"])
+    def test_a_zombie_changes_no_row(self, target: Target, form: str) -> None:
+        options = {} if form == "multiset" else {"key": "k"}
+        old, new = target.sink(**options), target.sink(**options)
+        first, second, third = versions(form)
+        old._deliver_rows(first, 0, RUN)
+        new._deliver_rows(second, 1, run_of(2))
+        for batch, rows in ((1, second), (2, third), (3, third)):
+            with pytest.raises(SinkError, match="FENCED"):
+                old._deliver_rows(rows, batch, RUN)
+        assert target.content("k", "v") == [("a", 10)]
+        new._deliver_rows(third, 2, run_of(2))
+        assert target.content("k", "v") == [("a", 100)]
+
+
+def versions(form: str) -> list[pa.Table]:
+    """A row, and two micro-batches that replace it."""
+    dropped = {
+        "upserts": ["revision", "_change_type"],
+        "revisions": ["_change_type"],
+        "changes": [],
+        "multiset": ["revision"],
+    }
+    insert = {"k": ["a"], "v": [1], "revision": [0], "_change_type": [I]}
+    tables = [pa.table(insert)]
+    for revision, value in ((1, 10), (2, 100)):
+        values, revisions = [value // 10, value], [revision - 1, revision]
+        update = {"k": ["a", "a"], "v": values, "revision": revisions, "_change_type": [B, A]}
+        rows = pa.table(update)
+        tables.append(rows if form in {"changes", "multiset"} else rows.slice(1))
+    return [table.drop_columns(dropped[form]) for table in tables]
+
+
+class LedgerContract(AppendZombies):
     """What every sink does with deliveries."""
 
     def test_appended_rows_are_written_once(self, target: Target) -> None:
@@ -95,16 +190,6 @@ class LedgerContract:
 
     def test_a_sink_without_a_target_has_no_entry(self, target: Target) -> None:
         assert target.sink().read_ledger() is None
-
-    def test_a_zombie_writes_nothing(self, target: Target) -> None:
-        old, new = target.sink(), target.sink()
-        old._deliver_rows(pa.table({"a": [1]}), 0, RUN)
-        new._deliver_rows(pa.table({"a": [2]}), 1, run_of(2))
-        for batch in (1, 2):
-            with pytest.raises(SinkError, match="FENCED"):
-                old._deliver_rows(pa.table({"a": [3]}), batch, RUN)
-        new._deliver_rows(pa.table({"a": [4]}), 2, run_of(2))
-        assert target.content("a") == [(1,), (2,), (4,)]
 
     def test_a_repeated_micro_batch_with_other_rows(self, target: Target) -> None:
         target.deliver(0, a=[1])
@@ -181,7 +266,7 @@ class AppendContract(LedgerContract):
         assert target.content("a") == [(None,), (None,)]
 
 
-class Contract(AppendContract):
+class Contract(Zombies, AppendContract):
     """What every sink of tables does."""
 
     def test_revisions_never_decrease(self, target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,34 @@ def test_a_table_of_a_database_is_the_batch_result(
     assert ordered(map(tuple, found)) == expected(spark, tmp_path)
     nested = spark.sql("SELECT array(1, NULL) AS a, struct(1 AS x) AS s")
     sinks.sqlalchemy(url, "nested").write(nested, query="job")
+
+
+def test_side_output_is_stored_in_every_target(spark: SparkSession, tmp_path: Path) -> None:
+    late = (
+        "named_struct('reason', 'too_late', 'lateness', INTERVAL '1 00:00:01.5' DAY TO SECOND, "
+        "'watermark', TIMESTAMP '2026-01-01 00:00:00', 'row', named_struct('n', 7))"
+    )
+    frame = spark.sql(f"SELECT NULL AS n, {late} AS late UNION ALL SELECT 1, NULL")
+    url = f"sqlite:///{tmp_path}/database"
+    targets: dict[str, Callable[[str], Sink]] = {
+        "delta": lambda name: sinks.delta(str(tmp_path / f"delta {name}")),
+        "parquet": lambda name: sinks.parquet(str(tmp_path / f"parquet {name}")),
+        "sqlalchemy": lambda name: sinks.sqlalchemy(url, name),
+    }
+    for make in targets.values():
+        sink = sinks.side_outputs(
+            results=make("results"), rejected=make("rejected"), operator="windows"
+        )
+        sink.write(frame, query="job")
+    expected = [("too_late", Decimal("86401.5"))]
+    table = sinks.read_parquet(str(tmp_path / "parquet rejected")).to_table()
+    for found in (table, pa.table(deltalake.DeltaTable(str(tmp_path / "delta rejected")).scan().read_all())):  # fmt: skip
+        assert [(r["reason"], r["lateness"]) for r in found.to_pylist()] == expected
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text("SELECT reason, lateness FROM rejected")).all()
+    engine.dispose()
+    assert [(reason, Decimal(lateness)) for reason, lateness in rows] == expected
 
 
 def test_spark_types_are_stored_in_delta(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SinkError, SpecError
-from streamops.sinks.core.kafka_records import KEY, VALUE
+from streamops.sinks.core.kafka_records import KEY, VALUE, encode_entry
+from streamops.sinks.core.ledger import Entry
 from streamops.sinks.kafka import KafkaSink
 from streamops.spark.identity import Identity
 from tests.kafka.broker import Broker
@@ -197,6 +199,47 @@ def test_the_open_transaction_of_another_sink_hides_no_entry(
     assert not ended.is_alive()
     assert [value for _, value in read(kafka, make())] == [{"a": 1}, {"a": 2}]
     assert make().read_ledger().batch == 1  # type: ignore[union-attr]
+
+
+def test_a_crash_in_the_transaction_of_one_sink_does_not_delay_the_others(kafka: Broker) -> None:
+    topics, ledger = [kafka.create_topic() for _ in range(2)], f"ledger-{uuid.uuid4().hex}"
+
+    def deliver(topic: str, batch: int, run: Identity) -> None:
+        sink = sinks.kafka(topic, servers=kafka.bootstrap, ledger=ledger)
+        sink._deliver_rows(pa.table({VALUE: [f'{{"a": {batch}}}']}), batch, run)
+
+    for topic in topics:
+        deliver(topic, 0, RUN)
+    deliver(topics[0], 1, RUN)
+    died = kafka.producer(transactional_id=f"streamops sink {topics[1]} of query")
+    died.init_transactions()
+    died.begin_transaction()
+    died.produce(topics[1], b'{"a": 1}')
+    entry = encode_entry(Entry("query", 1, "run 1", 1, 1, 0))
+    died.produce(ledger, entry, topics[1].encode(), 0)
+    died.flush()
+    begin = time.monotonic()
+    for topic in topics:
+        deliver(topic, 1, run_of(2))
+    assert time.monotonic() - begin < 30  # and not the timeout of the transaction, five minutes
+    for topic in topics:
+        assert [record.value() for record in kafka.read(topic)] == [b'{"a": 0}', b'{"a": 1}']
+
+
+def test_the_open_transaction_of_the_same_run_is_not_ended(kafka: Broker) -> None:
+    topic, ledger = kafka.create_topic(), f"ledger-{uuid.uuid4().hex}"
+    other = kafka.producer(transactional_id="streamops sink other of query")
+    other.init_transactions()
+    sinks.kafka(topic, servers=kafka.bootstrap, ledger=ledger)._require_topics()
+    other.begin_transaction()
+    other.produce(ledger, encode_entry(Entry("query", 1, "run 1", 0, 1, 0)), b"other", 0)
+    other.flush()
+    ended = threading.Timer(2, other.commit_transaction)
+    ended.start()
+    sink = sinks.kafka(topic, servers=kafka.bootstrap, ledger=ledger)
+    sink._deliver_rows(pa.table({VALUE: ["{}"]}), 0, RUN)
+    ended.join()
+    assert sinks.kafka(topic, name="other", servers=kafka.bootstrap, ledger=ledger).read_ledger()
 
 
 def test_of_two_racing_writers_one_writes_each_micro_batch(

@@ -18,6 +18,7 @@ from streamops.errors import ChangeStreamError, SinkError, SpecError
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.sink import JSON
 from streamops.spark.identity import Identity
+from tests.sinks.contract import Target, Zombies
 
 pytestmark = pytest.mark.postgres
 
@@ -173,15 +174,14 @@ def test_another_unique_constraint_is_free_after_the_deletes(
     assert content(query, name) == [(2, "a@x", 0)]
 
 
-def test_a_zombie_writes_nothing(url: str, query: Any, name: str) -> None:
-    old, new = fresh(url, name), fresh(url, name)
-    old._deliver_rows(rows(a=[1]), 0, RUN)
-    new._deliver_rows(rows(a=[2]), 1, Identity("query", "run 2"))
-    for batch in (1, 2):
-        with pytest.raises(SinkError, match="FENCED"):
-            old._deliver_rows(rows(a=[3]), batch, RUN)
-    new._deliver_rows(rows(a=[4]), 2, Identity("query", "run 2"))
-    assert content(query, name) == [(1,), (2,), (4,)]
+class TestZombies(Zombies):
+    @pytest.fixture
+    def target(self, url: str, query: Any, name: str) -> Target:
+        def rows() -> list[dict[str, Any]]:
+            found = query(f'SELECT to_jsonb(r) FROM "{name}" AS r')
+            return [row for (row,) in found]
+
+        return Target(lambda **options: fresh(url, name, **options), rows)
 
 
 def test_of_two_racing_writers_one_writes_each_micro_batch(url: str, query: Any, name: str) -> None:

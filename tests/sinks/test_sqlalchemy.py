@@ -42,6 +42,8 @@ def make_target(url: str, table: str) -> Target:
 
 
 class OfDatabases(Contract):
+    frozen_at = 2  # the first decision is taken before the transaction
+
     def test_a_key_of_doubles_has_one_zero_and_one_nan(self, target: Target) -> None:
         with pytest.raises(SchemaError, match="TYPE_UNSUPPORTED"):
             target.deliver(0, RUN, {"key": "k"}, k=[0.0])

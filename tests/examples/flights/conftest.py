@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ import pytest
 
 from examples.flights.agreements import Joint, gather_joints
 from examples.flights.contents import JOINED, QUERIES, WINDOWS, Query
+from examples.flights.crash import Crash, gather_survival, store
 from examples.flights.feeds import FEEDS, feeds, write_feeds
 from examples.flights.flights import departures, flights
 from examples.flights.job import OPERATORS
@@ -25,7 +27,7 @@ from examples.flights.joining import aircraft, arrivals, registered, weather
 from examples.flights.log import borders
 from examples.flights.promises import gather_promises
 from examples.flights.report import Facts, gather, report
-from examples.flights.tables import Run, write_tables
+from examples.flights.tables import Run, late, write_tables
 from streamops.kernel.core import Metrics
 from streamops.testing import BatchResult, replay
 
@@ -91,8 +93,17 @@ def make_run(
     run = Run(days, every, files, watermarks, counts)
     run.write(out)
     write_tables(out)
+    survive(out)
     (out / ".flights-demo").touch()
     return run
+
+
+def survive(out: Path) -> None:
+    """Store what a sink of the hours has after a crash."""
+    windows = pq.read_table(out / "table" / "windows=hourly" / "part.parquet", partitioning=None)
+    rows = [{"late": {"row": {"flight_id": int(n)}}} for n in late(out, "hourly")["flight_id"]]
+    missed = pa.table({"reason": ["too_late"] * len(rows), "row": list(map(json.dumps, rows))})
+    store(out, Crash("Parquet", 7, True), windows, missed)
 
 
 def read_log(log: Path, name: str, about: Query) -> list[pa.Table]:
@@ -188,7 +199,8 @@ def text_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> str:
     """The report of a run."""
     run, rows = Run.read(out), logs["departures"]
     found = gather_promises(out, rows, run)
-    return report(facts_of(out, rows), found, joints_of(out, logs), run)
+    facts, joints = facts_of(out, rows), joints_of(out, logs)
+    return report(facts, found, joints, gather_survival(out), run)
 
 
 @pytest.fixture(scope="session")

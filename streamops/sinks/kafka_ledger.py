@@ -1,0 +1,123 @@
+"""The ledger of the Kafka sinks: a compacted topic with one partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from streamops.kernel.packages import require_package
+
+_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+
+
+class LedgerTopic:
+    """A topic with the entries of sinks.
+
+    Parameters
+    ----------
+    name : str
+        Name of the topic.
+    settings : mapping of str to str
+        Settings of the client.
+    timeout : float
+        Seconds, for a request that has a deadline.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, Any], timeout: float) -> None:
+        self._name, self._settings, self._timeout = name, settings, timeout
+
+    def committed_records(self, *, wait: bool) -> Iterator[Any]:
+        """The committed records up to the present end.
+
+        If a transaction is open: waits until it ends, or yields None at the end.
+        """
+        client = require_client()
+        end = self._end(client.IsolationLevel.READ_UNCOMMITTED)
+        return self._records(client.OFFSET_BEGINNING, end, isolation="read_committed", wait=wait)
+
+    def open_records(self) -> Iterator[Any]:
+        """The records of transactions that are open, and those after the first of them."""
+        levels = require_client().IsolationLevel
+        start, end = self._end(levels.READ_COMMITTED), self._end(levels.READ_UNCOMMITTED)
+        return self._records(start, end, isolation="read_uncommitted", wait=True)
+
+    def create(self) -> None:
+        """Create the topic, unless another sink does it at the same time."""
+        new = require_client("confluent_kafka.admin").NewTopic(self._name, 1, config=_CONFIG)
+        client, admin = require_client(), self._admin()  # held until there is a result
+        try:
+            admin.create_topics([new])[self._name].result(self._timeout)
+        except client.KafkaException as error:
+            if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def existing(self, topics: Sequence[str]) -> set[str]:
+        """Which topics exist. Asking for them does not create them."""
+        client = require_client()
+        wanted = client.TopicCollection(list(topics))
+        admin = self._admin()
+        found = admin.describe_topics(wanted, request_timeout=self._timeout)
+        existing = set()
+        for topic, future in found.items():
+            try:
+                future.result(self._timeout)
+            except client.KafkaException as error:
+                if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            else:
+                existing.add(topic)
+        return existing
+
+    def _admin(self) -> Any:
+        return require_client("confluent_kafka.admin").AdminClient(self._settings)
+
+    def _end(self, isolation: Any) -> int:
+        """The offset after all records, or of the first one that is not committed."""
+        if self._name not in self.existing([self._name]):
+            return 0
+        partition = require_client().TopicPartition(self._name, 0)
+        latest = {partition: require_client("confluent_kafka.admin").OffsetSpec.latest()}
+        options = {"request_timeout": self._timeout, "isolation_level": isolation}
+        admin = self._admin()
+        return int(admin.list_offsets(latest, **options)[partition].result().offset)
+
+    def _records(self, start: int, end: int, *, isolation: str, wait: bool) -> Iterator[Any]:
+        """The records between two offsets, as far as the isolation allows to read them."""
+        if max(start, 0) >= end:
+            return
+        client = require_client()
+        consumer = client.Consumer(
+            {
+                **self._settings,
+                "group.id": "streamops",  # required, and not used
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+                "isolation.level": isolation,
+            }
+        )
+        try:
+            consumer.assign([client.TopicPartition(self._name, 0, start)])
+            deadline = time.monotonic() + self._timeout
+            while time.monotonic() < deadline:
+                for message in consumer.consume(10_000, timeout=0.1):
+                    error = message.error()
+                    if error is None:
+                        yield message
+                    elif error.code() != client.KafkaError._PARTITION_EOF:
+                        raise client.KafkaException(error)
+                    elif message.offset() >= end:
+                        return
+                    elif not wait:
+                        yield None
+                        return
+        finally:
+            consumer.close()
+        message = f"the transaction of another sink in {self._name!r} does not end"
+        raise client.KafkaException(client.KafkaError(client.KafkaError._TIMED_OUT, message))
+
+
+def require_client(module: str = "confluent_kafka") -> Any:
+    """Import a module of the client, which is an extra."""
+    return require_package(module, package="confluent-kafka", extra="kafka", where="sinks.kafka")
