@@ -72,14 +72,21 @@ def refused(target: str, error: Exception, *, where: str) -> SinkError:
     )
 
 
-def target_missing(target: str, fix: str, *, where: str) -> SinkError:
-    """The error about a table that does not exist, and may not be created."""
+def target_missing(
+    target: str,
+    fix: str,
+    *,
+    where: str,
+    what: str = "the table",
+    expected: str = "a table, because of missing='refuse'",
+) -> SinkError:
+    """The error about a target that does not exist, and may not be created."""
     return SinkError(
         "TARGET_MISSING",
-        "the table does not exist",
+        f"{what} does not exist",
         where=where,
         got=target,
-        expected="a table, because of missing='refuse'",
+        expected=expected,
         fix=fix,
     )
 

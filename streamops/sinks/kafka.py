@@ -320,8 +320,13 @@ class KafkaSink(KeyedSink):
         """Refuse a topic that does not exist; create the ledger."""
         existing = self._ledger.existing([self.topic, self.ledger])
         if self.topic not in existing:
-            command = f"create it: kafka-topics.sh --create --topic {self.topic} --partitions ..."
-            raise target_missing(f"topic {self.topic!r}", command, where=self.label)
+            raise target_missing(
+                repr(self.topic),
+                f"create it: kafka-topics.sh --create --topic {self.topic} --partitions ...",
+                where=self.label,
+                what="the topic",
+                expected="a topic that exists: its partitions and retention are yours to choose",
+            )
         if self.ledger not in existing:
             self._ledger.create()
 

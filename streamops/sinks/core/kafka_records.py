@@ -15,8 +15,8 @@ multiset      the row with ``_change_type``, without      ``c`` and ``d``, witho
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Literal
+from dataclasses import asdict, fields
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -105,20 +105,20 @@ def decode_entry(value: bytes) -> Entry:
     True
     """
     values = json.loads(value)
-    try:
-        entry = Entry(**{**values, "former": tuple(values["former"])})
-    except (KeyError, TypeError) as error:
-        message = f"not an entry of a sink: {value[:200]!r}"
-        raise ValueError(message) from error
-    is_list = type(values["former"]) is list
-    numbers = (entry.generation, entry.batch, entry.rows, entry.digest)
-    texts = (entry.query, entry.run, *entry.former)
-    if not (
-        is_list and all(type(n) is int for n in numbers) and all(type(t) is str for t in texts)
-    ):
+    if not _is_entry(values):
         message = f"not an entry of a sink: {value[:200]!r}"
         raise ValueError(message)
-    return entry
+    return Entry(**{**values, "former": tuple(values["former"])})
+
+
+def _is_entry(values: Any) -> bool:
+    if type(values) is not dict or values.keys() != {f.name for f in fields(Entry)}:
+        return False
+    if type(values["former"]) is not list:
+        return False
+    texts = [values["query"], values["run"], *values["former"]]
+    numbers = [values[name] for name in ("generation", "batch", "rows", "digest")]
+    return all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
 
 
 def _rows_before(net: Net) -> pa.Array:
