@@ -35,12 +35,12 @@ test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, 
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
-test-all: $(STAMP) ## Run all tests but crashes and soak: also of the examples, laws, exhaustive ones, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
+test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examples, laws on more examples, exhaustive tests, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
 	scripts/get-postgres; scripts/get-kafka
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "(spark or connect or slow) and $(ALONE)"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "(spark or connect or slow) and $(ALONE) and not smoke"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .

@@ -56,7 +56,8 @@ def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
         where=where,
         got=f"{type(error).__name__}: {error}",
         expected="a target that is reachable and accepts the transaction",
-        fix="nothing was written, and nothing is lost: start the query again once the cause is removed",
+        fix="nothing is lost: start the query again once the cause is removed. If the connection broke in the "
+        "commit, the target may have the micro-batch; the ledger knows, and it is not written twice",
     )
 
 

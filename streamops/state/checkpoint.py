@@ -94,6 +94,11 @@ class Checkpoint:
         """Whether a rewrite into this directory did not end."""
         return (self.path / MARKER).exists()
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the driver crashed while it wrote the plan of the first micro-batch."""
+        return not self.offsets and any((self.path / "offsets").glob(".0.*.tmp"))
+
     @cached_property
     def offset(self) -> Mapping[str, Any]:
         """Watermark, time and settings in the offsets of the last committed micro-batch."""

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from streamops.state.shards import StoredShard
 
 _WHERE = "state.describe"
+_UNREADABLE = {
+    "CHECKPOINT_TORN",
+    "CHECKPOINT_UNFINISHED",
+    "FIRST_PLAN_TORN",
+    "NOTHING_COMMITTED",
+    "OFFSETS_MISSING",
+}
 _LARGE = 4 << 20
 """Bytes of a shard from which on a micro-batch spends most of its time on reading and writing it."""
 _MICROS = 1_000_000
@@ -124,8 +131,7 @@ def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> Ch
     """
     source = open_checkpoint(checkpoint, where=_WHERE)
     problems: list[StreamopsError] = [*find_problems(source)]
-    blocking = {"CHECKPOINT_UNFINISHED", "CHECKPOINT_TORN", "NOTHING_COMMITTED", "OFFSETS_MISSING"}
-    if blocking & {problem.code for problem in problems}:
+    if not _UNREADABLE.isdisjoint(problem.code for problem in problems):
         return CheckpointReport(source.path, problems=problems)
     operators = []
     for files in source.operators:

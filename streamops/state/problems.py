@@ -46,6 +46,17 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
     except CheckpointError as torn:
         yield torn
         return
+    if checkpoint.is_cut_off:
+        yield CheckpointError(
+            "FIRST_PLAN_TORN",
+            "the driver crashed while it wrote the plan of the first micro-batch, and Spark refuses to start from "
+            "this checkpoint with STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+            where=where,
+            got="a temporary file in `offsets`, and no plan",
+            expected="an empty directory, or at least one planned micro-batch",
+            fix="delete the directory, and start the query again: nothing has been processed or written yet",
+        )
+        return
     if not checkpoint.commits:
         yield CheckpointError(
             "NOTHING_COMMITTED",

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.state.checkpoint import open_checkpoint
+from streamops.state.describe import describe
 from tests.crashes import checkpoints
 from tests.crashes.cases import LAST, WITHOUT_ROWS, expected_rows, net
 from tests.crashes.figures import Point
@@ -105,8 +108,7 @@ class Recording:
             self._copy(AFTER, [target.name for target in targets])
             batch.unpersist()
 
-        frame = self.query.frame(self.spark, self.inputs)
-        run(frame, deliver, self.live / "checkpoint")
+        self._run(deliver, self.live / "checkpoint")
         assert self.number >= LAST
         self.check(self.live)
         self.clean = {target.name: Counter(target.rows()) for target in targets}
@@ -157,7 +159,14 @@ class Recording:
                 sink(batch, number)
             batch.unpersist()
 
-        run(self.query.frame(self.spark, self.inputs), deliver, root / "checkpoint")
+        checkpoint = root / "checkpoint"
+        if open_checkpoint(checkpoint, where="a crash").is_cut_off:
+            # Spark refuses the checkpoint before it writes a row, and `doctor` says to delete it.
+            with pytest.raises(StreamingQueryException, match="LOCATION_NOT_EMPTY"):
+                self._run(deliver, checkpoint)
+            assert [p.code for p in describe(checkpoint).problems] == ["FIRST_PLAN_TORN"]
+            shutil.rmtree(checkpoint)
+        self._run(deliver, checkpoint)
         for sink in sinks:
             sink.session.close()
         self.check(root)
@@ -167,6 +176,9 @@ class Recording:
             for sink, name in stages.items()
             if name is not None
         ]
+
+    def _run(self, deliver: Callable[[DataFrame, int], None], checkpoint: Path) -> None:
+        run(self.query.frame(self.spark, self.inputs), deliver, checkpoint)
 
     def _roll_back(
         self, target: type[Target], number: int, stage: Stage, folder: Path

@@ -147,6 +147,23 @@ def test_nothing_committed(checkpoint: Checkpoint) -> None:
     assert codes(checkpoint) == ["NOTHING_COMMITTED"]
 
 
+def test_the_first_plan_is_torn(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    for folder in ("offsets", "state"):
+        (path / folder).mkdir(parents=True)
+    (path / "metadata").write_text('{"id":"5f0c"}')
+    checkpoint = open_checkpoint(path, where="test")
+    assert codes(checkpoint) == ["NOTHING_COMMITTED"]
+    (path / "offsets" / ".0.8d1f.tmp").write_text("v1")
+    assert codes(checkpoint) == ["FIRST_PLAN_TORN"]
+    assert [problem.code for problem in describe(path).problems] == ["FIRST_PLAN_TORN"]
+
+
+def test_a_torn_plan_of_a_later_micro_batch_is_no_problem(checkpoint: Checkpoint) -> None:
+    (checkpoint.path / "offsets" / ".2.8d1f.tmp").write_text("v1")
+    assert codes(checkpoint) == []
+
+
 def test_a_commit_without_offsets(checkpoint: Checkpoint) -> None:
     write_commit(checkpoint.path, 2)
     assert codes(checkpoint) == ["OFFSETS_MISSING"]
