@@ -401,7 +401,11 @@ class _Writer:
                 return
 
     def _remember(self, error: Any, _: Any) -> None:
-        if error is not None and not self.failures:
+        if error is None or self.failures:
+            return
+        codes = require_client().KafkaError
+        # Behind a record that failed, the client drops all others, and may report them first.
+        if error.code() not in {codes._PURGE_QUEUE, codes._PURGE_INFLIGHT}:
             self.failures.append(error)
 
     def commit(self) -> None:
@@ -417,6 +421,7 @@ class _Writer:
                 else:
                     return
         except client.KafkaException:
+            self.producer.poll(0.1)
             if self.failures:
                 raise client.KafkaException(self.failures[0]) from None
             raise

@@ -18,12 +18,12 @@ from streamops import sinks
 from streamops.errors import ChangeStreamError, SinkError, SpecError
 from streamops.sinks.core.kafka_records import KEY, VALUE, encode_entry
 from streamops.sinks.core.ledger import Entry
-from streamops.sinks.kafka import KafkaSink
+from streamops.sinks.kafka import KafkaSink, _Writer
 from streamops.spark.identity import Identity
 from tests.kafka.broker import Broker
 from tests.sinks.contract import RUN, A, B, D, I, LedgerContract, Target, run_of
 
-pytest.importorskip("confluent_kafka")
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 
 class ArrowSink(KafkaSink):
@@ -280,6 +280,18 @@ def test_a_record_that_the_topic_refuses_leaves_nothing(kafka: Broker) -> None:
     assert read(kafka, sink) == []
     sink._deliver_rows(pa.table({"a": ["small"]}), 0, RUN)
     assert [value for _, value in read(kafka, sink)] == [{"a": "small"}]
+
+
+def test_the_error_of_the_record_that_failed_is_reported() -> None:
+    codes = confluent_kafka.KafkaError
+    purged, in_flight, too_large, other = (
+        codes(getattr(codes, name))
+        for name in ("_PURGE_QUEUE", "_PURGE_INFLIGHT", "MSG_SIZE_TOO_LARGE", "_MSG_TIMED_OUT")
+    )
+    writer = _Writer("query", None)
+    for error in (None, purged, in_flight, too_large, other, purged):
+        writer._remember(error, None)
+    assert writer.failures == [too_large]
 
 
 def test_many_records_are_one_transaction(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
