@@ -108,6 +108,9 @@ class Input:
         frame brings a watermark, or if none is needed.
     replicate : callable, optional
         From rows of the input to those of them that every shard receives, or None if there are none.
+    is_broadcast : bool
+        Whether every shard receives all rows of the input, and none has rows of its own. ``by`` is
+        empty, and the rows of the other input are distributed by theirs.
     """
 
     by: tuple[str, ...]
@@ -115,6 +118,7 @@ class Input:
     schema: pa.Schema
     delay: int | None = None
     replicate: Callable[[pa.Table], pa.Table | None] | None = None
+    is_broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,8 @@ def resolve(
     if len(spec.inputs) == 1:
         return spec
     left, right = spec.inputs
+    if left.is_broadcast:
+        return spec
     for one, other in zip(left.by, right.by, strict=True):
         types = left.schema.field(one).type, right.schema.field(other).type
         if types[0] != types[1]:

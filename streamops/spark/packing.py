@@ -123,6 +123,11 @@ def packer(
                 for number in range(shards):
                     yield _row(number, packed)
                     missing.discard(number)
+            if of.is_broadcast:
+                packed = ipc_write(pack_rows(core, spec, side, rows))
+                yield from (_batch(number, packed, None) for number in range(shards))
+                missing.clear()
+                continue
             # Here and not by Spark: every further column costs Spark more than the hash.
             shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
             order = np.argsort(shard, kind="stable")

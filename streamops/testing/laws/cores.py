@@ -178,6 +178,9 @@ def _rows_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
     """The rows of each shard, as the packer assigns them, with copies of those for every shard."""
     parts = []
     for input_, rows in zip(case.spec.inputs, batch, strict=True):
+        if input_.is_broadcast:
+            parts.append([rows] * shards)
+            continue
         copies = None if input_.replicate is None else input_.replicate(rows)
         shard = shard_of(rows, input_.by, shards)
         own = [rows.filter(pa.array(shard == number)) for number in range(shards)]
