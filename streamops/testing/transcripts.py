@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
 
-_FAMILIES = ("aggregates", "changes", "joins", "time", "windows")
+_FAMILIES = ("aggregates", "changes", "joins", "search", "time", "windows")
 # Parameters of which a pair is a tuple, which YAML does not have.
 _PAIRS = ("time", "delay", "key", "sequence")
 _COLUMNS = {"k": "string", "ts": "timestamp"}
@@ -383,6 +383,8 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
         lists = {key: v for key, v in arguments.items() if key in _PAIRS and isinstance(v, list)}
         pairs = {key: tuple(v) for key, v in lists.items()}
         arguments = {"right": None, **arguments, **pairs}
+    if "queries" in parameters:
+        arguments = {"queries": None, **arguments}
     try:
         return operator(**arguments)
     except TypeError as error:

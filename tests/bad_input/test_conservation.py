@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, sketches, time, windows
+from streamops import changes, joins, search, sketches, time, windows
 from tests.bad_input.fates import (
     ACCEPTED,
     FAR,
@@ -357,3 +357,23 @@ def test_every_fact_is_joined_and_every_bad_change_of_its_table_is_rejected() ->
     without_effect = table.fates["duplicates"] + table.fates["stale"]
     assert played.metric("too_late") == without_effect
     assert played.metric("on_time") == delivered - without_effect - played.reasons().total()
+
+
+def test_every_invalid_query_is_rejected_and_stops_nothing() -> None:
+    operator = search.match(
+        None, text="k", id="k_id", query="w", sequence="lsn", horizon=1_000, rejected="route"
+    )
+    schema = pa.schema([f.with_name("k_id") if f.name == "k" else f for f in UPSERTS.schema])
+    invalid = [("invalid_query", "insert", "z", 9_000, text) for text in ("(", "a~", None, "w:a")]
+    batches = [*UPSERTS.batches[:1], [*UPSERTS.batches[1], *invalid], *UPSERTS.batches[2:]]
+    queries = Side(schema, [*batches, *[[]] * (len(EVENTS.batches) - len(batches))])
+    played = Played.of(operator, (EVENTS, queries))
+    rejected = {"unknown_operation", "null_key", "no_sequence", "conflict", "forgotten"}
+    rejected |= {"invalid_query"}
+    assert played.reasons() == Counter({r: queries.fates[r] for r in rejected})
+    assert played.rows().total() == played.metric("results") > 0
+    assert played.metric("rows") == queries.fates.total()
+    without_effect = queries.fates["duplicates"] + queries.fates["stale"]
+    assert played.metric("too_late") == without_effect
+    rest = queries.fates.total() - without_effect - played.reasons().total()
+    assert played.metric("on_time") == rest

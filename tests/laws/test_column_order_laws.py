@@ -17,6 +17,7 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.core.timeline import TimelineSpec
 from streamops.kernel.core import State
+from streamops.search.core.match import MatchSpec
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows
 from tests.laws import (
@@ -30,6 +31,7 @@ from tests.laws import (
     strategies,
     test_aggregate_laws,
     test_running_laws,
+    test_search_laws,
     test_tables_laws,
     test_timeline_laws,
 )
@@ -43,6 +45,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "joins.tables, multiset": lambda: test_tables_laws.IN_ORDER.map(test_tables_laws.case_of),
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,
+    "search.match": test_search_laws.histories,
     "windows.running": test_running_laws.histories,
     "windows.calendar": grid_strategies.calendars,
     "windows.compare": compare_strategies.histories,
@@ -69,7 +72,7 @@ def reordered(spec: Any, dice: random.Random) -> Any:
         return replace(resolved, remember_per_shard=spec.remember_per_shard)
     if isinstance(spec, TimelineSpec):
         return replace(spec, output=_shuffle(spec.output, dice))
-    if isinstance(spec, EnrichSpec):
+    if isinstance(spec, EnrichSpec | MatchSpec):
         schemas = tuple(_shuffle(input_.schema, dice) for input_ in spec.inputs)
         resolved = spec.resolve(schemas, carried=(None, None), shards=1)
         return replace(resolved, limit=spec.limit)

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import changes, joins, sketches, time, windows
+from streamops import changes, joins, search, sketches, time, windows
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
@@ -126,6 +126,18 @@ def upserts() -> list[tuple[Rows, ...]]:
         ([{"k": k, "lsn": 10 * batch + n, "w": f"{k}{batch}"} for n, k in enumerate("abca")],)
         for batch in range(4)
     ]
+
+
+def stored_queries() -> list[tuple[Rows, ...]]:
+    """Queries that are inserted, updated, deleted, and invalid."""
+    steps = [
+        [("insert", 1, "k:a AND v:[1 TO *]", 1), ("insert", 2, "b OR c", 1)],
+        [("update_postimage", 1, "-b", 2), ("insert", 3, "(b", 1)],
+        [("delete", 2, None, 2), ("insert", 3, "c v:>205", 1)],
+        [("insert", 4, "a*", 1)],
+    ]
+    names = ("_change_type", "id", "query", "lsn")
+    return [([dict(zip(names, row, strict=True)) for row in rows],) for rows in steps]
 
 
 EVENT = columns("k string, ts timestamp, v bigint")
@@ -243,6 +255,11 @@ CASES: dict[str, Case] = {
         joins.enrich(None, by="k", sequence="lsn", horizon=1_000),
         (EVENT, UPSERT),
         pair(EVENTS, upserts()),
+    ),
+    "match": Case(
+        search.match(None, text="k", fields="v", sequence="lsn", horizon=1_000, rejected="route"),
+        (EVENT, columns("_change_type string, id bigint, query string, lsn bigint")),
+        pair(EVENTS, stored_queries()),
     ),
     "tables": Case(
         joins.tables(None, by="k", how="left"),

@@ -94,6 +94,19 @@ def table_changes(key: str, batches: int, *, seed: int = 11) -> list[Rows]:
     return found
 
 
+def stored_queries(batch: int, *, seed: int = 13) -> Rows:
+    """Queries over events that are inserted, replaced and deleted; some are invalid."""
+    dice = random.Random(seed * 1_000 + batch)
+    found: Rows = []
+    for n in range(12):
+        texts = [f"{dice.randrange(23)} OR {dice.randrange(23)}", f"v:[{dice.randrange(90)} TO 90]"]
+        texts += [f'"key {dice.randrange(23)}" -v:{dice.randrange(100)}', "-key", "(", "k:ke*"]
+        change = dice.choice(["insert", "update_postimage", "delete"])
+        row = {"_change_type": change, "id": dice.randrange(20), "query": dice.choice(texts)}
+        found.append(row | {"lsn": 20 * batch + n})
+    return found
+
+
 def select(rows: Rows, names: list[str]) -> Rows:
     """These columns of the rows."""
     return [{name: row[name] for name in names} for row in rows]
@@ -106,7 +119,9 @@ def batches_for(schemas: tuple[pa.Schema, ...], count: int) -> list[tuple[Rows, 
 
 
 def _side(names: list[str], count: int) -> list[Rows]:
-    if "_change_type" in names:
+    if "query" in names:
+        rows = [stored_queries(batch) for batch in range(count)]
+    elif "_change_type" in names:
         key = "rid" if "rid" in names else "id"
         rows = table_changes(key, count, seed=11 if key == "id" else 12)
     else:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, sketches, time, windows
+from streamops import changes, joins, search, sketches, time, windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
 
@@ -80,6 +80,12 @@ def table_changes(key: str) -> Callable[[int, np.random.Generator], Rows]:
     return rows
 
 
+def stored_queries(batch: int, rng: np.random.Generator) -> Rows:
+    """The same changes as queries."""
+    rows = table_changes("rid")(batch, rng)
+    return rows | {"query": np.array([f"v:{key % 9}" for key in rows["k"].tolist()])}
+
+
 def change_schema(*names: str) -> pa.Schema:
     types = {"_change_type": pa.string()}
     return pa.schema([(name, types.get(name, pa.int64())) for name in names])
@@ -99,6 +105,7 @@ RIGHT = (change_schema("_change_type", "rid", "k", "lsn"), table_changes("rid"))
 # Without `sequence` a delete must have the values of its insert, and so no position in the log.
 LEFT_AS_IS = (change_schema("_change_type", "id", "k", "v"), table_changes("id"))
 RIGHT_AS_IS = (change_schema("_change_type", "rid", "k"), table_changes("rid"))
+QUERY = pa.schema([*RIGHT[0], pa.field("query", pa.string())])
 PAIR = ((EVENT, events), (VERSION, versions))
 INTERVAL: dict[str, Any] = {"by": "k", "time": ("ts", "since"), "delay": "5 seconds"}
 ASOF: dict[str, Any] = {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
@@ -131,6 +138,10 @@ CASES: dict[str, Bounded] = {
         joins.asof(None, late_versions="retract", allowed_lateness="1 minute", **ASOF), PAIR
     ),
     "enrich": Bounded(joins.enrich(None, by={"k": "rid"}, **CHANGED), ((EVENT, events), RIGHT)),
+    "match": Bounded(
+        search.match(None, fields="v", id="rid", query="query", max_keys=100_000, **CHANGED),
+        ((EVENT, events), (QUERY, stored_queries)),
+    ),
     "tables": Bounded(joins.tables(None, by="k", how="full"), (LEFT_AS_IS, RIGHT_AS_IS)),
     "tables, remembered deletes": Bounded(
         joins.tables(None, by="k", how="left", key=("id", "rid"), **REMEMBER), (LEFT, RIGHT)

@@ -1,0 +1,1 @@
+"""Stored queries without Spark: the query language, the index of queries, and the core of an operator."""

@@ -1,0 +1,184 @@
+"""Stored queries: the documents of a stream that match each query of a table that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from streamops.changelog.table import (
+    CHANGED_AT,
+    DEFAULT_MAX_KEYS,
+    SEQUENCE,
+    WhenFull,
+    parse_horizon,
+)
+from streamops.kernel.parameters import parse_distinct_names
+from streamops.kernel.time import Duration
+from streamops.search.core import match as core
+from streamops.search.core.match import MatchSpec, Rejected
+from streamops.search.core.parse import DefaultOperator, require_luqum
+from streamops.spark.operator import Operator
+
+__all__ = ["match"]
+
+
+def match(
+    queries: DataFrame | None,
+    *,
+    text: str | Sequence[str] = (),
+    fields: str | Sequence[str] = (),
+    id: str = "id",
+    query: str = "query",
+    default_operator: DefaultOperator = "or",
+    sequence: str | Sequence[str] = SEQUENCE,
+    horizon: Duration | int = "7 days",
+    time: str | None = None,
+    rejected: Rejected = "drop",
+    max_keys: int = DEFAULT_MAX_KEYS,
+    when_full: WhenFull = "fail",
+    into: str = "query_id",
+) -> Operator:
+    """Match each document of a stream against stored queries, which may change at any time.
+
+    The reverse of a search: the queries are stored, and the documents pass by. The change stream of
+    the queries keeps the stored copy up to date. A micro-batch's changes are applied before its
+    documents are matched, and every document is matched in its own micro-batch: none waits, and no
+    result is revised. **A replay gives other results** if documents and changes are in other
+    micro-batches; the stored queries themselves do not depend on that.
+
+    Input        documents: `text`: string · `fields`: string, boolean, an integer, float, double, date
+                 or timestamp · other columns of any type · queries: `id`: any type except maps, not null
+                 · `query`: string · `sequence`: columns with an order (no maps), not null · `time`:
+                 timestamp, not null · _change_type: string; without it, each row is an upsert ·
+                 _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as in the output
+                 of ``changes.from_debezium``; other columns are ignored
+    Output       one row for each document and matching query: all columns of the document · `into`: the
+                 id of the query · where rejected rows are routed: rejected: struct<reason, position,
+                 message, row>
+    Output mode  append
+    Watermark    none is needed; an existing one is lost
+    State        per shard: a part of the queries, compiled, up to `max_keys` over all shards; of a
+                 deleted query its sequence, until it is older than `horizon`. No documents
+    Order        rows may arrive in any order. The stored queries do not depend on it, nor on the
+                 micro-batches, if no change is later than the horizon; results do
+    Batch        documents matched with the final queries
+
+    Parameters
+    ----------
+    queries : DataFrame, optional
+        The changes of the table of queries; the left side, the documents, is the frame that is
+        transformed. Both are streams, or both are batches. None if the test kit provides both.
+    text : str or sequence of str
+        Columns of documents whose words are searched. Words are runs of letters, marks, digits and
+        underscores in lower case; there is no stemming, and no word is left out.
+    fields : str or sequence of str
+        Columns of documents whose whole value is compared, in queries as ``name:value``. Strings are
+        compared exactly, including upper and lower case.
+    id : str
+        Column of queries with their primary key.
+    query : str
+        Column of queries with their text: see *Notes*.
+    default_operator : "or" or "and"
+        What conditions side by side mean, without an operator in between: at least one of them, or all.
+    sequence : str or sequence of str
+        Columns of queries that order the changes of a query: the position in the log, not a clock. A
+        change counts if it is above the stored one, also for a deleted query.
+    horizon : duration or int
+        For how long a delete is stored after the newest change of its shard: a duration on `time`, or
+        an integer in units of `sequence`. A later change at or below the highest evicted sequence, of a
+        query that is not stored, is rejected: "forgotten".
+    time : str, optional
+        Column of queries in which the horizon is measured; "_changed_at" by default, if the horizon is
+        a duration.
+    rejected : "drop" or "route"
+        What happens to invalid queries and changes: dropped, or emitted as rows of their own, split by
+        :func:`streamops.split_side_output`; counted in either case. An invalid query is never in
+        effect: the previous one of its id stays.
+    max_keys : int
+        Queries that are stored, including deleted ones. Each shard stores its part of them.
+    when_full : "fail" or "reject"
+        What happens to changes of further queries. "fail": the query fails, ``KEYS_FULL``. "reject":
+        they are rejected, "full".
+    into : str
+        Name of the column with the id of the query.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform`` on the documents.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range, or contradicts another; when it is called:
+        ``RIGHT_MISSING``, ``MIXED_FRAMES``.
+    SchemaError, ColumnNotFound
+        A column does not exist, has the wrong type or has no free name in the output; ``ROWS_REVISED``:
+        the documents are results that are revised.
+    RequirementError
+        The package luqum is not installed: ``DRIVER_MISSING``; the state API needs something that is
+        not installed or configured.
+    CapacityError
+        While the query runs: there are more queries than `max_keys`, and `when_full` is "fail".
+
+    Examples
+    --------
+    >>> from streamops import search
+    >>> from streamops.testing import replay
+    >>> alerts = search.match(None, text="title", fields="price", sequence="lsn", horizon=1_000)
+    >>> bike = {"title": "A red bicycle", "price": 80}
+    >>> script = [
+    ...     ([bike], [{"id": 1, "query": "bicycle AND price:[* TO 100]", "lsn": 1}]),
+    ...     ([bike], [{"id": 2, "query": "red -car", "lsn": 2}]),
+    ...     ([bike], [{"id": 1, "query": "price:>100", "lsn": 3}]),
+    ... ]
+    >>> [sorted(row["query_id"] for row in result.rows) for result in replay(alerts, script)]
+    [[1], [1, 2], [2]]
+
+    Notes
+    -----
+    Queries have the syntax of Lucene, parsed by luqum: ``word``, ``"a phrase"``, ``pre*``,
+    ``name:condition``, ``field:[low TO high]`` with braces for excluded bounds and ``*`` for none,
+    ``field:>=5``, ``field:*`` for any value, ``AND``, ``OR``, ``NOT``, ``+required``, ``-excluded``,
+    parentheses, and a backslash before a character without its meaning. AND binds more tightly than
+    OR, and both more than conditions side by side. docs/search.md has the whole definition.
+
+    Refused as invalid, with the position: wildcards inside words, fuzzy and proximity searches,
+    boosts, regular expressions, ranges over text. A query that only excludes is valid: it matches all
+    other documents, and is compared with every document.
+
+    Reasons of rejected rows: "invalid_query", "unknown_operation", "null_key", "no_sequence",
+    "null_time", "time_out_of_range", "conflict", "forgotten", "full"; a row that was rejected before
+    keeps its reason. Preimages and tombstones have no effect. The metrics count changes, not documents,
+    which are sent to every shard: `changes`, `rejected`, `on_time`, `too_late` (changes that are not
+    above the stored one, including duplicates), and `results`, the matches.
+
+    See Also
+    --------
+    joins.enrich : documents with the current row of a table, by key.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Search on streams".
+    """
+    where = "search.match"
+    require_luqum(where)
+    if time is None and not isinstance(horizon, int):
+        time = CHANGED_AT
+    parameters = MatchSpec(
+        where=where,
+        text=parse_distinct_names(text, parameter="text", where=where, empty=True),
+        fields=parse_distinct_names(fields, parameter="fields", where=where, empty=True),
+        id=id,
+        query=query,
+        default_operator=default_operator,
+        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
+        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
+        time=time,
+        max_keys=max_keys,
+        when_full=when_full,
+        rejected=rejected,
+        into=into,
+    )
+    return Operator(where, parameters, core, right=queries)

@@ -1,0 +1,184 @@
+"""Steps of stored queries: changes, rejected rows, the index that a worker keeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import search
+from streamops.kernel.core import State
+from streamops.search.core import match
+from streamops.search.core.match import MatchSpec
+from streamops.testing.laws import to_rows
+
+Rows = list[dict[str, Any]]
+DOCUMENTS = pa.schema([("title", pa.string()), ("price", pa.int64())])
+QUERIES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("query", pa.string()),
+        ("lsn", pa.int64()),
+        ("note", pa.string()),
+        ("_change_type", pa.string()),
+        ("_tombstone", pa.bool_()),
+        ("_unavailable", pa.list_(pa.string())),
+        ("rejected", pa.struct([("reason", pa.string()), ("record", pa.string())])),
+    ]
+)
+
+
+def spec_of(**arguments: Any) -> MatchSpec:
+    given: dict[str, Any] = {"text": "title", "fields": "price", "sequence": "lsn", "horizon": 10}
+    parameters = search.match(None, **(given | arguments)).parameters
+    spec: MatchSpec = parameters.resolve((DOCUMENTS, QUERIES), carried=(None, None), shards=1)
+    return spec
+
+
+SPEC = spec_of(rejected="route")
+
+
+def change(number: int, query: str | None, lsn: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "query": query, "lsn": lsn, "_change_type": "insert", **more}
+
+
+def run(steps: list[tuple[Rows, Rows]], spec: MatchSpec = SPEC) -> list[Any]:
+    state, found = State.empty(match.layout(spec)), []
+    for documents, changes in steps:
+        inputs = [
+            match.pack(spec, pa.Table.from_pylist(documents, DOCUMENTS), "left"),
+            match.pack(spec, pa.Table.from_pylist(changes, QUERIES).select(spec.inputs[1].schema.names), "right"),
+        ]  # fmt: skip
+        found.append(match.step(spec, state, inputs, None))
+        state = found[-1].state
+        match.check(spec, state)
+    return found
+
+
+def ids(step: Any) -> list[int]:
+    return sorted(row["query_id"] for row in to_rows(step.output))
+
+
+A = {"title": "a", "price": 1}
+
+
+def test_an_invalid_query_is_side_output_with_its_position_and_row() -> None:
+    (step,) = run([([A], [change(1, "price:x", 5), change(2, "a", 6)])])
+    assert ids(step) == [2]
+    (late,) = to_rows(step.late)
+    assert (late["title"], late["query_id"]) == (None, None)
+    assert late["rejected"] == {
+        "reason": "invalid_query",
+        "position": 6,
+        "message": "'x' is not an integer, as the field 'price' has",
+        "row": {"id": 1, "query": "price:x", "lsn": 5},
+    }
+
+
+def test_a_row_that_was_rejected_before_keeps_its_reason_and_is_not_parsed() -> None:
+    (step,) = run([([A], [change(1, "(", 5, rejected={"reason": "bad_json", "record": "{"})])])
+    (late,) = to_rows(step.late)
+    assert late["rejected"]["reason"] == "bad_json"
+    assert late["rejected"]["position"] is None
+
+
+def test_deletes_preimages_and_tombstones_are_not_parsed() -> None:
+    changes = [
+        change(1, "(", 1, _change_type="delete"),
+        change(2, "(", 1, _change_type="update_preimage"),
+        change(3, None, 1, _change_type=None, _tombstone=True),
+    ]
+    (step,) = run([([A], changes)])
+    assert (len(step.late), step.metrics.rejected) == (0, 0)
+
+
+def test_a_query_that_was_not_sent_is_that_of_the_previous_change() -> None:
+    lacks = change(1, None, 2, _change_type="update_postimage", _unavailable=["query", "note"])
+    first, second, third = run([([A], [change(1, "a", 1)]), ([A], [lacks]), ([A], [])])
+    assert ids(first) == ids(second) == ids(third) == [1]
+
+
+def test_a_query_of_which_no_text_was_ever_sent_matches_nothing() -> None:
+    (step,) = run([([A], [change(1, None, 2, _unavailable=["query"])])])
+    assert (ids(step), len(step.late), step.state.rows) == ([], 0, 1)
+
+
+def test_of_queries_in_conflict_the_greatest_text_is_effective_in_any_order() -> None:
+    two = [change(1, "a", 1), change(1, "b", 1)]
+    for changes in (two, two[::-1]):
+        (step,) = run([([A, {"title": "b", "price": 2}], changes)])
+        assert [row["title"] for row in to_rows(step.output)] == ["b"]
+        assert [row["rejected"]["reason"] for row in to_rows(step.late)] == ["conflict"]
+
+
+def test_a_step_without_changes_does_not_write_its_state() -> None:
+    first, second = run([([], [change(1, "a", 1)]), ([A], [])])
+    assert second.state is first.state
+
+
+def test_a_worker_builds_an_index_once_and_of_no_other_queries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    match._indexes.clear()
+    built = []
+    of = match.QueryIndex.of
+    monkeypatch.setattr(match.QueryIndex, "of", lambda *args: built.append(1) or of(*args))
+    steps = [([A], [change(1, "a", 1)]), ([A], []), ([A], [change(1, "b", 2)]), ([A], [])]
+    assert [ids(step) for step in run(steps)] == [[1], [1], [], []]
+    assert len(built) == 2
+    assert [ids(step) for step in run(steps)] == [[1], [1], [], []]  # another shard, same queries
+    assert len(built) == 2
+
+
+def test_a_worker_keeps_a_limited_number_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    match._indexes.clear()
+    monkeypatch.setattr(match, "_INDEXES", 2)
+    for number in range(5):
+        run([([A], [change(number, "a", 1)])])
+    assert len(match._indexes) == 2
+
+
+def test_documents_are_matched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "_DOCUMENTS_AT_ONCE", 2)
+    documents: Rows = [{"title": "a" if n % 2 else "b", "price": n} for n in range(5)]
+    (step,) = run([(documents, [change(1, "a", 1), change(2, "price:4", 1)])])
+    found = sorted((row["price"], row["query_id"]) for row in to_rows(step.output))
+    assert found == [(1, 1), (3, 1), (4, 2)]
+
+
+def test_all_types_of_fields_are_found_by_value_and_range() -> None:
+    schema = pa.schema(
+        [
+            ("i", pa.int8()),
+            ("f", pa.float32()),
+            ("b", pa.bool_()),
+            ("d", pa.date32()),
+            ("t", pa.timestamp("us", "UTC")),
+            ("s", pa.string()),
+        ]
+    )
+    row = {
+        "i": -3,
+        "f": 0.1,
+        "b": True,
+        "d": dt.date(1969, 12, 31),
+        "t": dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+        "s": "São",
+    }
+    queries = [
+        *("i:-3", "i:[-5 TO -3]", "f:0.1", "f:[0.05 TO 0.2}", "b:true", "d:1969-12-31"),
+        *("d:<1970-01-01", 't:"1969-12-31T23:59:59.999999Z"', "t:<1970-01-01", "s:São", "s:Sã*"),
+        *("s:>S", "i:{-3 TO *]", "b:false", "d:>1970-01-01", "s:são", "s:<São"),
+    ]
+    spec = search.match(None, fields=schema.names, sequence="lsn", horizon=1).parameters.resolve(
+        (schema, QUERIES), carried=(None, None), shards=1
+    )
+    changes = [change(number, query, 1) for number, query in enumerate(queries)]
+    inputs = [
+        match.pack(spec, pa.Table.from_pylist([row, dict.fromkeys(row)], schema), "left"),
+        match.pack(spec, pa.Table.from_pylist(changes, QUERIES), "right"),
+    ]
+    step = match.step(spec, State.empty(match.layout(spec)), inputs, None)
+    assert ids(step) == list(range(12))
