@@ -51,6 +51,9 @@ class Matcher:
     """Whether more rows may follow, within the bound of the start."""
     limit: int
     """Rows from here on are beyond the bound."""
+    step: int = 0
+    reached: int = 0
+    """The last item of the pattern that a row was assigned to, on any path so far."""
 
     def paths(self, nodes: tuple[Node, ...], at: int) -> Iterator[Path | str]:
         """All paths in order of preference; UNKNOWN where one reaches an open frontier."""
@@ -59,6 +62,10 @@ class Matcher:
             return
         head, rest = nodes[0], nodes[1:]
         match head:
+            case ("step", number):
+                outer, self.step = self.step, number
+                yield from self.paths(rest, at)
+                self.step = outer
             case ("row", name):
                 yield from self._consume(name, lambda row: name in row, rest, at)
             case ("gap", forbidden):
@@ -95,6 +102,8 @@ class Matcher:
         if at == len(self.rows) and self.is_open:
             yield UNKNOWN
         elif at < min(len(self.rows), self.limit) and test(self.rows[at]):
+            if name is not None:
+                self.reached = max(self.reached, self.step)
             for path in self.paths(rest, at + 1):
                 yield path if path == UNKNOWN else [name, *path]
 
@@ -178,53 +187,12 @@ class Query:
         alive = Matcher(rows[:limit], True, ENDLESS).paths(self.items, at)
         if not any(path == UNKNOWN for path in alive):
             return
-        steps = [i for i, item in enumerate(self.items) if item[0] != "gap"]
-        reached = 0
-        for number, step in enumerate(steps, start=1):
-            if self._reaches(rows, at, limit, step):
-                reached = number
-        if reached:
-            answer.timeouts.append((at, reached))
-
-    def _reaches(self, rows: Any, at: int, limit: int, step: int) -> bool:
-        """Whether a path assigns a row to an item of the pattern: a path over it ends there."""
-        for end in range(at + 1, limit + 1):
-            for path in _prefixes(rows, self.items, step, at, end):
-                if path:
-                    return True
-        return False
-
-
-def _prefixes(rows: Any, items: Any, step: int, at: int, end: int) -> Iterator[bool]:
-    """Paths over rows up to ``end`` that consume a row of item ``step`` or a later one."""
-
-    def reach(item: int, position: int) -> bool:
-        if item >= len(items):
-            return False
-        node = items[item]
-        matcher = Matcher(rows[:end], True, ENDLESS)
-        # The rows that the item may take: all paths over it alone.
-        for path in _partial(matcher, node, position):
-            used, complete = path
-            is_gap = node[0] == "gap"
-            if item >= step and not is_gap and used > 0 and position + used == end:
-                return True
-            if complete and reach(item + 1, position + used):
-                return True
-        return False
-
-    yield reach(0, at)
-
-
-def _partial(matcher: Matcher, node: Node, at: int) -> Iterator[tuple[int, bool]]:
-    """Numbers of rows that a node may consume from here, and whether it is complete then."""
-    for length in range(len(matcher.rows) - at + 1):
-        part = Matcher(matcher.rows[: at + length], True, ENDLESS)
-        alive = complete = False
-        for path in part.paths((node,), at):
-            if path == UNKNOWN:
-                alive = True
-            elif len(path) == length:
-                complete = True
-        if complete or alive:
-            yield length, complete
+        number, items = 0, list[Node]()
+        for item in self.items:
+            number += item[0] != "gap"
+            items += [("step", number), item]
+        walker = Matcher(rows[:limit], False, limit)
+        for _ in walker.paths(tuple(items), at):
+            raise AssertionError
+        if walker.reached:
+            answer.timeouts.append((at, walker.reached))
