@@ -6,13 +6,10 @@ A pattern is a tuple: ``("row", variable)``, ``("gap", forbidden variables)``, `
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
-
-from tests.oracles.windows import Expected, Row, key_of
 
 Node = tuple[Any, ...]
 Path = list[str | None]
@@ -178,9 +175,7 @@ class Query:
             return 1
         return max(its[0] if self.resume == "to first" else its[-1], 1)
 
-    def _timeout(
-        self, rows: Sequence[frozenset[str]], at: int, limit: int, answer: Answer
-    ) -> None:
+    def _timeout(self, rows: Sequence[frozenset[str]], at: int, limit: int, answer: Answer) -> None:
         """A partial match that needs a row at the bound, and its steps."""
         if Matcher(rows[:limit], False, limit).first(self.items, at) is not None:
             return  # it matched, and was followed by a row that it must not be followed by

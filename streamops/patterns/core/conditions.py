@@ -7,7 +7,7 @@ and the comparison is evaluated here, once the rows are in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,13 @@ _COMPARE_DECIMALS: Mapping[str, Any] = {
     "==": pc.equal,
     "!=": pc.not_equal,
 }
-_LOGIC: Mapping[str, Any] = {"&": pc.and_kleene, "|": pc.or_kleene}
+_COMBINE: Mapping[str, Any] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "&": pc.and_kleene,
+    "|": pc.or_kleene,
+}
 
 
 class Expression:
@@ -116,20 +122,6 @@ class Expression:
         """Whether the value is null, such as that of a previous row that does not exist."""
         return NullTest(self)
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Spark SQL whose values are read."""
-        return ()
-
-    @property
-    def reach(self) -> int:
-        """How many rows before its own the expression reads."""
-        return 0
-
-    def evaluate(self, values: Values) -> pa.Array | pa.Scalar:
-        """The value of each row."""
-        raise NotImplementedError
-
 
 class Value(Expression):
     """The value of Spark SQL, of the row or of the row ``offset`` rows before it."""
@@ -138,17 +130,6 @@ class Value(Expression):
 
     def __init__(self, text: str, offset: int) -> None:
         self.text, self.offset = text, offset
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text,)
-
-    @property
-    def reach(self) -> int:
-        return self.offset
-
-    def evaluate(self, values: Values) -> pa.Array:
-        return values(self.text, self.offset)
 
     def __repr__(self) -> str:
         if not self.offset:
@@ -164,9 +145,6 @@ class Literal(Expression):
     def __init__(self, value: bool | int | float) -> None:
         self.value = value
 
-    def evaluate(self, values: Values) -> pa.Scalar:
-        return pa.scalar(self.value)
-
     def __repr__(self) -> str:
         return repr(self.value)
 
@@ -178,27 +156,6 @@ class Operation(Expression):
 
     def __init__(self, operator: str, left: Expression, right: Expression) -> None:
         self.operator, self.left, self.right = operator, left, right
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (*self.left.texts, *self.right.texts)
-
-    @property
-    def reach(self) -> int:
-        return max(self.left.reach, self.right.reach)
-
-    def evaluate(self, values: Values) -> pa.Array | pa.Scalar:
-        left, right = self.left.evaluate(values), self.right.evaluate(values)
-        match self.operator:
-            case "+":
-                return pc.add_checked(left, right)
-            case "-":
-                return pc.subtract_checked(left, right)
-            case "*":
-                return pc.multiply_checked(left, right)
-            case "&" | "|":
-                return _LOGIC[self.operator](left, right)
-        return _compare(self.operator, left, right)
 
     def __repr__(self) -> str:
         return f"({self.left!r} {self.operator} {self.right!r})"
@@ -212,31 +169,51 @@ class Negation(Expression):
     def __init__(self, part: Expression) -> None:
         self.part = part
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return self.part.texts
-
-    @property
-    def reach(self) -> int:
-        return self.part.reach
-
-    def evaluate(self, values: Values) -> pa.Array | pa.Scalar:
-        return pc.invert(self.part.evaluate(values))
-
     def __repr__(self) -> str:
         return f"~{self.part!r}"
 
 
-class NullTest(Negation):
+class NullTest(Expression):
     """Whether a value is null."""
 
-    __slots__ = ()
+    __slots__ = ("part",)
 
-    def evaluate(self, values: Values) -> pa.Array | pa.Scalar:
-        return pc.is_null(self.part.evaluate(values))
+    def __init__(self, part: Expression) -> None:
+        self.part = part
 
     def __repr__(self) -> str:
         return f"{self.part!r}.is_null()"
+
+
+def values_of(expression: Expression) -> Iterator[Value]:
+    """Each value that an expression reads."""
+    match expression:
+        case Value():
+            yield expression
+        case Operation():
+            yield from values_of(expression.left)
+            yield from values_of(expression.right)
+        case Negation() | NullTest():
+            yield from values_of(expression.part)
+
+
+def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
+    """Evaluate an expression for each row."""
+    match expression:
+        case Value():
+            return values(expression.text, expression.offset)
+        case Literal():
+            return pa.scalar(expression.value)
+        case Negation():
+            return pc.invert(evaluate(expression.part, values))
+        case NullTest():
+            return pc.is_null(evaluate(expression.part, values))
+        case Operation(operator=operator):
+            left, right = (evaluate(e, values) for e in (expression.left, expression.right))
+            if operator in _COMPARE:
+                return _compare(operator, left, right)
+            return _COMBINE[operator](left, right)
+    raise AssertionError(expression)
 
 
 def to_expression(value: object) -> Expression:
@@ -268,7 +245,9 @@ def _compare(operator: str, left: Any, right: Any) -> pa.Array:
         common = _common_type(*types)
         left, right = left.cast(common, safe=False), right.cast(common, safe=False)
     size = max(len(side) for side in (left, right) if isinstance(side, pa.Array))
-    sides = [side if isinstance(side, pa.Array) else pa.repeat(side, size) for side in (left, right)]
+    sides = [
+        side if isinstance(side, pa.Array) else pa.repeat(side, size) for side in (left, right)
+    ]
     order = ranks(pa.concat_arrays(sides))
     missing = np.asarray(sides[0].is_null()) | np.asarray(sides[1].is_null())
     return pa.array(_COMPARE[operator](order[:size], order[size:]), mask=missing)

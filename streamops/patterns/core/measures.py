@@ -118,7 +118,9 @@ def measure(
     found = labels.only(what.variables)
     if what.summary is not None:
         used = rows.select([*what.summary.inputs]) if what.summary.inputs else rows.select([])
-        taken = used.take(pa.array(found.row)) if used.num_columns else rows.take(pa.array(found.row))
+        taken = (
+            used.take(pa.array(found.row)) if used.num_columns else rows.take(pa.array(found.row))
+        )
         return what.summary.estimate(what.summary.update(Groups(found.match, found.count), taken))
     sizes = np.bincount(found.match, minlength=found.count)
     if what.function == "classifiers":

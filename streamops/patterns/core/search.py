@@ -8,6 +8,7 @@ followed row by row.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -117,6 +118,8 @@ class Search:
             chosen = np.flatnonzero(~starts.undecided)
             walk = chosen[starts.walk[chosen]]
             starts.end[walk], _ = self._follow(starts.start[walk], starts.bound[walk])
+            broken = self._is_broken(starts.end[walk], starts.bound[walk])
+            chosen = np.setdiff1d(chosen, walk[broken], assume_unique=True)
             needed = self._first_of_keys(starts.start[starts.undecided])
         else:
             chosen, needed = self._choose(starts)
@@ -151,18 +154,15 @@ class Search:
         undecided = is_open & (end == UNKNOWN)
         walk = matches & ~undecided & (end > bound)
         if self.automaton.absent:
-            # Whether such a row follows depends on the end of the match.
-            some = np.flatnonzero(walk)
-            end[some], _ = self._follow(start[some], bound[some])
-            walk[:] = False
-            matches &= undecided | (self._next_absent(end) >= bound)
+            # Of paths that must be followed, the end is not known yet.
+            matches &= undecided | walk | ~self._is_broken(end, bound)
             undecided |= matches & is_open
         resume = end.copy()
         if self.resume in ("to first", "to last"):
             walk = matches & ~undecided
         keep = np.flatnonzero(matches | undecided)
-        columns = (start, end, bound, resume, walk, undecided)
-        return _Starts(*(column[keep] for column in columns))
+        start, end, bound, resume = (column[keep] for column in (start, end, bound, resume))
+        return _Starts(start, end, bound, resume, walk[keep], undecided[keep])
 
     def _bounds(self, starts: Ids) -> tuple[Ids, Mask]:
         """The first position beyond the bound on time of each start, and whether rows may follow."""
@@ -178,11 +178,14 @@ class Search:
             high = np.where(is_inside, high, np.maximum(middle, low))
         return low, (deadline - 1 > self.watermark) & self.tape.is_open
 
-    def _next_absent(self, positions: Ids) -> Ids:
-        """The next row of the key that must not follow, or the frontier."""
+    def _is_broken(self, ends: Ids, bounds: Ids) -> Mask:
+        """Whether a row that must not follow follows each match, before its bound."""
+        if not self.automaton.absent:
+            return np.zeros(len(ends), np.bool_)
         forbidden = (self.tape.bits & self.automaton.absent) != 0
         at = np.flatnonzero(forbidden | self.tape.is_frontier)
-        return at[np.minimum(np.searchsorted(at, positions), len(at) - 1)]
+        following: Mask = at[np.minimum(np.searchsorted(at, ends), len(at) - 1)] < bounds
+        return following
 
     def _follow(self, starts: Ids, bounds: Ids) -> tuple[Ids, Ids]:
         """The end of matches, and where the search continues, from their paths."""
@@ -215,34 +218,50 @@ class Search:
             chosen[at] = True
             walk = at[starts.walk[at]]
             if len(walk):
-                found = self._follow(starts.start[walk], starts.bound[walk])
-                starts.end[walk], starts.resume[walk] = found
-                following[walk] = np.searchsorted(starts.start, starts.resume[walk])
+                end, resume = self._follow(starts.start[walk], starts.bound[walk])
+                broken = self._is_broken(end, starts.bound[walk])
+                chosen[walk[broken]] = False
+                resume = np.where(broken, starts.start[walk] + 1, resume)
+                following[walk] = np.searchsorted(starts.start, resume)
+                starts.end[walk], starts.resume[walk] = end, resume
             at = following[at]
             at, limit = at[at < limit], limit[at < limit]
-        for first_left, end in zip(at.tolist(), limit.tolist(), strict=True):
-            number = self._choose_one(starts, following, chosen, first_left, end)
+        for one, end in zip(at.tolist(), limit.tolist(), strict=True):
+            number = self._choose_one(starts, following, chosen, one, end)
             if number < end:
                 needed[key[number]] = starts.start[number]
         return np.flatnonzero(chosen), needed
 
     def _choose_one(
-        self, starts: _Starts, following: Ids, chosen: Mask, first: int, end: int
+        self, starts: _Starts, following: Ids, chosen: Mask, first: int, limit: int
     ) -> int:
         """The matches of one key, up to a start that is undecided, which is returned, or to the end."""
-        ahead, walk = following[first:end].tolist(), starts.walk[first:end].tolist()
-        undecided = starts.undecided[first:end].tolist()
-        number, path = first, list[int]()
-        while number < end and not undecided[number - first]:
-            path.append(number)
-            if walk[number - first]:
-                one = slice(number, number + 1)
-                found = self._follow(starts.start[one], starts.bound[one])
-                starts.end[one], starts.resume[one] = found
-                ahead[number - first] = int(np.searchsorted(starts.start, starts.resume[number]))
-            number = ahead[number - first]
-        chosen[path] = True
-        return number
+        start, bound = starts.start[first:limit].tolist(), starts.bound[first:limit].tolist()
+        ahead, walk = following[first:limit].tolist(), starts.walk[first:limit].tolist()
+        undecided = starts.undecided[first:limit].tolist()
+        absent = np.flatnonzero((self.tape.bits & self.automaton.absent) != 0)
+        number, path = 0, list[int]()
+        while number < len(start) and not undecided[number]:
+            if not walk[number]:
+                path.append(number)
+                number = ahead[number] - first
+                continue
+            variables = self.paths.follow_one(self, start[number], 0, bound[number])
+            end = start[number] + len(variables)
+            its = [at for at, variable in enumerate(variables) if variable == self.variable]
+            resume = start[number] + 1
+            if self.resume == "past last row":
+                resume = end
+            elif its:
+                resume = max(start[number] + its[0 if self.resume == "to first" else -1], resume)
+            if len(absent) and absent.searchsorted(end) < absent.searchsorted(bound[number]):
+                resume = start[number] + 1
+            else:
+                path.append(number)
+                starts.end[first + number], starts.resume[first + number] = end, resume
+            number = bisect_left(start, resume, number)
+        chosen[first + np.array(path, np.int64)] = True
+        return first + number
 
     def _first_of_keys(self, positions: Ids) -> Ids:
         """The first of these positions in every key; the frontier if there is none."""
@@ -333,29 +352,25 @@ class _Paths:
             found.append((lanes, position, variable[goes_on]))
             position = position + 1
         for lane, at, number in zip(*map(np.ndarray.tolist, (lanes, position, state)), strict=True):
-            found.append(self._follow_one(search, lane, at, number, int(bounds[lane])))
+            rest = self.follow_one(search, at, number, int(bounds[lane]))
+            rows = np.arange(at, at + len(rest))
+            found.append((np.full(len(rest), lane), rows, np.array(rest, np.int64)))
         columns = zip(*found, strict=True) if found else ([np.zeros(0, np.int64)] for _ in range(3))
         match, rows, variables = (np.concatenate(column) for column in columns)
         return match, rows, variables
 
-    def _follow_one(
-        self, search: Search, lane: int, position: int, state: int, bound: int
-    ) -> tuple[Ids, Ids, Ids]:
-        """The rest of one path."""
-        first, variables = position, list[int]()
+    def follow_one(self, search: Search, position: int, state: int, bound: int) -> list[int]:
+        """The variables of the rows on the rest of one path."""
+        tests, earliest, variables = search.tests, search.earliest, list[int]()
         while True:
             for transition in self.transitions[state]:
-                if transition.target == ACCEPT:
-                    count = len(variables)
-                    rows = np.arange(first, first + count)
-                    return np.full(count, lane), rows, np.array(variables, np.int64)
-                if (
-                    search.tests[transition.test, position]
-                    and search.earliest[position + 1, transition.target] <= bound
-                ):
+                test, target, variable = transition
+                if target == ACCEPT:
+                    return variables
+                if tests[test, position] and earliest[position + 1, target] <= bound:
                     break
             else:
                 message = f"no path from position {position} in state {state}"
                 raise AssertionError(message)
-            variables.append(transition.variable)
-            state, position = transition.target, position + 1
+            variables.append(variable)
+            state, position = target, position + 1

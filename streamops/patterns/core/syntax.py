@@ -104,8 +104,8 @@ class Pattern:
     @property
     def negated(self) -> tuple[str, ...]:
         """Variables behind ``!``."""
-        gaps = (node for node in _walk(Series(self.items)) if isinstance(node, Gap))
-        return tuple(dict.fromkeys([n for gap in gaps for n in gap.forbidden] + [*self.absent]))
+        gaps = (node.forbidden for node in _walk(Series(self.items)) if isinstance(node, Gap))
+        return tuple(dict.fromkeys([name for names in (*gaps, self.absent) for name in names]))
 
 
 def parse_pattern(text: object, *, where: str) -> Pattern:
@@ -163,8 +163,9 @@ class _Parser:
             self._refuse(self._position, f"unexpected {self._token!r}")
         items = root.items if isinstance(root, Series) else (root,)
         absent: tuple[str, ...] = ()
-        if items and isinstance(items[-1], Gap) and items[-1].forbidden:
-            items, absent = items[:-1], items[-1].forbidden
+        match items:
+            case (*before, Gap(forbidden=(_, *_) as names)):
+                items, absent = tuple(before), names
         return Pattern(self.text, items, absent)
 
     @property
