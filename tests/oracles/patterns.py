@@ -6,10 +6,12 @@ A pattern is a tuple: ``("row", variable)``, ``("gap", forbidden variables)``, `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
+
+from tests.oracles.windows import Expected, Row, key_of
 
 Node = tuple[Any, ...]
 Path = list[str | None]
@@ -191,3 +193,131 @@ class Query:
             raise AssertionError
         if walker.reached:
             answer.timeouts.append((at, walker.reached))
+
+
+@dataclass
+class PatternOracle:
+    """Matches of all keys, row by row: every step searches all rows of the key since its last match."""
+
+    query: Query
+    by: tuple[str, ...]
+    time: str
+    tie: Callable[[Row], Any]
+    """Orders the rows of one event time."""
+    conditions: Mapping[str, Any]
+    """By variable: a function of (the row, the rows of the key before it, nearest first)."""
+    measures: Mapping[str, Any]
+    """By name: a function of pairs of a row and its variable."""
+    stragglers: str = "drop"
+    timeouts: str = "drop"
+
+    watermark: int | None = None
+    rows: dict[Any, list[Row]] = field(default_factory=dict)
+    spent: dict[Any, set[int]] = field(default_factory=dict)
+    """Rows, by identity, whose start is decided."""
+
+    def fresh(self) -> PatternOracle:
+        """An oracle with the same parameters and no rows."""
+        return replace(self, watermark=None, rows={}, spent={})
+
+    def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
+        """The expected results of a micro-batch."""
+        expected = Expected()
+        expected.counts |= {"timeouts": 0, "overflowed": 0, "rows": len(rows)}
+        self.accept(rows, expected)
+        if watermark is not None:
+            self.watermark = watermark if self.watermark is None else max(watermark, self.watermark)
+        if self.watermark is not None:
+            self._search(self.watermark, True, expected)
+        expected.counts["results"] = len(expected.emitted)
+        return expected
+
+    def accept(self, rows: Sequence[Row], expected: Expected) -> None:
+        """Store the rows that are not late."""
+        for row in rows:
+            time = row[self.time]
+            if time is None or not LEAST <= time <= GREATEST:
+                expected.counts["rejected"] += 1
+                self._route(row, "null_time" if time is None else "time_out_of_range", expected)
+            elif self.watermark is not None and time <= self.watermark:
+                expected.counts["stragglers"] += 1
+                self._route(row, "straggler", expected)
+            else:
+                expected.counts["on_time"] += 1
+                self.rows.setdefault(key_of(row, self.by), []).append(row)
+
+    def finish(self) -> list[Row]:
+        """The matches at the end of the stream."""
+        expected = Expected()
+        rows = {key: [*of] for key, of in self.rows.items()}
+        spent = {key: {*of} for key, of in self.spent.items()}
+        replace(self, rows=rows, spent=spent)._search(ENDLESS, False, expected)
+        return expected.emitted
+
+    def bound(self) -> int:
+        """Rows that are not released, or whose bound has not passed."""
+        within = ENDLESS if self.query.within is None else self.query.within
+        known = -ENDLESS if self.watermark is None else self.watermark
+        every = [row for rows in self.rows.values() for row in rows]
+        return sum(row[self.time] + within - 1 > known for row in every)
+
+    def _search(self, watermark: int, is_open: bool, expected: Expected) -> None:
+        for key, rows in self.rows.items():
+            known = [row for row in rows if row[self.time] <= watermark]
+            known.sort(key=lambda row: (row[self.time], self.tie(row)))
+            held = [self._holds(known, at) for at in range(len(known))]
+            spent = self.spent.setdefault(key, set())
+            times = [row[self.time] for row in known]
+            # Rows before the first start that is not decided are out of the way.
+            first = 0
+            if self.query.resume != "to next row":
+                while first < len(known) and id(known[first]) in spent:
+                    first += 1
+            may_start = [id(row) not in spent for row in known]
+            answer = self.query.search(
+                held[first:], times[first:], may_start[first:], watermark, is_open
+            )
+            for at, path in answer.matches:
+                self._emit(known[first + at :], path, expected)
+            for at, steps in answer.timeouts:
+                if self.timeouts == "route":
+                    expected.counts["timeouts"] = expected.counts.get("timeouts", 0) + 1
+                    self._late(known[first + at], "timed_out", expected, steps=steps)
+            if self.query.resume == "to next row":
+                undecided = {first + at for at in answer.undecided}
+                spent |= {id(row) for i, row in enumerate(known) if i not in undecided}
+            else:
+                end = len(known) if answer.needed is None else first + answer.needed
+                spent |= {id(row) for row in known[:end]}
+
+    def _holds(self, rows: Sequence[Row], at: int) -> frozenset[str]:
+        within = ENDLESS if self.query.within is None else self.query.within
+        time = rows[at][self.time]
+        before = [row for row in rows[:at][::-1] if time - row[self.time] < within]
+        names = (name for name, holds in self.conditions.items() if holds(rows[at], before))
+        return frozenset(names)
+
+    def _emit(self, rows: Sequence[Row], path: Path, expected: Expected) -> None:
+        assigned = [(row, name) for row, name in zip(rows, path, strict=False) if name is not None]
+        result = {name: rows[0][name] for name in self.by}
+        result |= {"match_start": rows[0][self.time], "match_end": rows[len(path) - 1][self.time]}
+        result |= {name: of(assigned) for name, of in self.measures.items()}
+        expected.emitted.append(result)
+
+    def _route(self, row: Row, reason: str, expected: Expected) -> None:
+        if self.stragglers == "route":
+            details: dict[str, Any] = {"row": row}
+            if reason == "straggler":
+                assert self.watermark is not None
+                lateness = self.watermark - row[self.time]
+                details |= {"lateness": lateness, "watermark": self.watermark}
+            self._late(row, reason, expected, **details)
+
+    def _late(self, of: Row, reason: str, expected: Expected, **details: Any) -> None:
+        has_time = reason in ("straggler", "timed_out")
+        time = of[self.time] if has_time else None
+        late = dict.fromkeys(("lateness", "watermark", "row", "steps")) | details
+        keys = {name: of[name] for name in self.by}
+        expected.late.append(
+            {**keys, "match_start": time, "match_end": time, "late": {"reason": reason, **late}}
+        )
