@@ -175,7 +175,7 @@ def match(
     The cost of finding the matches is linear in the number of rows, whatever the data. With "to next
     row", every match is measured by itself, at a cost of its rows.
 
-    The metrics of a query are ``rows``, ``rejected``, ``stragglers``, ``results``, ``timeouts``,
+    The metrics of a query are ``rows``, ``rejected``, ``too_late``, ``results``, ``timeouts``,
     ``overflowed``, ``state_rows`` and ``state_bytes``. Rows with a null event time are counted as
     ``rejected``, and routed with the reason "null_time" if late rows are routed.
 

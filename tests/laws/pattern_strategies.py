@@ -32,9 +32,9 @@ USERS = ["u", "v", None]
 
 def draw_node(dice: random.Random, depth: int) -> Node:
     """An item of a pattern."""
-    kinds = ["row"] * 4 + ["repeat"] * 3 + ["series", "either", "permute"]
-    kind = dice.choice(kinds) if depth else "row"
-    match kind:
+    names = ["row"] * 4 + ["repeat"] * 3 + ["series", "either", "permute"]
+    name = dice.choice(names) if depth else "row"
+    match name:
         case "row":
             return ("row", dice.choice("abc"))
         case "series":

@@ -240,8 +240,8 @@ class PatternOracle:
                 expected.counts["rejected"] += 1
                 self._route(row, "null_time" if time is None else "time_out_of_range", expected)
             elif self.watermark is not None and time <= self.watermark:
-                expected.counts["stragglers"] += 1
-                self._route(row, "straggler", expected)
+                expected.counts["too_late"] += 1
+                self._route(row, "too_late", expected)
             else:
                 expected.counts["on_time"] += 1
                 self.rows.setdefault(key_of(row, self.by), []).append(row)
@@ -307,14 +307,14 @@ class PatternOracle:
     def _route(self, row: Row, reason: str, expected: Expected) -> None:
         if self.stragglers == "route":
             details: dict[str, Any] = {"row": row}
-            if reason == "straggler":
+            if reason == "too_late":
                 assert self.watermark is not None
                 lateness = self.watermark - row[self.time]
                 details |= {"lateness": lateness, "watermark": self.watermark}
             self._late(row, reason, expected, **details)
 
     def _late(self, of: Row, reason: str, expected: Expected, **details: Any) -> None:
-        has_time = reason in ("straggler", "timed_out")
+        has_time = reason in ("too_late", "timed_out")
         time = of[self.time] if has_time else None
         late = dict.fromkeys(("lateness", "watermark", "row", "steps")) | details
         keys = {name: of[name] for name in self.by}

@@ -61,12 +61,12 @@ def classify(
         rows=len(packed),
         rejected=len(packed) - int(np.count_nonzero(usable)),
         on_time=int(np.count_nonzero(accepted)),
-        stragglers=int(np.count_nonzero(late)),
+        too_late=int(np.count_nonzero(late)),
     )
     side = spec.output.empty_table()
     missed = np.flatnonzero(~accepted)
     if spec.stragglers == "route" and len(missed):
-        reason = np.where(late, "straggler", np.where(valid, "time_out_of_range", "null_time"))
+        reason = np.where(late, "too_late", np.where(valid, "time_out_of_range", "null_time"))
         rows, is_late = take(packed, missed), late[missed]
         keys = {name: rows.column(f"key.{i}") for i, name in enumerate(spec.by)}
         mark = 0 if previous_watermark is None else previous_watermark

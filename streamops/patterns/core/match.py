@@ -52,7 +52,7 @@ PLACEMENT = Placement({"rows": BY_KEY})
 METRICS = {
     "rows": "rows",
     "rejected": "rejected",
-    "stragglers": "stragglers",
+    "too_late": "too_late",
     "results": "results",
     "timeouts": "timeouts",
     "overflowed": "overflowed",
@@ -109,18 +109,18 @@ def step(
     late = concat(
         [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
     )
-    kept = rows.keep(spec, search, found, positions, now)
-    kept, overflowed = _limit(spec, kept, is_last=now == AFTER_ALL)
+    stored = rows.keep(spec, search, found, positions, now)
+    stored, overflowed = _limit(spec, stored, is_last=now == AFTER_ALL)
     metrics = PatternMetrics(
         rows=counts.rows,
         rejected=counts.rejected,
         on_time=counts.on_time,
-        stragglers=counts.stragglers,
+        too_late=counts.too_late,
         results=len(output),
         timeouts=len(found.timeouts),
         overflowed=overflowed,
     )
-    return Step(State(watermark, {"rows": kept}), output, late, metrics)
+    return Step(State(watermark, {"rows": stored}), output, late, metrics)
 
 
 def finish(spec: PatternSpec, state: State) -> pa.Table:
@@ -248,22 +248,22 @@ class _Rows:
     ) -> pa.Table:
         """The rows to store."""
         stages = self.stages.copy()
-        kept = stages == WAITING
+        stored = stages == WAITING
         at, is_row = np.arange(len(positions)), positions >= 0
         needed = at >= found.needed[np.searchsorted(search.frontiers, at)]
-        kept[positions[needed & is_row]] = True
+        stored[positions[needed & is_row]] = True
         if spec.resume[0] == "to next row":
             stages[positions[is_row]] = DECIDED
             stages[positions[found.undecided]] = OPEN
         if spec.reach and watermark < AFTER_ALL:
-            kept_before = kept.copy()
-            kept |= self._last(spec, watermark)
-            stages[kept & ~kept_before] = CONTEXT
+            before = stored.copy()
+            stored |= self._last(spec, watermark)
+            stages[stored & ~before] = CONTEXT
         table = self.table
         for name, values in (("stage", stages), ("conditions", self.conditions)):
             field = table.schema.get_field_index(name)
             table = table.set_column(field, table.schema.field(field), pa.array(values))
-        return table.filter(pa.array(kept)).combine_chunks()
+        return table.filter(pa.array(stored)).combine_chunks()
 
     def _last(self, spec: PatternSpec, watermark: int) -> Mask:
         """The last released rows of each key, as far back as conditions of later rows read."""
