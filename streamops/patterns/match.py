@@ -19,7 +19,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 from streamops.patterns.core import match as core
-from streamops.patterns.core.conditions import Expression, to_expression
+from streamops.patterns.core.conditions import Expression, not_a_condition
 from streamops.patterns.core.measures import Measure
 from streamops.patterns.core.spec import (
     DEFAULT_MAX_ROWS,
@@ -217,13 +217,13 @@ def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
             expected="a mapping of variables to conditions",
             fix='define={"fail": "type = \'fail\'"}; {} if every variable matches every row',
         )
-    conditions = []
+    conditions = list[tuple[str, str | Expression]]()
     for name, condition in define.items():
         require_name(name, parameter="define", where=_WHERE)
-        is_text = isinstance(condition, str) and condition.strip()
-        if isinstance(condition, bool | int | float):
-            condition = None  # also the result of comparing a measure
-        conditions.append((name, condition if is_text else to_expression(condition)))
+        if (isinstance(condition, str) and condition.strip()) or isinstance(condition, Expression):
+            conditions.append((name, condition))
+        else:
+            raise not_a_condition(condition)
     return tuple(conditions)
 
 

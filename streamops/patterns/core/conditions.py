@@ -224,7 +224,12 @@ def to_expression(value: object) -> Expression:
         return Value(value, 0)
     if isinstance(value, bool | int | float):
         return Literal(value)
-    raise SpecError(
+    raise not_a_condition(value)
+
+
+def not_a_condition(value: object) -> SpecError:
+    """The error for a value that cannot be part of a condition."""
+    return SpecError(
         "NOT_A_CONDITION",
         "this cannot be part of a condition",
         where="patterns.match",
