@@ -128,7 +128,7 @@ def test_a_condition_over_the_match_is_refused(condition: Any) -> None:
     assert "previous" in error.value.fix
 
 
-def test_conditions_are_combined_by_operators_and_not_by_words() -> None:
+def test_conditions_are_combined_by_operators_and_not_by_and_or_not() -> None:
     one = patterns.previous("price") > "price"
     with pytest.raises(SpecError) as error:
         assert one
@@ -186,13 +186,13 @@ def test_a_key_with_too_many_rows_fails_the_query() -> None:
 
 
 def test_the_repr_shows_the_pattern_first() -> None:
-    shown = repr(
+    text = repr(
         operator(define={"fail": patterns.previous("price", 2) * 1.1 < "price", "ok": "ok"})
     )
-    assert shown.startswith(
+    assert text.startswith(
         "patterns.match(pattern='fail+ ok', define=(('fail', ((previous('price', 2)"
     )
-    assert "current('price')" in shown
+    assert "current('price')" in text
 
 
 def test_errors_have_five_facts() -> None:
