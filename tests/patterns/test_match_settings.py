@@ -183,6 +183,9 @@ def test_a_key_with_too_many_rows_fails_the_query() -> None:
         replay(operator(max_rows=3), [rows])
     assert code_of(error) == "ROWS_FULL"
     assert len(replay(operator(max_rows=4), [rows])) == 2
+    # The limit is one of each key, and not of the shard.
+    others = [row | {"user": "other"} for row in rows]
+    assert len(replay(operator(max_rows=4).options(shards=1), [rows + others])) == 2
 
 
 def test_the_repr_shows_the_pattern_first() -> None:

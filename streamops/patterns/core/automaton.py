@@ -220,8 +220,7 @@ class _Graph:
                 # An order with every way to match its first item precedes the next order.
                 orders = (Series(order) for order in permutations(items))
                 return self._choice(*(self._add(order, following, step) for order in orders))
-            case Repetition():
-                return self._repeat(node, following, step)
+        return self._repeat(node, following, step)
 
     def _permute(
         self,

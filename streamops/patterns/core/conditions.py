@@ -208,12 +208,11 @@ def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
             return pc.invert(evaluate(expression.part, values))
         case NullTest():
             return pc.is_null(evaluate(expression.part, values))
-        case Operation(operator=operator):
-            left, right = (evaluate(e, values) for e in (expression.left, expression.right))
-            if operator in _COMPARE:
-                return _compare(operator, left, right)
-            return _COMBINE[operator](left, right)
-    raise AssertionError(expression)
+    assert isinstance(expression, Operation)
+    left, right = (evaluate(part, values) for part in (expression.left, expression.right))
+    if expression.operator in _COMPARE:
+        return _compare(expression.operator, left, right)
+    return _COMBINE[expression.operator](left, right)
 
 
 def to_expression(value: object) -> Expression:

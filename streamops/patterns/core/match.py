@@ -227,10 +227,7 @@ class _Rows:
                 outside |= self.times - self.times[row] >= spec.within
             return column.take(pa.array(row, mask=outside))
 
-        result = evaluate(condition, values)
-        if isinstance(result, pa.Scalar):
-            result = pa.repeat(result, len(self.times))
-        return np.asarray(result.fill_null(False))
+        return np.asarray(evaluate(condition, values).fill_null(False))
 
     def tape(self, *, is_open: bool) -> tuple[Tape, Ids]:
         """The rows that may be part of matches; and the row at each position, -1 at frontiers."""

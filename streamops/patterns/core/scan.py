@@ -239,12 +239,10 @@ class Scan:
 
 def _resolve(within: Positions, reached: npt.NDArray[np.uint64]) -> Positions:
     """The values at the start of each block, from those without the next blocks."""
-    states, blocks = within.shape
-    bits = np.uint64(1) << np.arange(states, dtype=np.uint64)
+    bits = np.uint64(1) << np.arange(len(within), dtype=np.uint64)
     result = within.copy()
+    # No path leads out of the last block, which ends with a frontier.
     for block in np.flatnonzero(reached.any(axis=0))[::-1].tolist():
-        if block + 1 == blocks:
-            continue
         behind = np.where(reached[:, block, None] & bits, result[:, block + 1], NEVER)
         result[:, block] = np.minimum(result[:, block], behind.min(axis=1))
     return result

@@ -360,17 +360,14 @@ class _Paths:
         return match, rows, variables
 
     def follow_one(self, search: Search, position: int, state: int, bound: int) -> list[int]:
-        """The variables of the rows on the rest of one path."""
+        """The variables of the rows on the rest of one path, which exists."""
         tests, earliest, variables = search.tests, search.earliest, list[int]()
+        options = iter(self.transitions[state])
         while True:
-            for transition in self.transitions[state]:
-                test, target, variable = transition
-                if target == ACCEPT:
-                    return variables
-                if tests[test, position] and earliest[position + 1, target] <= bound:
-                    break
-            else:
-                message = f"no path from position {position} in state {state}"
-                raise AssertionError(message)
-            variables.append(variable)
-            state, position = target, position + 1
+            test, target, variable = next(options)
+            if target == ACCEPT:
+                return variables
+            if tests[test, position] and earliest[position + 1, target] <= bound:
+                variables.append(variable)
+                position += 1
+                options = iter(self.transitions[target])

@@ -146,3 +146,19 @@ class Counting:
             return path
 
         search.paths.follow_one = count  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
+def test_absence_behind_a_match_that_the_bound_cuts_off(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEW", few)
+    automaton = compile_pattern(parse_pattern("a+ b !d", where="test"), BITS, where="test")
+    #       preferred: up to 9, beyond the bound. Up to 1 instead, and d follows, but not up to 6.
+    rows = ["a", "ab", "a", "ad", "a", "a", "ab", "a", "a", "ab"]
+    held = np.array([sum(BITS[name] for name in row) for row in rows] + [0])
+    is_frontier = np.arange(11) == 10
+    times = np.where(is_frontier, AFTER_ALL, np.arange(11))
+    tape = Tape(held, is_frontier, False)
+    found = Search(automaton, tape, times, ~is_frontier, within=5, watermark=AFTER_ALL).find()
+    assert [*zip(found.starts.tolist(), found.ends.tolist(), strict=True)] == [(2, 7), (7, 10)]
