@@ -81,7 +81,8 @@ def match(
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + within
     State        per shard: the rows above the watermark, and those of a key from its first start that
-                 is not decided; none longer than delay + within, at most `max_rows` per key
+                 is not decided; none longer than delay + within; at most `max_rows` per key below
+                 the watermark
     Order        rows may arrive in any order; rows with the same event time are ordered by
                  `tie_break`, then by all other columns that are read
     Batch        same result, without a watermark; no row is late, and `within` may be omitted
@@ -121,7 +122,7 @@ def match(
         pattern could still have been completed when its bound passed. ``late.reason`` is "timed_out",
         and ``late.steps`` the number of items of the pattern, gaps excluded, that it reached.
     max_rows : int
-        Maximum number of stored rows per key.
+        Maximum number of rows per key that the watermark has passed and that are not decided.
     when_full : "fail" or "drop_oldest"
         What happens to a key with more rows. "fail" fails the query with ``ROWS_FULL``. "drop_oldest"
         drops its oldest rows after each micro-batch, and counts them as ``overflowed``: only then, the

@@ -176,16 +176,17 @@ def test_a_watermark_of_the_frame_leaves_room_for_the_bound() -> None:
     replay(operator(delay=None), [SCHEMA.empty_table()], watermark="10 seconds")
 
 
-def test_a_key_with_too_many_rows_fails_the_query() -> None:
+def test_a_key_with_too_many_undecided_rows_fails_the_query() -> None:
     row = {"user": "u", "fail": True, "ok": False, "price": 1.0}
     rows = [row | {"ts": at(n)} for n in range(4)]
     with pytest.raises(CapacityError) as error:
         replay(operator(max_rows=3), [rows])
     assert code_of(error) == "ROWS_FULL"
     assert len(replay(operator(max_rows=4), [rows])) == 2
-    # The limit is one of each key, and not of the shard.
+    # The limit is that of each key, and not of the shard; and rows above the watermark do not count.
     others = [row | {"user": "other"} for row in rows]
     assert len(replay(operator(max_rows=4).options(shards=1), [rows + others])) == 2
+    assert len(replay(operator(max_rows=1, delay="4 seconds"), [rows])) == 2
 
 
 def test_the_repr_shows_the_pattern_first() -> None:

@@ -260,12 +260,6 @@ def test_a_batch_needs_no_bound() -> None:
     assert core.next_deadline(spec, step.state) is None
 
 
-def test_many_rows_of_several_keys_are_below_the_limit_of_a_key() -> None:
-    rows = [row | {"user": row["id"] % 3} for row in events("aaaaaa")]
-    matches = found("a{2}", rows, by="user", max_rows=2, delay="1 hour")
-    assert sorted(matches) == [[0, 3], [1, 4], [2, 5]]
-
-
 def test_a_restart_between_two_rows_of_a_match_changes_nothing() -> None:
     rows = events("abbc")
     operator = patterns.match(

@@ -110,7 +110,7 @@ def step(
         [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
     )
     stored = rows.keep(spec, search, found, positions, now)
-    stored, overflowed = _limit(spec, stored, is_last=now == AFTER_ALL)
+    stored, overflowed = _limit(spec, stored)
     metrics = PatternMetrics(
         rows=counts.rows,
         rejected=counts.rejected,
@@ -160,7 +160,7 @@ def check(spec: PatternSpec, state: State) -> None:
     same = np.diff(codes[order]) == 0
     released = (stages[order] != WAITING)[1:]
     assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
-    sizes = np.bincount(Groups.of(codes)[0].ids) if len(rows) else np.zeros(1)
+    sizes = np.bincount(Groups.of(codes)[0].ids[stages != WAITING], minlength=1)
     assert sizes.max() <= spec.max_rows, f"too many: {details}"
 
 
@@ -330,11 +330,15 @@ def _values(spec: PatternSpec, table: pa.Table) -> pa.Table:
     return table.select(names).rename_columns(list(spec.values))
 
 
-def _limit(spec: PatternSpec, rows: pa.Table, *, is_last: bool) -> tuple[pa.Table, int]:
-    """At most ``max_rows`` per key, and the number of rows that were dropped."""
-    if is_last or len(rows) <= spec.max_rows:
+def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
+    """At most ``max_rows`` released rows per key, and the number of rows that were dropped.
+
+    Rows above the watermark do not count: how many there are depends on the micro-batches.
+    """
+    released = np.flatnonzero(_column(rows, "stage") != WAITING)
+    if len(released) <= spec.max_rows:
         return rows, 0
-    groups, _ = Groups.of(key_codes(_keys(spec, rows), len(rows)))
+    groups, _ = Groups.of(key_codes(_keys(spec, rows), len(rows))[released])
     sizes = groups.sizes()
     excess = np.maximum(sizes - spec.max_rows, 0)
     if not excess.any():
@@ -351,8 +355,10 @@ def _limit(spec: PatternSpec, rows: pa.Table, *, is_last: bool) -> tuple[pa.Tabl
         )
     # The rows of a key are adjacent, in order.
     begins = np.cumsum(sizes) - sizes
-    keep = np.arange(len(rows)) - begins[groups.ids] >= excess[groups.ids]
-    return rows.filter(pa.array(keep)).combine_chunks(), int(excess.sum())
+    is_dropped = np.arange(len(released)) - begins[groups.ids] < excess[groups.ids]
+    remaining = np.ones(len(rows), np.bool_)
+    remaining[released[is_dropped]] = False
+    return rows.filter(pa.array(remaining)).combine_chunks(), int(excess.sum())
 
 
 def _keys(spec: PatternSpec, table: pa.Table) -> list[pa.Array]:

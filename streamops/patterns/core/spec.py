@@ -76,7 +76,7 @@ class PatternSpec:
     stragglers, timeouts : str
         What happens to late rows, and to partial matches that run out of time.
     max_rows, when_full : int, str
-        Rows stored per key, and what happens to more.
+        Released rows stored per key, and what happens to more.
     input : Schema
         Resolved: the columns that are read.
     sources : tuple of (text, column)
