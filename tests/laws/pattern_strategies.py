@@ -123,7 +123,7 @@ CONDITIONS["d"] = [
 def histories(draw: st.DrawFn) -> laws.Case:
     """A pattern, few keys, many ties, micro-batches without rows, late rows."""
     dice = random.Random(draw(st.integers(0, 2**32)))
-    within = draw(st.sampled_from([1, MILLI, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI]))
+    within = draw(st.sampled_from([1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]))
     while True:
         query, text = draw_query(dice, within)
         named = {name for name in NAMES if name in text.replace("permute", "")}
@@ -155,7 +155,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
             if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
                 raise
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
-    batches = tuple((_batch(draw, dice, at),) for at in range(draw(st.integers(1, 5))))
+    batches = tuple((_batch(draw, dice, at),) for at in range(draw(st.integers(2, 6))))
     native = [name for name, (of, _) in chosen.items() if isinstance(of, str)]
 
     def tie(row: Row) -> Any:
@@ -193,11 +193,13 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
 def _batch(draw: st.DrawFn, dice: random.Random, at: int) -> pa.Table:
     rows = []
-    for _ in range(draw(st.sampled_from([0, 1, 3, 8]))):
-        time: int | None = at * 4 * MILLI + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
+    for _ in range(draw(st.sampled_from([0, 2, 6, 12]))):
+        time: int | None = at * 6 * MILLI + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
         time = dice.choice([time] * 15 + [None, ENDLESS // 4])
-        flags = [dice.choice([True, True, False, None]) for _ in NAMES[:3]]
-        rows.append([dice.choice(USERS), time, *flags, dice.choice([None, 1, 2, 3, 4])])
+        flags = [dice.choice([True] * 4 + [False, None]) for _ in NAMES[:3]]
+        rows.append(
+            [dice.choices(USERS, [4, 1, 1])[0], time, *flags, dice.choice([None, 1, 2, 3, 4])]
+        )
     columns = [
         pa.array([row[i] for row in rows], pa.int64()).cast(f.type)
         if pa.types.is_timestamp(f.type)

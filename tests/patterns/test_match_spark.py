@@ -51,7 +51,7 @@ SCRIPT = [
         login("b", 9, "ok"),
     ],
     [login("a", 20, "fail"), login("a", 21, "fail", None), login("a", None, "fail")],
-    [login("b", 40, "ok"), login("a", 30, "ok")],
+    [login("b", 40, "ok"), login("a", 30, "ok"), login("c", 38, "fail")],
     [login("a", 2, "fail"), login("b", 90, "ok")],
     [login("b", 100, "ok")],
 ]
