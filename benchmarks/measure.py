@@ -105,7 +105,8 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
     expected = workload.expected()
     if workload.windows == "distinct":
         return _within_error(system, found, expected)
-    start, end = ("ts", "ts") if "ts" in found else ("window_start", "window_end")
+    pairs = (("ts", "ts"), ("match_start", "match_end"), ("window_start", "window_end"))
+    start, end = next(pair for pair in pairs if pair[0] in found)
     rows = pd.DataFrame(
         {
             "k": found["k"],

@@ -6,9 +6,20 @@ from pyspark.sql import DataFrame
 
 from benchmarks.joins import REMOVED
 from benchmarks.stream import DELAY
-from benchmarks.workloads import CAPACITY, COUNTED_MS, GAP_MS, HOPS, RATE, REACH_MS, P
+from benchmarks.workloads import (
+    CAPACITY,
+    COUNTED_MS,
+    GAP_MS,
+    HIGH,
+    HOPS,
+    LOW,
+    RATE,
+    REACH_MS,
+    WITHIN_MS,
+    P,
+)
 from streamops import aggregates as agg
-from streamops import joins, sketches, windows
+from streamops import joins, patterns, sketches, windows
 from streamops.spark.operator import Operator
 
 TOTALS = {"n": agg.count(), "total": agg.sum("v")}
@@ -31,6 +42,17 @@ def build_window(workload: str) -> Operator:
         case "sliding":
             size = f"{REACH_MS} milliseconds"
             return windows.sliding(size, time="ts", by="k", agg=TOTALS, delay=DELAY)
+        case "patterns" | "patterns-hot" | "patterns-starts":
+            return patterns.match(
+                "low ... high",
+                define={"low": f"v < {LOW}", "high": f"v >= {HIGH}"},
+                time="ts",
+                by="k",
+                within=f"{WITHIN_MS} milliseconds",
+                measures={"n": patterns.count(), "total": patterns.sum(None, "v")},
+                delay=DELAY,
+                max_rows=1_000_000,
+            )
         case "session":
             gap = f"{GAP_MS} milliseconds"
             return windows.session(gap, time="ts", by="k", agg=TOTALS, delay=DELAY)

@@ -51,6 +51,8 @@ AIMS = [
         Aim(100_000, 60_000, kernel, native, 1.0, windows="hopping"),
         Aim(100_000, 500_000, kernel, kernel, 2.0, windows="sliding", to_windows="tumbling"),
         Aim(100_000, 60_000, kernel, native, 1.0, windows="sliding", to_windows="tumbling"),
+        Aim(100_000, 500_000, kernel, kernel, 1.3, windows="patterns", to_windows="tumbling"),
+        Aim(100_000, 500_000, kernel, kernel, 1.3, windows="patterns-hot", to_windows="tumbling"),
         Aim(10_000_000, 500_000, kernel, None, 1e6 / 300_000, windows="seen"),
         *(
             aim
@@ -103,6 +105,9 @@ class _Figure:
 
 _Cell = dict[str, _Figure]
 _TITLES = {
+    "patterns": "Patterns",
+    "patterns-hot": "Patterns, half of all events in one key",
+    "patterns-starts": "Patterns, every row starts a match",
     "distinct": "Distinct items in tumbling windows of ten minutes",
     "seen": "Suppression of duplicates",
     "interval": "Left outer interval join, within an hour",
@@ -135,7 +140,10 @@ def _figure(readings: list[tuple[Reading, Run]]) -> _Figure:
 
 def _order(position: _Position) -> tuple[int, int, int]:
     windows, keys, rows = position
-    types = ("tumbling", "hopping", "session", "sliding", "distinct", "seen", *JOINS)
+    types = (
+        *("tumbling", "hopping", "session", "sliding"),
+        *("patterns", "patterns-hot", "patterns-starts", "distinct", "seen", *JOINS),
+    )
     return types.index(windows), -keys, -rows
 
 

@@ -211,7 +211,8 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 def _on_a_grid(workload: Workload) -> list[Workload]:
     """Return the workload if Spark has its operator on streams."""
     lacks = ("sliding", "seen", "temporal", "tables")
-    return [] if workload.windows in lacks else [workload]
+    is_pattern = workload.windows.startswith("patterns")
+    return [] if is_pattern or workload.windows in lacks else [workload]
 
 
 def _fewer(phase: Phase) -> Phase:

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +49,9 @@ WORKLOADS = {
     "100k-keys-session": (100_000, "session"),
     "100k-keys-hopping": (100_000, "hopping"),
     "100k-keys-sliding": (100_000, "sliding"),
+    "100k-keys-patterns": (100_000, "patterns"),
+    "100k-keys-patterns-hot": (100_000, "patterns-hot"),
+    "1-key-patterns-starts": (1, "patterns-starts"),
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
     "10m-items-seen": (10_000_000, "seen"),
@@ -59,6 +63,9 @@ TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumb
 HOPS = 5  # a hopping window is five minutes long and starts every minute
 GAP_MS = 5 * MINUTE_MS
 REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
+WITHIN_MS = 5 * MINUTE_MS  # a match of a pattern spans less
+LOW, HIGH = 20.0, 70.0
+"""A value below, and a later one that is not below."""
 COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
 ITEMS = 200_000
 CAPACITY, RATE = 16_000_000, 0.001  # the capacity and false positive rate of the filter
@@ -133,6 +140,10 @@ class Workload:
             "v": rng.integers(0, 400, self.rows).astype(np.float64) / 4,
             "ts": arrival - rng.integers(0, DISORDER_MS, self.rows, dtype=np.int64),
         }
+        if self.windows == "patterns-hot":  # one key has half of all events
+            columns["k"][rng.random(self.rows) < 0.5] = 0
+        if self.windows == "patterns-starts":  # every row starts a match, and none completes one
+            columns["v"] %= LOW
         if self.windows == "distinct":
             columns["u"] = rng.integers(0, ITEMS, self.rows, dtype=np.int64)
         if self.windows == "seen":
@@ -151,6 +162,9 @@ class Workload:
         if self.windows == "sliding":
             windows = _sliding(frame)
             return windows[windows["end"] <= watermark].reset_index(drop=True)
+        if self.windows.startswith("patterns"):
+            matches = _matches(frame)
+            return matches[matches["end"] <= watermark].reset_index(drop=True)
         if self.windows == "distinct":
             frame["start"] = frame["ts"] // COUNTED_MS * COUNTED_MS
             frame["end"] = frame["start"] + COUNTED_MS
@@ -193,6 +207,30 @@ def _sliding(frame: pd.DataFrame) -> pd.DataFrame:
         }
     )
     return windows.drop_duplicates(["k", "end"])
+
+
+def _matches(frame: pd.DataFrame) -> pd.DataFrame:
+    """Pair the first low value since the last match with the next high one, row by row."""
+    found: list[tuple[int, int, int, int, float]] = []
+    key, starts = None, deque[tuple[int, float]]()
+    ordered = frame.sort_values(["k", "ts", "v"], kind="stable")
+    columns = (ordered[name].tolist() for name in ("k", "ts", "v"))
+    for k, time, value in zip(*columns, strict=True):
+        if k != key:
+            key = k
+            starts.clear()
+        while starts and time - starts[0][0] >= WITHIN_MS:
+            starts.popleft()
+        if value < LOW:
+            starts.append((time, value))
+        elif value >= HIGH and starts:
+            start, low = starts[0]
+            found.append((k, start, time, 2, low + value))
+            starts.clear()
+    matches = pd.DataFrame(found, columns=["k", "start", "end", "n", "total"])
+    return matches.astype(
+        {"k": "int64", "start": "int64", "end": "int64", "n": "int64", "total": "f8"}
+    )
 
 
 def standard(name: str, sizes: Sequence[int], quick: bool) -> Workload:
@@ -243,6 +281,8 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     steps = workload.batches
     events = {name: value for name, value in asdict(workload).items() if name != "windows"}
     about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
+    if workload.windows in ("patterns-hot", "patterns-starts"):
+        about.append(workload.windows)
     if workload.is_join:
         about = [workload.windows, joins.VERSION]
     identity = json.dumps([events, workload.schemas, *about])

@@ -142,6 +142,8 @@ class Definition:
         Spark's own operator, see :data:`Native`.
     check : callable, optional
         Refuse a frame whose Spark schema does not suit.
+    prepare : callable, optional
+        From the frame to the frame with further columns, which the parameters read.
     project : callable, optional
         Column expressions that the core reads, instead of columns by name.
     initial : callable, optional
@@ -160,6 +162,7 @@ class Definition:
     right: DataFrame | None = None
     native: Native | None = None
     check: Callable[[DataFrame], None] | None = None
+    prepare: Callable[[DataFrame], DataFrame] | None = None
     project: Callable[[], Sequence[Column]] | None = None
     initial: Callable[..., tuple[DataFrame, DataFrame | None]] | None = None
     build_result: Callable[..., DataFrame] | None = None

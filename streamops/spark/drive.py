@@ -110,6 +110,8 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     frames, initial = _frames(operator, frame)
     if operator.check is not None:
         operator.check(frames[0])
+    if operator.prepare is not None:
+        frames = (operator.prepare(frames[0]), *frames[1:])
     parameters: Parameters = operator.parameters
     for input_, accepts, where in zip(
         frames, parameters.accepts_revisions, operator.sides, strict=True

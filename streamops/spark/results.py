@@ -98,6 +98,9 @@ def _side_output_rows(
     """The types of the input rows in the side output, by the field that contains them."""
     if len(inputs) == 1:
         names = spec.inputs[0].schema.names
+        late = spec.output.field("late").type if "late" in spec.output.names else pa.null()
+        if pa.types.is_struct(late) and late.get_field_index("row") >= 0:
+            names = [field.name for field in late.field("row").type]
         return {"row": StructType([inputs[0][name] for name in names if name in inputs[0]])}
     late = spec.output.field("late").type if "late" in spec.output.names else None
     if late is None or not pa.types.is_struct(late):

@@ -47,6 +47,9 @@ def split_side_output(
     windows : results, late
         Results, without the column ``late``; late rows: key columns, ``window_start``,
         ``window_end`` (the window missed) or `time`, ``reason``, ``lateness``, ``watermark``, ``row``.
+    matches : results, late
+        Results, without the column ``late``; late rows and partial matches: key columns,
+        ``match_start``, ``match_end``, ``reason``, ``lateness``, ``watermark``, ``row``, ``steps``.
     joins : results, late_left, late_right
         Results, without the column ``late``; late or rejected rows of each side: ``reason``,
         ``lateness``, ``watermark``, ``row``.
@@ -131,6 +134,8 @@ def _key_columns(names: list[str], time: str | None) -> list[str]:
         require_name(time, parameter="time", where=_WHERE)
         last = time
         require_columns(names, {"time": [time]}, where=_WHERE)
+    elif "match_end" in names and last not in names:
+        last = "match_end"
     elif last not in names:
         raise SchemaError(
             "EVENT_TIME_UNKNOWN",

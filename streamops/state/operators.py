@@ -9,7 +9,8 @@ from streamops.changes.core import aggregate, history, latest
 from streamops.joins.core import asof, enrich, interval, tables, timeline
 from streamops.kernel.core import StateFormat
 from streamops.kernel.placement import Placement
-from streamops.search.core import match
+from streamops.patterns.core import match as patterns
+from streamops.search.core import match as search
 from streamops.sketches.core import seen
 from streamops.time.core import producers, track_clock
 from streamops.windows.core import compare, grid, running, session, sliding
@@ -17,7 +18,7 @@ from streamops.windows.core import compare, grid, running, session, sliding
 _CORES: tuple[Any, ...] = (
     *(aggregate, history, latest),
     *(asof, enrich, interval, tables, timeline),
-    match,
+    *(patterns, search),
     seen,
     *(producers, track_clock),
     *(compare, grid, running, session, sliding),

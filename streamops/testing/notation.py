@@ -255,6 +255,8 @@ def read_line(
         read_late = functools.partial(_late_with_side, schemas=schemas, epoch=epoch, where=where)
     elif spec.inputs[0].time is None or routes_rejected(spec.output):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch, where=where)
+    elif spec.event_time == "match_end":
+        read_late = functools.partial(_late_match, spec=spec, epoch=epoch, where=where)
     else:
         read_late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
     return Line(
@@ -309,6 +311,21 @@ def _late(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, An
         times = window(late.get("window"), epoch, where)
     keys = {name: row[name] for name in spec.inputs[0].by}
     return {**keys, **times, **_lateness(late, epoch, where), "row": row}
+
+
+def _late_match(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+    """Read a late row, or a partial match that ran out of time."""
+    by = spec.inputs[0].by
+    late = require_keys(value, _LATE | {"steps", "start", *by}, {"reason"}, where)
+    if "row" in late:
+        row = _row(late["row"], spec.inputs[0].schema, epoch, where)
+        keys, time = {name: row[name] for name in by}, row[spec.inputs[0].time]
+    else:
+        row, time = None, instant(late["start"], epoch, where)
+        keys = {name: late[name] for name in by}
+    times = {"match_start": time, "match_end": time}
+    details = {"row": row, "steps": late.get("steps")}
+    return {**keys, **times, **_lateness(late, epoch, where), **details}
 
 
 def _late_with_side(

@@ -176,7 +176,8 @@ def _split_late(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table
     details = late.column("late").combine_chunks()
     keys: list[str] = []
     if len(operator.parameters.times) == 1 and operator.parameters.times[0] is not None:
-        last = "window_end" if "window_end" in names else operator.parameters.times[0]
+        time = operator.parameters.times[0]
+        last = next(name for name in ("window_end", "match_end", time) if name in names)
         keys = names[: names.index(last) + 1]
     columns = [*(late.column(name) for name in keys), *details.flatten()]
     return results, pa.table(columns, names=[*keys, *(field.name for field in details.type)])

@@ -22,7 +22,7 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
+Measures of matches are ``count a``, ``first a v``, ``classifiers``. ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
 before the operator, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
 
-_FAMILIES = ("aggregates", "changes", "joins", "search", "time", "windows")
+_FAMILIES = ("aggregates", "changes", "joins", "patterns", "search", "time", "windows")
 # Parameters of which a pair is a tuple, which YAML does not have.
 _PAIRS = ("time", "delay", "key", "sequence")
 _COLUMNS = {"k": "string", "ts": "timestamp"}
@@ -377,6 +377,10 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     if "agg" in parameters:
         agg = require_mapping(arguments.get("agg", {}), where, "agg")
         arguments = arguments | {"agg": {key: _aggregate(v, where) for key, v in agg.items()}}
+    if "measures" in parameters:
+        measures = require_mapping(arguments.get("measures", {}), where, "measures")
+        measures = {key: _measure(value, where) for key, value in measures.items()}
+        arguments = arguments | {"measures": measures}
     if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
         arguments = {"time": "ts", **arguments}
     if "right" in parameters:
@@ -409,3 +413,14 @@ def _aggregate(value: Any, where: str) -> Any:
     except TypeError:
         pass  # it has other parameters
     raise malformed(where, "not an aggregate", got=value, expected="count, sum v, last v by seq")
+
+
+def _measure(value: Any, where: str) -> Any:
+    name, *arguments = str(value).split()
+    function = _import("patterns", name)
+    try:
+        if function is not None:
+            return function(*arguments)
+    except TypeError:
+        pass  # it has other parameters
+    raise malformed(where, "not a measure", got=value, expected="count a, first a v, classifiers")

@@ -24,7 +24,7 @@ NOT_A_FAMILY = {"kernel", "changelog", "spark", "state", "testing"}
 INTERNAL = {"kernel", "changelog", "spark"}
 
 # A family may use the public names of another family, from its package.
-PUBLIC_IMPORTS = {("changes", "streamops.aggregates")}
+PUBLIC_IMPORTS = {("changes", "streamops.aggregates"), ("patterns", "streamops.aggregates")}
 # Estimates of sketches are aggregates, imported from the module of each sketch.
 MODULE_IMPORTS = {("aggregates", "sketches")}
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, search, sketches, time, windows
+from streamops import changes, joins, patterns, search, sketches, time, windows
 from tests.bad_input.fates import (
     ACCEPTED,
     FAR,
@@ -210,6 +210,16 @@ TABLE: dict[str, Poisoned] = {
     ),
     "calendar": Poisoned(windows.calendar("day", "UTC", **TIMED, **COUNT), (OF_A_DAY,)),
     "sliding": Poisoned(windows.sliding("3 seconds", **TIMED, agg={"n": agg.count()}), (EVENTS,)),
+    "match": Poisoned(
+        patterns.match(
+            "low | any low?",
+            define={"low": patterns.current("v") < 5},
+            within="10 seconds",
+            measures={"n": patterns.count(), "most": patterns.max(None, "v")},
+            **TIMED,
+        ),
+        (EVENTS,),
+    ),
     "session": Poisoned(windows.session("4 seconds", **TIMED, **COUNT), (EVENTS,)),
     "compare": Poisoned(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds", stragglers="route"),

@@ -45,7 +45,9 @@ def outputs(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
 def test_every_source_has_its_notebook() -> None:
     scripts = sorted((ROOT / "notebooks").glob("*.py"))
     sources = [path.stem for path in scripts if path.read_text().startswith("# ---\n# jupyter")]
-    assert sources == [path.stem for path in NOTEBOOKS] == ["joins", "sketches", "windows"]
+    assert (
+        sources == [path.stem for path in NOTEBOOKS] == ["joins", "patterns", "sketches", "windows"]
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)

@@ -16,7 +16,7 @@ import sys, tempfile
 from pathlib import Path
 from time import monotonic, sleep
 from pyspark.sql import SparkSession
-from streamops import aggregates as agg, observe, sketches, split_side_output, time, windows
+from streamops import aggregates as agg, observe, patterns, sketches, split_side_output, time, windows
 from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 from tests.spark.pair_cores import earlier
@@ -60,6 +60,16 @@ chain = [
 for one, other in zip(replay(chain, script), stream(spark, chain, script), strict=True):
     assert_rows(one.rows, other.rows)
     assert (one.counts, one.clock) == (other.counts, other.clock)
+pairs = patterns.match(
+    "a b", define={"a": "k = 'a'", "b": "k = 'b'"}, time="ts", within="1 hour", delay="5 seconds",
+).options(shards=1)
+assert [row["match_end"] for result in stream(spark, pairs, script) for row in result.rows] == [at(2)]
+try:
+    spark.createDataFrame(script[0]).transform(patterns.match("a", define={"a": "no = 1"}, time="ts"))
+except Exception as error:
+    assert error.code == "CONDITION_INVALID", error
+else:
+    raise AssertionError("a condition over a column that does not exist")
 rows = spark.createDataFrame([("a", 1)], "k string, v int").selectExpr("k", "timestamp'2024-01-01' ts")
 for engine in ("kernel", "native"):
     whole = windows.tumbling("1 day", time="ts", by="k", agg={"n": agg.count()}).options(engine=engine)

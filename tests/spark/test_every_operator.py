@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import changes, joins, search, sketches, time, windows
+from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
@@ -288,6 +288,23 @@ CASES: dict[str, Case] = {
         changes.aggregate(by="k", agg=COUNT),
         (CHANGE,),
         select(table_changes(), "_change_type", "id", "k", "v"),
+    ),
+    "match": Case(
+        patterns.match(
+            "low+? high | high{2,} ... low",
+            define={"low": patterns.previous("v") > "v", "high": patterns.previous("v") < "v"},
+            within="12 seconds",
+            measures={
+                "n": patterns.count("high"),
+                "values": patterns.collect_list(None, "v"),
+                "names": patterns.classifiers(),
+            },
+            skip="to next row",
+            tie_break="v",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
     ),
     "seen": Case(sketches.seen("k", capacity=100), (EVENT,), EVENTS),
     "track_clock": Case(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, search, sketches, time, windows
+from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
 
@@ -159,6 +159,17 @@ CASES: dict[str, Bounded] = {
     ),
     "running": Bounded(
         windows.running(by="k", agg=COUNT, max_keys=100, when_full="ignore_new"),
+        ((EVENT, events),),
+    ),
+    "match": Bounded(
+        patterns.match(
+            "low ... high",
+            define={"low": patterns.previous("v") > "v", "high": patterns.previous("v") < "v"},
+            time="ts",
+            by="k",
+            within="30 seconds",
+            delay="5 seconds",
+        ),
         ((EVENT, events),),
     ),
     "track_clock": Bounded(

@@ -1,0 +1,296 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Patterns: logins, orders, prices and a funnel
+#
+# Some questions are about the order of events: three failures *and then* a success, an order that was *not followed* by a
+# payment. `patterns.match` answers them with the semantics of SQL's `MATCH_RECOGNIZE`. In pictures:
+#
+# 1. Failures, then a success
+# 2. Which match is found
+# 3. What did not happen
+# 4. Conditions over earlier rows
+# 5. A funnel
+# 6. What is stored
+# 7. What they do not do
+#
+# It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
+# pictures. How they are drawn is in `drawing.py` and `patterns_pictures.py`.
+
+# %%
+import datetime as dt
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import patterns_pictures as pictures
+from drawing import show
+
+from streamops import patterns
+from streamops.testing import replay
+
+nine = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
+
+
+def at(minute: float) -> dt.datetime:
+    """So many minutes after nine."""
+    return nine + dt.timedelta(minutes=float(minute))
+
+
+def rows_of(results):
+    """The matches of all micro-batches."""
+    return [row for result in results for row in result.rows]
+
+
+# %% [markdown]
+# ## 1. Failures, then a success
+#
+# At least three failed logins in a row, then one that succeeds, within ten minutes. On Spark, the conditions are Spark SQL, such
+# as `"type = 'fail'"`; without Spark they are columns.
+
+# %%
+attacks = patterns.match(
+    "fail{3,} ok",
+    define={"fail": "fail", "ok": "ok"},
+    time="ts",
+    by="user",
+    within="10 minutes",
+    measures={"attempts": patterns.count("fail")},
+    delay="1 minute",
+).options(shards=1)
+
+
+def login(user, minute, type_):
+    return {
+        "user": user,
+        "ts": at(minute),
+        "type": type_,
+        "fail": type_ == "fail",
+        "ok": type_ == "ok",
+    }
+
+
+logins = [
+    *(login("ann", minute, "fail") for minute in (3, 4.2, 5)),
+    login("ann", 6, "ok"),
+    *(login("bob", minute, "fail") for minute in (2, 9, 16)),
+    login("bob", 18, "ok"),
+    *(login("cem", minute, "fail") for minute in (4, 5)),
+    login("cem", 6, "ok"),
+    *(login("cem", minute, "fail") for minute in (20, 21, 22, 23, 24)),
+    login("cem", 25, "ok"),
+]
+arrived = sorted(
+    logins, key=lambda row: row["ts"] + dt.timedelta(seconds=int(row["ts"].minute * 17 % 50))
+)
+batches = [arrived[n : n + 6] for n in range(0, len(arrived), 6)] + [[login("dan", 40, "ok")]]
+matches = rows_of(replay(attacks, batches))
+show(
+    pictures.over_time(
+        logins, matches,
+        "Three failures in a row, then a success",
+        "Bob needed 16 minutes, and Cem first had two failures only. The number is that of the failures.",
+        key="user", label="attempts", every=5, names={"fail": "failed", "ok": "succeeded"},
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# The events arrived out of order and in micro-batches. A match is emitted once the watermark has reached its last row, so the
+# result does not depend on that.
+
+# %% [markdown]
+# ## 2. Which match is found
+#
+# From one row, several matches may be possible. As in regular expressions, the preferred one is found: as many repetitions as
+# possible, or as few if `?` stands behind the quantifier. `...` skips rows, and `!c` skips all but `c`. And `skip` says where the
+# search continues.
+
+# %%
+letters = "aabbcabdbcc"
+sequence = [
+    {"id": n, "ts": at(n), **{name: letter == name for name in "abcd"}}
+    for n, letter in enumerate(letters)
+]
+
+
+def found(pattern, **given):
+    operator = patterns.match(
+        pattern,
+        define={name: name for name in "abcd" if name in pattern},
+        time="ts",
+        within="1 hour",
+        measures={"ids": patterns.collect_list(None, "id")},
+        delay="0 seconds",
+        **given,
+    )
+    return [row["ids"] for row in rows_of(replay(operator, [sequence], flush=True))]
+
+
+tried = ["a b", "a b+", "a b+?", "a+ b+ c", "a ... c", "a !d c", "(a | b){3}"]
+answers = {pattern: found(pattern) for pattern in tried}
+answers["a ... c, to next row"] = found("a ... c", skip="to next row")
+show(
+    pictures.variants(
+        letters, answers, "One sequence, eight patterns",
+        "Bars are matches from their first to their last row; dots are rows that have a variable.",
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# ## 3. What did not happen
+#
+# `order !paid` with `within="20 minutes"` is an order that is not followed by a payment in less than twenty minutes. It is a match
+# when the watermark passes the twenty minutes.
+
+# %%
+unpaid = patterns.match(
+    "order !paid",
+    define={"order": "order", "paid": "paid"},
+    time="ts",
+    by="order_id",
+    within="20 minutes",
+    measures={"n": patterns.count()},
+    delay="1 minute",
+)
+
+
+def happened(order_id, minute, type_):
+    return {
+        "order_id": order_id, "ts": at(minute), "type": type_,
+        "order": type_ == "order", "paid": type_ == "paid",
+    }  # fmt: skip
+
+
+orders = [
+    happened("o1", 1, "order"), happened("o1", 12, "paid"), happened("o2", 3, "order"),
+    happened("o3", 5, "order"), happened("o3", 25, "paid"), happened("o4", 8, "order"),
+    happened("o4", 27.5, "paid"),
+]  # fmt: skip
+late = [
+    row | {"n": "unpaid", "match_end": row["match_start"] + dt.timedelta(minutes=20)}
+    for row in rows_of(replay(unpaid, [orders, [happened("o9", 60, "order")]]))
+]
+show(
+    pictures.over_time(
+        orders, late, "Orders without a payment in less than twenty minutes",
+        "Order o3 was paid after exactly twenty minutes, which is too late: the bound is exclusive. Bars end with it.",
+        key="order_id", label="n", every=5, names={"order": "ordered", "paid": "paid"},
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# ## 4. Conditions over earlier rows
+#
+# `patterns.previous("price")` is the price of the row before, of the same key. A price that falls at least twice and then rises at
+# least twice:
+
+# %%
+rng = np.random.default_rng(5)
+walk = 100 + np.cumsum(rng.normal(0, 1, 60)).round(2)
+ticks = [{"ts": at(n), "price": float(price)} for n, price in enumerate(walk)]
+v_shape = patterns.match(
+    "start down{2,} up{2,}",
+    define={
+        "down": patterns.previous("price") > "price",
+        "up": patterns.previous("price") < "price",
+    },
+    time="ts",
+    within="30 minutes",
+    measures={"names": patterns.classifiers(), "bottom": patterns.last("down", "price")},
+    delay="0 seconds",
+)
+shapes = rows_of(replay(v_shape, [ticks], flush=True))
+show(
+    pictures.prices(
+        ticks, shapes, f"{len(shapes)} times the price fell twice and rose twice",
+        "A variable without a condition, such as `start`, matches every row.",
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# ## 5. A funnel
+#
+# With `timeouts="route"`, starts that could still have been completed when their bound passed are side output, with the number of
+# steps that they reached. A thousand people, of whom each step loses some:
+
+# %%
+steps = ["view", "cart", "address", "pay"]
+funnel = patterns.match(
+    " ... ".join(steps),
+    define={step: step for step in steps},
+    time="ts",
+    by="user",
+    within="30 minutes",
+    delay="0 seconds",
+    timeouts="route",
+)
+clicks = []
+for user in range(1_000):
+    minute = float(rng.uniform(0, 60))
+    for step in steps:
+        clicks.append({"user": user, "ts": at(minute), **{name: name == step for name in steps}})
+        minute += float(rng.exponential(6))
+        if rng.random() > 0.7:
+            break
+end = [{"user": -1, "ts": at(600), **dict.fromkeys(steps, False)}]
+results = replay(funnel, [clicks, end])
+counts = Counter({len(steps): len(rows_of(results))})
+for result in results:
+    counts.update(row["steps"] for row in result.late_rows)
+reached = {
+    step: sum(count for number, count in counts.items() if number > at_least)
+    for at_least, step in enumerate(steps)
+}
+show(
+    pictures.funnel(
+        reached, "How many reached which step within half an hour",
+        "Matches, and partial matches by the step that they reached.",
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# ## 6. What is stored
+#
+# Rows above the watermark, and those from the first start of a key that is not decided yet, for less than the bound. Three hundred
+# micro-batches of a hundred logins each, of which a few are attacks:
+
+# %%
+stream = [
+    [
+        login(int(rng.integers(0, 5_000)), number + float(rng.random()), str(rng.choice(["fail", "ok"], p=[0.3, 0.7])))
+        for _ in range(100)
+    ]
+    for number in range(300)
+]  # fmt: skip
+sizes = pd.DataFrame(
+    [(100, result.state_rows) for result in replay(attacks, stream)], columns=["rows", "state"]
+)
+assert sizes["state"].iloc[100:].max() < 1_200
+show(
+    pictures.state(
+        sizes.iloc[:100], "State does not grow with the stream",
+        "A hundred micro-batches with a hundred rows each: no row is stored for more than eleven minutes.",
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# ## 7. What they do not do
+#
+# - **They do not correct a match.** A row that arrives behind the watermark is counted, or delivered as side output.
+# - **They do not match without a bound on a stream.** Without `within`, a first failure would be stored for ever.
+# - **They do not compare rows of different variables.** A condition sees its row, and earlier rows of the key at a fixed distance.
+# - **They do not list all combinations of later rows.** Their number is exponential. `skip="to next row"` finds one match from each
+#   row that starts one.
+# - **They do not join streams.** All events of a pattern are in one frame: unite the streams, or use `joins.interval`.
+#
+# The rules are in [docs/patterns.md](../docs/patterns.md).

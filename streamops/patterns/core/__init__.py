@@ -1,0 +1,1 @@
+"""The algorithms of pattern matching, without Spark."""

@@ -1,0 +1,370 @@
+"""Pattern matching: the rows of each key in event-time order, and the matches of a pattern in them.
+
+Rows are *released* once the watermark has reached their event time: then all rows before them are known,
+and their conditions over earlier rows are evaluated. A start is decided once no later row can
+change its match: at the latest when the watermark has passed its bound. The state has the rows that are
+not released yet, the released ones that a later match may need, and the last ones that a condition reads.
+
+Event time alone decides: results do not depend on how the stream is divided into micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.errors import CapacityError
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
+from streamops.kernel.ordering import ranks
+from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
+from streamops.patterns.core.arrivals import classify, layout, pack, packed_schema, timed_out
+from streamops.patterns.core.conditions import Expression, evaluate
+from streamops.patterns.core.measures import Labels, measure
+from streamops.patterns.core.scan import Tape
+from streamops.patterns.core.search import Found, Search, in_parts
+from streamops.patterns.core.spec import PatternSpec
+
+__all__ = [
+    "METRICS",
+    "METRICS_TYPE",
+    "PLACEMENT",
+    "STATE",
+    "PatternMetrics",
+    "check",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("patterns.match", 1)
+PLACEMENT = Placement({"rows": BY_KEY})
+
+METRICS = {
+    "rows": "rows",
+    "rejected": "rejected",
+    "too_late": "too_late",
+    "results": "results",
+    "timeouts": "timeouts",
+    "overflowed": "overflowed",
+}
+"""Names of the observed metrics, and the fields of :class:`PatternMetrics` that they show."""
+
+WAITING, OPEN, DECIDED, CONTEXT = range(4)
+"""Stages of a stored row: not released; may start a match; only part of matches that start before
+it; only read by conditions over earlier rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternMetrics(Metrics):
+    """Metrics of a step.
+
+    Parameters
+    ----------
+    timeouts : int
+        Partial matches that ran out of time.
+    overflowed : int
+        Rows that were dropped because a key had more than `max_rows`.
+    """
+
+    timeouts: int = 0
+    overflowed: int = 0
+
+
+METRICS_TYPE = PatternMetrics
+
+
+def step(
+    spec: PatternSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+) -> Step:
+    """Process one micro-batch. See the docstring of the module."""
+    (packed,) = inputs
+    watermark = advance_watermark(state.watermark, watermark)
+    now = BEFORE_ALL if watermark is None else watermark
+    arrived, late, counts = classify(spec, packed, state.watermark)
+    rows = _Rows.of(spec, concat([state.tables["rows"], arrived])).release(spec, now)
+    tape, positions = rows.tape(is_open=now < AFTER_ALL)
+    resume, variable = spec.resume
+    search = Search(
+        spec.automaton,
+        tape,
+        np.append(rows.times, AFTER_ALL)[positions],
+        np.append(rows.stages, WAITING)[positions] == OPEN,
+        within=spec.within,
+        watermark=now,
+        resume=resume,
+        variable=variable,
+    )
+    found = search.find(timeouts=spec.timeouts == "route")
+    output = _matches(spec, rows, search, found, positions)
+    late = concat(
+        [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
+    )
+    stored = rows.keep(spec, search, found, positions, now)
+    stored, overflowed = _limit(spec, stored)
+    metrics = PatternMetrics(
+        rows=counts.rows,
+        rejected=counts.rejected,
+        on_time=counts.on_time,
+        too_late=counts.too_late,
+        results=len(output),
+        timeouts=len(found.timeouts),
+        overflowed=overflowed,
+    )
+    return Step(State(watermark, {"rows": stored}), output, late, metrics)
+
+
+def finish(spec: PatternSpec, state: State) -> pa.Table:
+    """The matches that are still undecided, or in rows that are not released yet."""
+    return step(spec, state, [packed_schema(spec).empty_table()], AFTER_ALL).output
+
+
+def run(spec: PatternSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The batch result. Nothing is late; side output is part of it if it is routed."""
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
+    return concat([only.output, only.late])
+
+
+def next_deadline(spec: PatternSpec, state: State) -> int | None:
+    """When a row is released, or the bound of a start passes."""
+    rows = state.tables["rows"]
+    times, waits = _column(rows, "time"), _column(rows, "stage") == WAITING
+    due = times[waits]
+    if spec.within is not None:
+        due = np.concatenate([due, times[~waits] + (spec.within - 1)])
+    return int(due.min()) if len(due) else None
+
+
+def check(spec: PatternSpec, state: State) -> None:
+    """Rows of a key are in order, and none is stored for too long."""
+    rows = state.tables["rows"]
+    times, stages = _column(rows, "time"), _column(rows, "stage")
+    watermark = BEFORE_ALL if state.watermark is None else state.watermark
+    details = f"watermark {state.watermark}\n{rows.to_pylist()}"
+    assert ((times > watermark) == (stages == WAITING)).all(), f"wrong stage: {details}"
+    assert np.isin(stages, [WAITING, OPEN, DECIDED, CONTEXT]).all(), f"unknown stage: {details}"
+    if spec.within is not None:
+        overdue = (stages != WAITING) & (times + spec.within - 1 <= watermark)
+        assert not overdue.any(), f"overdue: {details}"
+    codes = key_codes(_keys(spec, rows), len(rows))
+    order = np.argsort(codes, kind="stable")
+    same = np.diff(codes[order]) == 0
+    released = (stages[order] != WAITING)[1:]
+    assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
+    sizes = np.bincount(Groups.of(codes)[0].ids[stages != WAITING], minlength=1)
+    assert sizes.max() <= spec.max_rows, f"too many: {details}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Stored and new rows of all keys, key by key, in the order of matching.
+
+    Parameters
+    ----------
+    table : Table
+        With the columns of the state.
+    begins : array of bool
+        The first row of each key.
+    times, stages, conditions : arrays
+        Columns of the table.
+    """
+
+    table: pa.Table
+    begins: Mask
+    times: Instants
+    stages: npt.NDArray[np.int8]
+    conditions: Ids
+
+    @staticmethod
+    def of(spec: PatternSpec, table: pa.Table) -> _Rows:
+        """Sort rows by key, event time, and what breaks ties."""
+        codes = key_codes(_keys(spec, table), len(table))
+        # Released rows are in order, and precede all others of their key.
+        keyed = ordered_pair_codes(codes, _column(table, "time"))
+        order = np.argsort(keyed, kind="stable")
+        tied = np.flatnonzero(np.diff(keyed[order]) == 0)
+        if len(tied):
+            order = _break_ties(table, keyed, order, np.union1d(tied, tied + 1))
+        if (np.diff(order) != 1).any():
+            table, codes = take(table, order), codes[order]
+        begins = np.diff(codes, prepend=codes[:1] - 1) != 0
+        stages = _column(table, "stage").astype(np.int8)
+        return _Rows(table, begins, _column(table, "time"), stages, _column(table, "conditions"))
+
+    def release(self, spec: PatternSpec, watermark: int) -> _Rows:
+        """Evaluate the conditions of rows that the watermark has reached."""
+        new = (self.stages == WAITING) & (self.times <= watermark)
+        stages = np.where(new, np.int8(OPEN), self.stages)
+        conditions = self.conditions.copy()
+        for name, condition in spec.define:
+            if isinstance(condition, Expression) and new.any():
+                holds = self._evaluate(spec, condition) & new
+                conditions[holds] |= spec.bits[name]
+        return _Rows(self.table, self.begins, self.times, stages, conditions)
+
+    def _evaluate(self, spec: PatternSpec, condition: Expression) -> Mask:
+        sources = dict(spec.sources)
+        first = np.maximum.accumulate(np.where(self.begins, np.arange(len(self.times)), 0))
+
+        def values(text: str, offset: int) -> pa.Array:
+            name = f"value.{spec.values.index(sources[text])}"
+            column = combine_chunks(self.table.column(name))
+            if not offset:
+                return column
+            row = np.arange(len(column)) - offset
+            outside = row < first
+            row = np.maximum(row, 0)
+            if spec.within is not None:  # it may have been evicted
+                outside |= self.times - self.times[row] >= spec.within
+            return column.take(pa.array(row, mask=outside))
+
+        return np.asarray(evaluate(condition, values).fill_null(False))
+
+    def tape(self, *, is_open: bool) -> tuple[Tape, Ids]:
+        """The rows that may be part of matches; and the row at each position, -1 at frontiers."""
+        rows = np.flatnonzero((self.stages == OPEN) | (self.stages == DECIDED))
+        keys = np.cumsum(self.begins)[rows]
+        ends = np.flatnonzero(np.diff(keys, append=-1))
+        # A tape has one position at least.
+        positions = np.insert(rows, ends + 1, -1) if len(rows) else np.array([-1])
+        is_frontier = positions < 0
+        bits = np.where(is_frontier, 0, np.append(self.conditions, 0)[positions])
+        return Tape(bits, is_frontier, is_open), positions
+
+    def keep(
+        self, spec: PatternSpec, search: Search, found: Found, positions: Ids, watermark: int
+    ) -> pa.Table:
+        """The rows to store."""
+        stages = self.stages.copy()
+        stored = stages == WAITING
+        at, is_row = np.arange(len(positions)), positions >= 0
+        needed = at >= found.needed[np.searchsorted(search.frontiers, at)]
+        stored[positions[needed & is_row]] = True
+        if spec.resume[0] == "to next row":
+            stages[positions[is_row]] = DECIDED
+            stages[positions[found.undecided]] = OPEN
+        if spec.reach and watermark < AFTER_ALL:
+            before = stored.copy()
+            stored |= self._last(spec, watermark)
+            stages[stored & ~before] = CONTEXT
+        table = self.table
+        for name, values in (("stage", stages), ("conditions", self.conditions)):
+            field = table.schema.get_field_index(name)
+            table = table.set_column(field, table.schema.field(field), pa.array(values))
+        return table.filter(pa.array(stored)).combine_chunks()
+
+    def _last(self, spec: PatternSpec, watermark: int) -> Mask:
+        """The last released rows of each key, as far back as conditions of later rows read."""
+        released = np.flatnonzero(self.stages != WAITING)
+        keys = np.cumsum(self.begins)[released]
+        end = np.searchsorted(keys, keys, "right")
+        is_last = np.arange(len(released)) >= end - spec.reach
+        if spec.within is not None:
+            is_last &= self.times[released] + spec.within - 1 > watermark
+        result = np.zeros(len(self.times), np.bool_)
+        result[released[is_last]] = True
+        return result
+
+
+def _break_ties(table: pa.Table, keyed: Ids, order: Ids, tied: Ids) -> Ids:
+    """Sort rows at these places, which share a key and an event time, by all other columns."""
+    rows = order[tied]
+    part = take(table, rows)
+    waits = _column(part, "stage") == WAITING
+    names = [name for name in part.column_names if name.startswith("value.")]
+    by = [ranks(combine_chunks(part.column(name))) for name in (*names, "conditions")]
+    # Released rows are in order already; their conditions have changed since.
+    by = [np.where(waits, column, 0) for column in by]
+    order = order.copy()
+    order[tied] = rows[np.lexsort([*by[::-1], keyed[rows]])]
+    return order
+
+
+def _matches(
+    spec: PatternSpec, rows: _Rows, search: Search, found: Found, positions: Ids
+) -> pa.Table:
+    """One row per match."""
+    first, last = positions[found.starts], positions[found.ends - 1]
+    keys = [combine_chunks(rows.table.column(f"key.{i}")) for i in range(len(spec.by))]
+    columns = [key.take(pa.array(first)) for key in keys]
+    columns += [
+        pa.array(rows.times[at]).cast(spec.output.field("match_start").type) for at in (first, last)
+    ]
+    if spec.resolved:
+        values = _values(spec, rows.table)
+        parts = []
+        for part in in_parts(found.ends - found.starts):
+            found_labels = search.label(found.starts[part], found.bounds[part])
+            labels = Labels(
+                found_labels.match,
+                positions[found_labels.row],
+                found_labels.variable,
+                found_labels.count,
+            )
+            parts.append(
+                [measure(of, labels, values, spec.pattern.variables) for of in spec.resolved]
+            )
+        if parts:
+            columns += [pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True)]
+        else:
+            columns += [pa.array([], of.type) for of in spec.resolved]
+    if spec.has_side_output:
+        columns.append(pa.nulls(len(first), spec.late))
+    return pa.table(columns, schema=spec.output)
+
+
+def _values(spec: PatternSpec, table: pa.Table) -> pa.Table:
+    """The stored columns under their own names, and one more if there are none."""
+    names = [f"value.{i}" for i in range(len(spec.values))]
+    if not names:
+        return table.select(["time"])
+    return table.select(names).rename_columns(list(spec.values))
+
+
+def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
+    """At most ``max_rows`` released rows per key, and the number of rows that were dropped.
+
+    Rows above the watermark do not count: how many there are depends on the micro-batches.
+    """
+    released = np.flatnonzero(_column(rows, "stage") != WAITING)
+    if len(released) <= spec.max_rows:
+        return rows, 0
+    groups, _ = Groups.of(key_codes(_keys(spec, rows), len(rows))[released])
+    sizes = groups.sizes()
+    excess = np.maximum(sizes - spec.max_rows, 0)
+    if not excess.any():
+        return rows, 0
+    if spec.when_full == "fail":
+        raise CapacityError(
+            "ROWS_FULL",
+            "a key has more undecided rows than `max_rows`",
+            where=spec.operator,
+            got=f"{int(sizes.max()):,} rows of one key",
+            expected=f"at most {spec.max_rows:,}: max_rows",
+            fix="shorten `within`; raise max_rows, which a checkpoint survives; or drop the oldest rows "
+            "of such keys: when_full='drop_oldest'",
+        )
+    # The rows of a key are adjacent, in order.
+    begins = np.cumsum(sizes) - sizes
+    is_dropped = np.arange(len(released)) - begins[groups.ids] < excess[groups.ids]
+    remaining = np.ones(len(rows), np.bool_)
+    remaining[released[is_dropped]] = False
+    return rows.filter(pa.array(remaining)).combine_chunks(), int(excess.sum())
+
+
+def _keys(spec: PatternSpec, table: pa.Table) -> list[pa.Array]:
+    return [combine_chunks(table.column(f"key.{i}")) for i in range(len(spec.by))]
+
+
+def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    values: npt.NDArray[np.int64] = np.asarray(combine_chunks(table.column(name)))
+    return values

@@ -1,0 +1,461 @@
+"""Parameters of pattern matching."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+import pyarrow as pa
+
+from streamops.kernel.columns import type_name
+from streamops.kernel.core import Input
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import (
+    MILLISECOND,
+    refuse_taken_names,
+    require_choice,
+    require_columns,
+    require_instant,
+    require_keys,
+    require_name,
+    show_duration,
+)
+from streamops.patterns.core.automaton import (
+    MAX_CONDITIONS,
+    NO_VARIABLE,
+    Automaton,
+    compile_pattern,
+)
+from streamops.patterns.core.conditions import (
+    Expression,
+    Value,
+    Values,
+    evaluate,
+    values_of,
+)
+from streamops.patterns.core.measures import Measure, ResolvedMeasure
+from streamops.patterns.core.search import Resume
+from streamops.patterns.core.syntax import Pattern
+
+Stragglers = Literal["drop", "route"]
+Timeouts = Literal["drop", "route"]
+WhenFull = Literal["fail", "drop_oldest"]
+
+DEFAULT_MAX_ROWS = 100_000
+
+MATCH_START, MATCH_END, LATE = "match_start", "match_end", "late"
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_COMPUTED = "__streamops_condition_"
+_SKIPS: tuple[Resume, ...] = ("past last row", "to next row", "to first", "to last")
+_DURATION = {"shown": show_duration}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PatternSpec:
+    """Parameters of pattern matching. Durations are microseconds.
+
+    Parameters
+    ----------
+    operator : str
+        Public name of the operator, for errors.
+    pattern : Pattern
+    define : tuple of (name, condition)
+        The condition of each variable: Spark SQL, or an expression over earlier rows.
+    time, by, tie_break : str, tuples of str
+        Event-time column, key columns, columns that order rows with the same event time.
+    within : int, optional
+        A match spans less than this.
+    measures : tuple of (name, Measure)
+    skip : str
+        Where the search continues after a match.
+    delay : int, optional
+        Delay of the watermark that the operator defines.
+    stragglers, timeouts : str
+        What happens to late rows, and to partial matches that run out of time.
+    max_rows, when_full : int, str
+        Released rows stored per key, and what happens to more.
+    input : Schema
+        Resolved: the columns that are read.
+    sources : tuple of (text, column)
+        Resolved: the column with the values of each Spark SQL text.
+    resolved : tuple of ResolvedMeasure
+    automaton : Automaton
+    """
+
+    operator: str = field(repr=False)
+    pattern: Pattern = field(metadata={"first": True, "shown": lambda of: repr(of.text)})
+    define: tuple[tuple[str, str | Expression], ...]
+    time: str
+    by: tuple[str, ...]
+    within: int | None = field(metadata=_DURATION)
+    measures: tuple[tuple[str, Measure], ...]
+    skip: str
+    tie_break: tuple[str, ...]
+    delay: int | None = field(metadata=_DURATION)
+    stragglers: Stragglers
+    timeouts: Timeouts
+    max_rows: int
+    when_full: WhenFull
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
+    sources: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    resolved: tuple[ResolvedMeasure, ...] = field(default=(), repr=False)
+    automaton: Automaton = field(init=False, repr=False)
+
+    accepts_revisions: ClassVar[tuple[bool]] = (False,)
+    needs_preimages: ClassVar[bool] = False
+    event_time: ClassVar[str] = MATCH_END
+
+    def __post_init__(self) -> None:
+        where = self.operator
+        require_name(self.time, parameter="time", where=where)
+        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
+        require_choice(self.timeouts, Timeouts, parameter="timeouts", where=where)
+        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
+        self._refuse_variables()
+        self._refuse_skip()
+        self._refuse_bounds()
+        names = [name for name, _ in self.measures]
+        given = {"by": list(self.by), "measures": names}
+        fix = "name the measure, or rename the key column, differently"
+        reserved = (MATCH_START, MATCH_END, LATE)
+        refuse_taken_names([*self.by, *names], reserved, given, fix, where)
+        automaton = compile_pattern(self.pattern, self.bits, where=where)
+        object.__setattr__(self, "automaton", automaton)
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the columns, see :class:`streamops.spark.definition.Parameters`."""
+        (schema,) = schemas
+        where = self.operator
+        used = {f"measures: {of!r}": self._columns_of(of) for _, of in self.measures}
+        required = {"time": [self.time], "by": [*self.by], "tie_break": [*self.tie_break]}
+        require_columns(schema.names, required | used, where=where)
+        require_instant(schema, self.time, where=where)
+        require_keys(schema, self.by, where=where)
+        sources = tuple((text, self._source(text, schema)) for text in self.texts)
+        for name, condition in self.define:
+            if isinstance(condition, str):
+                self._require_boolean(name, schema.field(dict(sources)[condition]))
+        names = {self.time, *self.by, *self.tie_break, *(column for _, column in sources)}
+        names |= {column for columns in used.values() for column in columns}
+        read = schema
+        if self.stragglers != "route":
+            read = pa.schema([column for column in schema if column.name in names])
+        resolved = replace(
+            self,
+            input=read,
+            sources=sources,
+            resolved=tuple(self._resolve(name, of, schema) for name, of in self.measures),
+            delay=None if carried[0] is not None else self.delay,
+        )
+        require_expressions(resolved)
+        return resolved
+
+    @property
+    def bits(self) -> dict[str, int]:
+        """The bit of the condition of each variable."""
+        return {name: 1 << at for at, (name, _) in enumerate(self.define)}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Spark SQL whose values are read, each once."""
+        found = [
+            [c] if isinstance(c, str) else [value.text for value in values_of(c)]
+            for _, c in self.define
+        ]
+        return tuple(dict.fromkeys(text for texts in found for text in texts))
+
+    def missing_texts(self, columns: Sequence[str]) -> dict[str, str]:
+        """Spark SQL that is no column, by the name of the column to add."""
+        return {
+            f"{_COMPUTED}{at}": text for at, text in enumerate(self.texts) if text not in columns
+        }
+
+    @property
+    def reach(self) -> int:
+        """How many rows before its own a condition reads."""
+        return max((value.offset for value in self.read_values), default=0)
+
+    @property
+    def read_values(self) -> list[Value]:
+        """The values that conditions over earlier rows read."""
+        conditions = (c for _, c in self.define if isinstance(c, Expression))
+        return [value for condition in conditions for value in values_of(condition)]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Columns that are stored: of measures, of conditions over earlier rows, and of ties."""
+        sources = dict(self.sources)
+        names = [*self.tie_break]
+        names += [c for _, of in self.measures for c in self._columns_of(of)]
+        names += [sources[value.text] for value in self.read_values]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def resume(self) -> tuple[Resume, int]:
+        """Where the search continues after a match, and the variable that this refers to."""
+        for choice in _SKIPS[:2]:
+            if self.skip == choice:
+                return choice, NO_VARIABLE
+        to, _, variable = self.skip.rpartition(" ")
+        return ("to first" if to == "to first" else "to last"), self._number(variable)
+
+    @property
+    def inputs(self) -> tuple[Input]:
+        """The input."""
+        return (Input(self.by, self.time, self.input, self.delay),)
+
+    @property
+    def times(self) -> tuple[str]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def delays(self) -> tuple[int | None]:
+        """Delay of the watermark that the operator defines."""
+        return (self.delay,)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...]]:
+        """Columns whose values are compared or computed with."""
+        columns = (c for _, of in self.measures if of.aggregation for c in self._columns_of(of))
+        return ((*self.by, *self.tie_break, *columns),)
+
+    @property
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the operator's own."""
+        return self.held_back
+
+    @property
+    def held_back(self) -> int:
+        """How far behind the watermark the end of a match can lie; whole milliseconds."""
+        return -(-(self.within or 0) // MILLISECOND) * MILLISECOND
+
+    @property
+    def has_side_output(self) -> bool:
+        """Whether the output has the column ``late``."""
+        return "route" in (self.stragglers, self.timeouts)
+
+    @property
+    def output(self) -> pa.Schema:
+        """Keys, the time of the first and of the last row, measures, and the side output."""
+        return pa.schema(
+            [
+                *(self.input.field(name) for name in self.by),
+                (MATCH_START, _INSTANT),
+                (MATCH_END, _INSTANT),
+                *((of.name, of.type) for of in self.resolved),
+                *([(LATE, self.late)] if self.has_side_output else []),
+            ]
+        )
+
+    @property
+    def row(self) -> pa.StructType:
+        """Type of a row in the side output."""
+        return pa.struct([f for f in self.input if not f.name.startswith(_COMPUTED)])
+
+    @property
+    def late(self) -> pa.StructType:
+        """Type of the column ``late``."""
+        return pa.struct(
+            [
+                ("reason", pa.string()),
+                ("lateness", pa.duration("us")),
+                ("watermark", _INSTANT),
+                ("row", self.row),
+                ("steps", pa.int32()),
+            ]
+        )
+
+    @property
+    def origins(self) -> dict[str, tuple[int, str]]:
+        """Output columns with values of an input column, or lists of them."""
+        found = {name: (0, name) for name in self.by}
+        for of in self.resolved:
+            column = of.column
+            if of.summary is not None and len(of.summary.inputs) == 1:
+                column = of.summary.inputs[0]
+            if column is not None:
+                dtype = self.input.field(column).type
+                if of.type in (dtype, pa.list_(dtype)):
+                    found[of.name] = (0, column)
+        return found
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything the state depends on. ``delay``, ``max_rows`` and the side output may change."""
+        columns = {name: self.input.field(name) for name in (*self.by, *self.values)}
+        return {
+            "pattern": self.pattern.text,
+            "define": [[name, of if isinstance(of, str) else repr(of)] for name, of in self.define],
+            "by": [[name, str(columns[name].type)] for name in self.by],
+            "time": self.time,
+            "within": self.within,
+            "skip": self.skip,
+            "tie_break": [*self.tie_break],
+            "values": [[name, str(columns[name].type)] for name in self.values],
+        }
+
+    def _columns_of(self, measure: Measure) -> list[str]:
+        if measure.aggregation is not None:
+            return [*measure.aggregation.columns]
+        return [] if measure.column is None else [measure.column]
+
+    def _number(self, variable: str) -> int:
+        if variable not in self.pattern.variables:
+            self._refuse_unknown(variable, f"skip={self.skip!r}")
+        return self.pattern.variables.index(variable)
+
+    def _resolve(self, name: str, of: Measure, schema: pa.Schema) -> ResolvedMeasure:
+        variables = frozenset(self.pattern.variables.index(v) for v in of.variables)
+        summary = None
+        if of.aggregation is not None:
+            summary = of.aggregation.bind(schema, time=self.time, where=self.operator)
+            dtype = summary.result
+        elif of.column is None:
+            dtype = pa.list_(pa.string())
+        else:
+            dtype = schema.field(of.column).type
+            dtype = pa.list_(dtype) if of.function == "collect_list" else dtype
+        return ResolvedMeasure(name, repr(of), of.function, variables, of.column, summary, dtype)
+
+    def _source(self, text: str, schema: pa.Schema) -> str:
+        """The column with the values of Spark SQL: a column of the frame, or one that was added."""
+        if text in schema.names:
+            return text
+        name = f"{_COMPUTED}{self.texts.index(text)}"
+        if name not in schema.names:
+            raise SchemaError(
+                "CONDITION_NEEDS_SPARK",
+                "the test kit evaluates no Spark SQL",
+                where=self.operator,
+                got=f"{text!r} in define",
+                expected="names of columns, without Spark",
+                fix="add a column with the condition to the rows of the test, and name it in define",
+            )
+        return name
+
+    def _require_boolean(self, name: str, column: pa.Field) -> None:
+        if not pa.types.is_boolean(column.type):
+            raise SchemaError(
+                "CONDITION_NOT_BOOLEAN",
+                f"the condition of {name!r} is neither true nor false",
+                where=self.operator,
+                got=f"{dict(self.define)[name]!r} of type {type_name(column.type)}",
+                expected="boolean",
+                fix="compare it with something: \"status = 'failed'\"",
+            )
+
+    def _refuse_variables(self) -> None:
+        defined, pattern = [name for name, _ in self.define], self.pattern
+        for name in defined:
+            if name not in (*pattern.variables, *pattern.negated):
+                self._refuse_unknown(name, "define")
+        for name in pattern.negated:
+            if name not in defined:
+                raise SpecError(
+                    "VARIABLE_UNDEFINED",
+                    f"!{name} would exclude every row",
+                    where=self.operator,
+                    got=f"{pattern.text!r}, define={dict(self.define)!r}",
+                    expected=f"a condition of {name!r} in define",
+                    fix="only variables without `!` may be left undefined: every row satisfies them",
+                )
+        for _, measure in self.measures:
+            for name in measure.variables:
+                if name not in pattern.variables:
+                    self._refuse_unknown(name, repr(measure))
+        if len(defined) > MAX_CONDITIONS:
+            raise SpecError(
+                "TOO_MANY_CONDITIONS",
+                "there are too many conditions",
+                where=self.operator,
+                got=f"{len(defined)} in define",
+                expected=f"at most {MAX_CONDITIONS}",
+                fix="combine conditions with OR, or use several patterns",
+            )
+
+    def _refuse_unknown(self, name: str, given: str) -> NoReturn:
+        variables = self.pattern.variables
+        near = difflib.get_close_matches(name, variables, n=1)
+        raise SpecError(
+            "VARIABLE_UNKNOWN",
+            f"the pattern has no variable {name!r}",
+            where=self.operator,
+            got=f"{name!r} in {given}; pattern {self.pattern.text!r}",
+            expected=f"one of {', '.join(map(repr, variables))}",
+            fix=f"did you mean {near[0]!r}?" if near else "add it to the pattern, or leave it out",
+        )
+
+    def _refuse_skip(self) -> None:
+        to, _, variable = str(self.skip).rpartition(" ")
+        if self.skip not in _SKIPS[:2] and not (to in _SKIPS[2:] and variable):
+            raise SpecError(
+                "UNKNOWN_CHOICE",
+                "`skip` is not one of its choices",
+                where=self.operator,
+                got=f"skip={self.skip!r}",
+                expected="'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
+                fix="'to next row' finds a match at every row that starts one; all combinations of later "
+                "rows (skip till any) are not offered, because their number is exponential",
+            )
+        if variable and to in _SKIPS[2:]:
+            self._number(variable)
+
+    def _refuse_bounds(self) -> None:
+        if type(self.max_rows) is not int or self.max_rows < 1:
+            raise SpecError(
+                "MAX_ROWS_OUT_OF_RANGE",
+                "`max_rows` is not a number of rows",
+                where=self.operator,
+                got=f"max_rows={self.max_rows!r}",
+                expected="an integer, 1 or more",
+                fix=f"leave it out ({DEFAULT_MAX_ROWS:,})",
+            )
+
+
+def require_expressions(spec: PatternSpec) -> None:
+    """Refuse conditions over earlier rows that cannot be evaluated on columns of these types.
+
+    Raises
+    ------
+    SchemaError
+        ``CONDITION_TYPE`` or ``CONDITION_NOT_BOOLEAN``.
+    """
+    sources = dict(spec.sources)
+    for name, condition in spec.define:
+        if isinstance(condition, str):
+            continue
+        types = {v.text: spec.input.field(sources[v.text]).type for v in values_of(condition)}
+        listed = ", ".join(f"{text} is {type_name(dtype)}" for text, dtype in types.items())
+        try:
+            value = evaluate(condition, _nulls(types))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+            raise SchemaError(
+                "CONDITION_TYPE",
+                f"the condition of {name!r} does not suit the types of its columns",
+                where=spec.operator,
+                got=f"{condition!r}; {listed}",
+                expected="comparisons of values of one type, or of numbers",
+                fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
+            ) from None
+        if not pa.types.is_boolean(value.type):
+            raise SchemaError(
+                "CONDITION_NOT_BOOLEAN",
+                f"the condition of {name!r} is neither true nor false",
+                where=spec.operator,
+                got=f"{condition!r} of type {type_name(value.type)}",
+                expected="boolean",
+                fix="compare it with something: patterns.previous('price') < 'price'",
+            )
+
+
+def _nulls(types: Mapping[str, pa.DataType]) -> Values:
+    def values(text: str, offset: int) -> pa.Array:
+        return pa.nulls(1, types[text])
+
+    return values

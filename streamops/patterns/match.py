@@ -1,0 +1,288 @@
+"""Matches of a pattern in the events of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    parse_names,
+    parse_optional_delay,
+    parse_optional_duration,
+    require_name,
+)
+from streamops.kernel.time import Duration
+from streamops.patterns.core import match as core
+from streamops.patterns.core.conditions import Expression, not_a_condition
+from streamops.patterns.core.measures import Measure
+from streamops.patterns.core.spec import (
+    DEFAULT_MAX_ROWS,
+    PatternSpec,
+    Stragglers,
+    Timeouts,
+    WhenFull,
+)
+from streamops.patterns.core.syntax import parse_pattern
+from streamops.spark.operator import Operator
+
+__all__ = ["match"]
+
+_WHERE = "patterns.match"
+
+
+def match(
+    pattern: str,
+    *,
+    define: Mapping[str, str | Expression],
+    time: str,
+    by: str | Sequence[str] = (),
+    within: Duration | None = None,
+    measures: Mapping[str, Measure] | None = None,
+    skip: str = "past last row",
+    tie_break: str | Sequence[str] = (),
+    delay: Duration | None = None,
+    stragglers: Stragglers = "drop",
+    timeouts: Timeouts = "drop",
+    max_rows: int = DEFAULT_MAX_ROWS,
+    when_full: WhenFull = "fail",
+) -> Operator:
+    """Find sequences of events that match a pattern, as SQL's ``MATCH_RECOGNIZE`` does.
+
+    "Three failed logins, then a success, within ten minutes." "An order that was not paid within a day."
+
+    The rows of a key are ordered by event time. A match is the one that ``MATCH_RECOGNIZE`` and regular
+    expressions prefer: the first row that starts one, alternatives in their order, as many repetitions
+    as possible, or as few as possible if reluctant.
+
+    ==================================  =========================================================
+    ``a b``                             ``a``, and ``b`` in the next row of the key
+    ``a ... b``                         ``b`` in a later row; the nearest is preferred
+    ``a !c b``                          ``b`` in a later row, and no ``c`` between
+    ``a !c``                            ``a``, and no ``c`` within the bound: at the end only
+    ``a | b``, ``(a b)``                either of them; a group
+    ``a? a* a+ a{3} a{3,} a{,5}``       repetitions; ``(a ... b)+`` repeats with gaps
+    ``a?? a*? a+? a{3,}?``              as few repetitions as possible
+    ``permute(a, b, c)``                all of them in any order
+    ==================================  =========================================================
+
+    A row may satisfy several conditions. A variable without a condition matches every row.
+
+    Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
+                 columns of conditions and measures · duplicate rows count twice
+    Output       key columns · match_start, match_end: timestamp, event time of the first and of the
+                 last row of the match · the measures · with routing, late: struct<reason, lateness,
+                 watermark, row, steps>
+    Output mode  append
+    Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + within
+    State        per shard: the rows above the watermark, and those of a key from its first start that
+                 is not decided; none longer than delay + within; at most `max_rows` per key below
+                 the watermark
+    Order        rows may arrive in any order; rows with the same event time are ordered by
+                 `tie_break`, then by all other columns that are read
+    Batch        same result, without a watermark; no row is late, and `within` may be omitted
+
+    Parameters
+    ----------
+    pattern : str
+        Names of variables and operators, as in the table. The syntax is in docs/patterns.md.
+    define : mapping of str to condition
+        The condition of each variable: the name of a boolean column, or Spark SQL that Spark evaluates
+        row by row. A condition over earlier rows of the key is an expression with
+        :func:`streamops.patterns.previous`. Null is false.
+    time : str
+        Event-time column, of type timestamp.
+    by : str or sequence of str
+        Key columns. By default, all rows are one sequence.
+    within : duration, optional
+        Bound on a match, > 0, exclusive: the last row is less than this after the first. Required on a
+        stream.
+    measures : mapping of str to Measure, optional
+        Values of the rows of a match by output column: :func:`streamops.patterns.count`, ``first``,
+        ``last``, ``sum``, ``mean``, ``min``, ``max``, ``collect_list``, ``classifiers``.
+    skip : str
+        Where the search continues after a match. "past last row", or "to next row": behind the first row
+        of the match, so that matches overlap. "to first NAME" or "to last NAME": at this row of the match,
+        or behind its first row if that is not a later one.
+    tie_break : str or sequence of str
+        Columns that order rows with the same event time, least first, null before everything.
+    delay : duration, optional
+        How far the watermark is behind the newest event, in whole milliseconds. Omit it if the
+        frame has a watermark, whose delay must then be at least `within`.
+    stragglers : "drop" or "route"
+        What happens to rows that arrive after the watermark has reached their event time. "drop" counts
+        them, "route" emits them with a non-null ``late``. A published match is never corrected.
+    timeouts : "drop" or "route"
+        "route" emits partial matches that ran out of time with a non-null ``late``: a start whose
+        pattern could still have been completed when its bound passed. ``late.reason`` is "timed_out",
+        and ``late.steps`` the number of items of the pattern, gaps excluded, that it reached.
+    max_rows : int
+        Maximum number of rows per key that the watermark has passed and that are not decided.
+    when_full : "fail" or "drop_oldest"
+        What happens to a key with more rows. "fail" fails the query with ``ROWS_FULL``. "drop_oldest"
+        drops its oldest rows after each micro-batch, and counts them as ``overflowed``: only then, the
+        result depends on the micro-batches.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range or contradicts another. ``PATTERN_SYNTAX``,
+        ``PATTERN_EMPTY``, ``PATTERN_OPEN``, ``PATTERN_TOO_LARGE``: the pattern cannot be read, matches no
+        row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
+        ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``: a stream without `within`. ``NOT_A_CONDITION``,
+        ``CONDITION_OVER_MATCH``: a condition refers to the match.
+    SchemaError, ColumnNotFound
+        A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a
+        condition. ``CONDITION_NOT_BOOLEAN``, ``CONDITION_TYPE``. ``ROWS_REVISED``: the rows of the
+        frame can be revised, or include late rows.
+    WatermarkError
+        A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
+    CapacityError
+        While the query runs: ``ROWS_FULL``.
+    RequirementError
+        The state API requires RocksDB or protobuf, which is missing.
+
+    Examples
+    --------
+    >>> from streamops import patterns
+    >>> attacks = patterns.match(
+    ...     "fail{3,} ok",
+    ...     define={"fail": "type = 'fail'", "ok": "type = 'ok'"},
+    ...     time="ts",
+    ...     by="user",
+    ...     within="10 minutes",
+    ...     measures={"attempts": patterns.count("fail"), "last_ip": patterns.last("ok", "ip")},
+    ...     delay="30 seconds",
+    ... )
+    >>> logins.transform(attacks)  # doctest: +SKIP
+    DataFrame[user: string, match_start: timestamp, match_end: timestamp, attempts: bigint, last_ip: string]
+
+    Notes
+    -----
+    A match is emitted as soon as no later row can change it: ``fail{3,} ok`` when the watermark reaches
+    the success, ``a b+`` when it reaches the row behind the last ``b``, ``a !c`` when it reaches the
+    bound. After a match that is not decided, the later matches of its key wait.
+
+    The cost of finding the matches is linear in the number of rows, whatever the data. With "to next
+    row", every match is measured by itself, at a cost of its rows.
+
+    The metrics of a query are ``rows``, ``rejected``, ``too_late``, ``results``, ``timeouts``,
+    ``overflowed``, ``state_rows`` and ``state_bytes``. Rows with a null event time are counted as
+    ``rejected``, and routed with the reason "null_time" if late rows are routed.
+
+    See Also
+    --------
+    streamops.windows.session : aggregates over sequences without gaps.
+    streamops.joins.interval : pairs of events of two streams.
+
+    References
+    ----------
+    ISO/IEC TR 19075-5: "Row pattern recognition in SQL".
+    """
+    spec = PatternSpec(
+        operator=_WHERE,
+        pattern=parse_pattern(pattern, where=_WHERE),
+        define=_parse_define(define),
+        time=time,
+        by=parse_names(by, parameter="by", where=_WHERE),
+        within=parse_optional_duration(within, parameter="within", where=_WHERE, minimum=1),
+        measures=_parse_measures(measures),
+        skip=skip,
+        tie_break=parse_distinct_names(tie_break, parameter="tie_break", where=_WHERE, empty=True),
+        delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
+        stragglers=stragglers,
+        timeouts=timeouts,
+        max_rows=max_rows,
+        when_full=when_full,
+    )
+    return Operator(_WHERE, spec, core, check=_require_within(spec), prepare=_add_conditions(spec))
+
+
+def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
+    if not isinstance(define, Mapping):
+        raise SpecError(
+            "NOT_A_MAPPING",
+            "`define` has no conditions by name",
+            where=_WHERE,
+            got=f"define={define!r}",
+            expected="a mapping of variables to conditions",
+            fix='define={"fail": "type = \'fail\'"}; {} if every variable matches every row',
+        )
+    conditions = list[tuple[str, str | Expression]]()
+    for name, condition in define.items():
+        require_name(name, parameter="define", where=_WHERE)
+        if (isinstance(condition, str) and condition.strip()) or isinstance(condition, Expression):
+            conditions.append((name, condition))
+        else:
+            raise not_a_condition(condition)
+    return tuple(conditions)
+
+
+def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
+    named = {} if measures is None else measures
+    is_mapping = isinstance(named, Mapping)
+    for name, value in named.items() if isinstance(named, Mapping) else [("measures", named)]:
+        require_name(name, parameter="measures", where=_WHERE)
+        if not (is_mapping and isinstance(value, Measure)):
+            raise SpecError(
+                "NOT_A_MEASURE",
+                f"{name!r} is not a measure of a match",
+                where=_WHERE,
+                got=f"{value!r} of type {type(value).__name__}",
+                expected="a mapping of names to measures",
+                fix='measures={"attempts": patterns.count("fail")}; patterns.count, and not '
+                "aggregates.count",
+            )
+    assert isinstance(named, Mapping)
+    return tuple(named.items())
+
+
+def _require_within(spec: PatternSpec) -> Callable[[DataFrame], None]:
+    """Refuse a stream without a bound: every start would be stored for ever."""
+
+    def check(frame: DataFrame) -> None:
+        if frame.isStreaming and spec.within is None:
+            raise SpecError(
+                "WITHIN_MISSING",
+                "a pattern on a stream needs a bound, or partial matches would be stored for ever",
+                where=_WHERE,
+                got="within=None on a streaming frame",
+                expected="a duration",
+                fix='set how far the last row of a match may be behind the first: within="1 day"',
+            )
+
+    return check
+
+
+def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
+    """Let Spark evaluate its SQL: one column for each text that is no column of the frame."""
+
+    def prepare(frame: DataFrame) -> DataFrame:
+        columns: dict[str, Any] = {}
+        for name, text in spec.missing_texts(frame.schema.names).items():
+            try:
+                columns[name] = F.expr(text)
+                _ = frame.select(columns[name].alias(name)).schema  # Connect analyses it only now
+            except PySparkException as error:
+                raise SchemaError(
+                    "CONDITION_INVALID",
+                    "Spark does not accept a condition",
+                    where=_WHERE,
+                    got=f"{text!r}: {str(error).strip().splitlines()[0]}",
+                    expected="Spark SQL over the columns of one row",
+                    fix="patterns.previous(...) refers to earlier rows; there are no aggregates and no "
+                    "window functions",
+                ) from None
+        return frame.withColumns(columns) if columns else frame
+
+    return prepare

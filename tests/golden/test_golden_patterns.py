@@ -1,0 +1,61 @@
+"""State of pattern matching, written once, is read for ever, or refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from streamops import patterns
+from streamops.patterns.core import match
+from streamops.testing.laws import to_rows
+from tests.golden.pattern_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
+from tests.golden.reading import Format, StoredState, multiset
+
+FORMAT = Format(match, "patterns.match")
+STORED = StoredState(FILE, SPEC, state)
+read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
+
+
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
+    assert FORMAT.equals_its_history(STORED).rows == 6
+
+
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
+    everything = [row for rows, _ in (*BATCHES, *MORE) for row in rows]
+    expected = multiset(to_rows(match.run(SPEC, [match.pack(SPEC, table(everything))])))
+    assert expected, "the history has no match"
+    now, found = read(), []
+    now = type(now)(BATCHES[-1][1], now.tables)
+    for rows, watermark in MORE:
+        step = match.step(SPEC, now, [match.pack(SPEC, table(rows))], watermark)
+        now = step.state
+        found += to_rows(step.output)
+    assert multiset(found) == expected
+
+
+def test_limits_and_side_output_may_change() -> None:
+    changed = spec_of(max_rows=7, when_full="drop_oldest", timeouts="route", stragglers="route")
+    assert read(identity=changed.identity).rows == 6
+
+
+def test_state_of_version_1_is_refused_by_another_version() -> None:
+    FORMAT.refuses_another_version(STORED)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pattern": "fail+ ok"},
+        {"within": "21 microseconds"},
+        {"skip": "past last row"},
+        {"tie_break": "amount"},
+        {"define": {"fail": "ok", "ok": "ok", "less": patterns.previous("amount") > "amount"}},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_other_parameters_are_refused_by_name(changed: dict[str, Any]) -> None:
+    error = refused(identity=spec_of(**changed).identity)
+    assert error.code == "STATE_PARAMETERS"
+    assert next(iter(changed)) in error.what

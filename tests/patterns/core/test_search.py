@@ -1,0 +1,164 @@
+"""The search for matches equals backtracking, on random patterns and rows."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamops.kernel.errors import SpecError
+from streamops.kernel.time import AFTER_ALL
+from streamops.patterns.core import search as module
+from streamops.patterns.core.automaton import compile_pattern
+from streamops.patterns.core.scan import Tape
+from streamops.patterns.core.search import Search
+from streamops.patterns.core.syntax import parse_pattern
+from tests.laws.pattern_strategies import NAMES, draw_query
+from tests.oracles.patterns import Answer
+
+BITS = {name: 1 << at for at, name in enumerate(NAMES)}
+
+
+def compare(seed: int) -> bool:
+    """Compare one random pattern over random rows of some keys; whether there was a match."""
+    dice = random.Random(seed)
+    query, text = draw_query(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
+    pattern = parse_pattern(text, where="test")
+    try:
+        automaton = compile_pattern(pattern, BITS, where="test")
+    except SpecError as error:
+        if error.code in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+            return False
+        raise
+    is_open, watermark = dice.random() < 0.6, dice.randint(0, 12)
+    held: list[frozenset[str]] = []
+    times: list[int] = []
+    may_start: list[bool] = []
+    answers: list[tuple[int, int, Answer]] = []
+    for _ in range(dice.randint(1, 4)):
+        count, density = dice.randint(0, 8), dice.choice([0.3, 0.6, 0.9])
+        rows = [frozenset(n for n in NAMES if dice.random() < density) for _ in range(count)]
+        at = sorted(dice.randint(0, watermark if is_open else 12) for _ in range(count))
+        starts = [dice.random() < 0.9 for _ in range(count)]
+        answers.append((len(held), count, query.search(rows, at, starts, watermark, is_open)))
+        held += [*rows, frozenset()]
+        times += [*at, AFTER_ALL]
+        may_start += [*starts, False]
+    tape = Tape(
+        np.array([sum(BITS[name] for name in row) for row in held], np.int64),
+        np.array(times) == AFTER_ALL,
+        is_open,
+    )
+    found = Search(
+        automaton,
+        tape,
+        np.array(times),
+        np.array(may_start),
+        within=query.within,
+        watermark=watermark,
+        resume=query.resume,  # type: ignore[arg-type]
+        variable=pattern.variables.index(query.variable),
+    )
+    result = found.find(timeouts=True)
+    labels = found.label(result.starts, result.bounds)
+    names = [pattern.variables[number] for number in labels.variable]
+    matches: list[Any] = [
+        (
+            start,
+            end,
+            [(r, n) for m, r, n in zip(labels.match, labels.row, names, strict=True) if m == i],
+        )
+        for i, (start, end) in enumerate(zip(result.starts, result.ends, strict=True))
+    ]
+    expected = [
+        (
+            base + start,
+            base + start + len(path),
+            [(base + start + i, name) for i, name in enumerate(path) if name is not None],
+        )
+        for base, _, answer in answers
+        for start, path in answer.matches
+    ]
+    assert matches == expected, (seed, text)
+    needed = [base + (count if of.needed is None else of.needed) for base, count, of in answers]
+    assert result.needed.tolist() == needed, (seed, text)
+    timeouts = [(base + at, steps) for base, _, of in answers for at, steps in of.timeouts]
+    assert [*zip(result.timeouts, result.steps, strict=True)] == timeouts, (seed, text)
+    return bool(expected)
+
+
+@pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
+@pytest.mark.parametrize(
+    "count", [300, pytest.param(5_000, marks=[pytest.mark.laws, pytest.mark.exhaustive])]
+)
+def test_matches_equal_those_of_backtracking(
+    few: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEW", few)
+    matched = sum(compare(seed + 1_000_000 * few) for seed in range(count))
+    assert matched > count / 4
+
+
+def test_parts_of_matches_cover_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 10)
+    parts = [*module.in_parts(np.array([3, 7, 1, 40, 2, 2]))]
+    assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    assert [*module.in_parts(np.array([], np.int64))] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("text", "conditions", "within"),
+    [
+        ("a+ b", 0b01, None),  # many starts and no end
+        ("a+ b", 0b11, 50),  # every row matches, and every match is cut by the bound
+        ("(a b)+ !d", 0b11, 50),
+        ("a ... b", 0b01, 50),
+    ],
+)
+def test_the_cost_of_the_worst_case_is_linear(
+    text: str, conditions: int, within: int | None
+) -> None:
+    automaton = compile_pattern(parse_pattern(text, where="test"), BITS, where="test")
+    for count in (2_000, 8_000):
+        is_frontier = np.arange(count + 1) == count
+        tape = Tape(np.where(is_frontier, 0, conditions), is_frontier, False)
+        times = np.where(is_frontier, AFTER_ALL, np.arange(count + 1))
+        found = Search(automaton, tape, times, ~is_frontier, within=within, watermark=AFTER_ALL)
+        steps = Counting(found)
+        result = found.find()
+        assert (result.ends - result.starts).sum() == (count if conditions == 0b11 else 0)
+        assert steps.rows <= count, "a row was followed twice"
+
+
+class Counting:
+    """Counts the rows of the paths that are followed row by row."""
+
+    def __init__(self, search: Search) -> None:
+        self.rows = 0
+        follow_one = search.paths.follow_one
+
+        def count(*arguments: Any) -> list[int]:
+            path: list[int] = follow_one(*arguments)
+            self.rows += len(path)
+            return path
+
+        search.paths.follow_one = count  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
+def test_absence_behind_a_match_that_the_bound_cuts_off(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEW", few)
+    automaton = compile_pattern(parse_pattern("a+ b !d", where="test"), BITS, where="test")
+    #       preferred: up to 9, beyond the bound. Up to 1 instead, and d follows, but not up to 6.
+    rows = ["a", "ab", "a", "ad", "a", "a", "ab", "a", "a", "ab"]
+    held = np.array([sum(BITS[name] for name in row) for row in rows] + [0])
+    is_frontier = np.arange(11) == 10
+    times = np.where(is_frontier, AFTER_ALL, np.arange(11))
+    tape = Tape(held, is_frontier, False)
+    found = Search(automaton, tape, times, ~is_frontier, within=5, watermark=AFTER_ALL).find()
+    assert [*zip(found.starts.tolist(), found.ends.tolist(), strict=True)] == [(2, 7), (7, 10)]

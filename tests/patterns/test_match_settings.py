@@ -1,0 +1,206 @@
+"""Mistakes in the parameters of a pattern, each with its error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import patterns
+from streamops.errors import CapacityError, SchemaError, SpecError, StreamopsError, WatermarkError
+from streamops.testing import at, replay
+
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("fail", pa.bool_()),
+        ("ok", pa.bool_()),
+        ("price", pa.float64()),
+    ]
+)
+
+
+def operator(pattern: str = "fail+ ok", **given: Any) -> Any:
+    defaults: dict[str, Any] = {"define": {"fail": "fail", "ok": "ok"}, "time": "ts", "by": "user"}
+    defaults |= {"within": "10 seconds", "delay": "0 seconds"}
+    return patterns.match(pattern, **(defaults | given))
+
+
+def code_of(error: pytest.ExceptionInfo[Any]) -> str:
+    code: str = error.value.code
+    return code
+
+
+@pytest.mark.parametrize(
+    ("pattern", "position"),
+    [
+        ("", 1),
+        ("fail (ok", 6),
+        ("fail ok)", 8),
+        ("fail | ", 7),
+        ("+ fail", 1),
+        ("fail ++", 7),
+        ("fail{3,2} ok", 5),
+        ("fail{0} ok", 5),
+        ("^fail", 1),
+        ("fail $", 6),
+        ("fail {- ok -}", 6),
+        ("fail ! ok+ (", 10),
+        ("fail !", 7),
+        ("permute(fail, ok", 1),
+        ("permute(fail,, ok)", 14),
+        ("fail .. ok", 6),
+    ],
+)
+def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position: int) -> None:
+    with pytest.raises(SpecError) as error:
+        operator(pattern)
+    assert code_of(error) == "PATTERN_SYNTAX"
+    assert f"at character {position}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"pattern": 7}, "PATTERN_SYNTAX"),
+        ({"pattern": "fail* ok*"}, "PATTERN_EMPTY"),
+        ({"pattern": "fail? ok?"}, "PATTERN_EMPTY"),
+        ({"pattern": "... ok", "define": {"ok": "ok"}}, "PATTERN_OPEN"),
+        ({"pattern": "fail ... ok?"}, "PATTERN_OPEN"),
+        ({"pattern": "fail (ok !fail)"}, "PATTERN_OPEN"),
+        ({"pattern": "fail | ok !fail"}, "PATTERN_OPEN"),
+        ({"pattern": "fail{70} ok"}, "PATTERN_TOO_LARGE"),
+        ({"pattern": "fail+ okay"}, "VARIABLE_UNKNOWN"),
+        ({"pattern": "fail ok !other"}, "VARIABLE_UNDEFINED"),
+        ({"measures": {"n": patterns.count("fial")}}, "VARIABLE_UNKNOWN"),
+        ({"measures": {"n": agg.count()}}, "NOT_A_MEASURE"),
+        ({"measures": patterns.count()}, "NOT_A_MEASURE"),
+        ({"measures": {"match_end": patterns.count()}}, "NAME_TAKEN"),
+        ({"measures": {"user": patterns.count()}}, "NAME_TAKEN"),
+        ({"define": ["fail"]}, "NOT_A_MAPPING"),
+        ({"define": {"fail": True, "ok": "ok"}}, "NOT_A_CONDITION"),
+        ({"define": {"fail": " ", "ok": "ok"}}, "NOT_A_CONDITION"),
+        ({"define": {"fail": patterns.count("ok"), "ok": "ok"}}, "NOT_A_CONDITION"),
+        ({"define": {f"v{n}": "ok" for n in range(63)}}, "VARIABLE_UNKNOWN"),
+        ({"skip": "till any"}, "UNKNOWN_CHOICE"),
+        ({"skip": "to first"}, "UNKNOWN_CHOICE"),
+        ({"skip": None}, "UNKNOWN_CHOICE"),
+        ({"skip": "to last okay"}, "VARIABLE_UNKNOWN"),
+        ({"within": "0 seconds"}, "DURATION_TOO_SMALL"),
+        ({"max_rows": 0}, "MAX_ROWS_OUT_OF_RANGE"),
+        ({"max_rows": True}, "MAX_ROWS_OUT_OF_RANGE"),
+        ({"stragglers": "update"}, "UNKNOWN_CHOICE"),
+        ({"timeouts": "yes"}, "UNKNOWN_CHOICE"),
+        ({"when_full": "ignore"}, "UNKNOWN_CHOICE"),
+        ({"tie_break": ["user", "user"]}, "SAME_COLUMN"),
+        ({"time": None}, "NOT_A_NAME"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(given: dict[str, Any], code: str) -> None:
+    with pytest.raises(SpecError) as error:
+        operator(**given)
+    assert code_of(error) == code, error.value
+
+
+def test_there_are_at_most_62_conditions() -> None:
+    names = [f"v{n}" for n in range(63)]
+    with pytest.raises(SpecError) as error:
+        operator("(" + " | ".join(names) + ")", define=dict.fromkeys(names, "ok"))
+    assert code_of(error) == "TOO_MANY_CONDITIONS"
+    assert operator("(" + " | ".join(names[1:]) + ")", define=dict.fromkeys(names[1:], "ok"))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda: patterns.first("fail", "price") > 3,
+        lambda: patterns.last("fail", "price") + 1,
+        lambda: patterns.previous("price") > patterns.mean("fail", "price"),
+    ],
+)
+def test_a_condition_over_the_match_is_refused(condition: Any) -> None:
+    with pytest.raises(SpecError) as error:
+        condition()
+    assert code_of(error) in {"CONDITION_OVER_MATCH", "NOT_A_CONDITION"}
+    assert "previous" in error.value.fix
+
+
+def test_conditions_are_combined_by_operators_and_not_by_and_or_not() -> None:
+    one = patterns.previous("price") > "price"
+    with pytest.raises(SpecError) as error:
+        assert one
+    assert code_of(error) == "CONDITION_AS_BOOLEAN"
+
+
+@pytest.mark.parametrize("offset", [0, -1, True, 1.0])
+def test_only_earlier_rows_are_known(offset: Any) -> None:
+    with pytest.raises(SpecError) as error:
+        patterns.previous("price", offset)
+    assert code_of(error) == "OFFSET_OUT_OF_RANGE"
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"by": "usr"}, "COLUMN_NOT_FOUND"),
+        ({"tie_break": "seq"}, "COLUMN_NOT_FOUND"),
+        ({"measures": {"p": patterns.first("ok", "prise")}}, "COLUMN_NOT_FOUND"),
+        ({"time": "price"}, "COLUMN_TYPE"),
+        ({"define": {"fail": "price", "ok": "ok"}}, "CONDITION_NOT_BOOLEAN"),
+        ({"define": {"fail": "price > 3", "ok": "ok"}}, "CONDITION_NEEDS_SPARK"),
+        ({"define": {"fail": patterns.previous("price"), "ok": "ok"}}, "CONDITION_NOT_BOOLEAN"),
+        ({"define": {"fail": patterns.previous("user") > "price", "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"define": {"fail": patterns.previous("user") + 1 > 0, "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"measures": {"t": patterns.sum("ok", "user")}}, "AGGREGATE_TYPE"),
+    ],
+)
+def test_columns_that_cannot_work_are_refused(given: dict[str, Any], code: str) -> None:
+    with pytest.raises(StreamopsError) as error:
+        replay(operator(**given), [SCHEMA.empty_table()])
+    assert code_of(error) == code, error.value
+
+
+def test_a_stream_needs_a_bound() -> None:
+    with pytest.raises(SpecError) as error:
+        replay(operator(within=None), [SCHEMA.empty_table()])
+    assert code_of(error) == "WITHIN_MISSING"
+
+
+def test_a_watermark_of_the_frame_leaves_room_for_the_bound() -> None:
+    with pytest.raises(WatermarkError) as error:
+        replay(operator(delay=None), [SCHEMA.empty_table()], watermark="9 seconds")
+    assert code_of(error) == "WATERMARK_TOO_TIGHT"
+    replay(operator(delay=None), [SCHEMA.empty_table()], watermark="10 seconds")
+
+
+def test_a_key_with_too_many_undecided_rows_fails_the_query() -> None:
+    row = {"user": "u", "fail": True, "ok": False, "price": 1.0}
+    rows = [row | {"ts": at(n)} for n in range(4)]
+    with pytest.raises(CapacityError) as error:
+        replay(operator(max_rows=3), [rows])
+    assert code_of(error) == "ROWS_FULL"
+    assert len(replay(operator(max_rows=4), [rows])) == 2
+    # The limit is that of each key, and not of the shard; and rows above the watermark do not count.
+    others = [row | {"user": "other"} for row in rows]
+    assert len(replay(operator(max_rows=4).options(shards=1), [rows + others])) == 2
+    assert len(replay(operator(max_rows=1, delay="4 seconds"), [rows])) == 2
+
+
+def test_the_repr_shows_the_pattern_first() -> None:
+    text = repr(
+        operator(define={"fail": patterns.previous("price", 2) * 1.1 < "price", "ok": "ok"})
+    )
+    assert text.startswith(
+        "patterns.match(pattern='fail+ ok', define=(('fail', ((previous('price', 2)"
+    )
+    assert "current('price')" in text
+
+
+def test_errors_have_five_facts() -> None:
+    with pytest.raises(SchemaError) as error:
+        replay(operator(define={"fail": "price", "ok": "ok"}), [SCHEMA.empty_table()])
+    text = str(error.value)
+    assert all(part in text for part in ("patterns.match", "got:", "expected:", "fix:"))
