@@ -4,11 +4,33 @@
 ``per_key``        a function that sees one key at a time: rows, state, timers
 ``per_shard``      an algorithm over the columns of all keys of a shard
 =================  ==============================================================
+
+The other names are for authors of algorithms per shard.
 """
 
+from streamops.kernel.columns import key_codes
+from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.groups import Groups
+from streamops.kernel.placement import BY_KEY, Placement
 from streamops.process.core.calls import Timers
+from streamops.process.core.shard_spec import ShardCore, ShardSpec
 from streamops.process.core.spec import Errors as Errors
 from streamops.process.core.spec import Stragglers as Stragglers
 from streamops.process.per_key import per_key
+from streamops.process.per_shard import per_shard
 
-__all__ = ["Timers", "per_key"]
+__all__ = [
+    "BY_KEY",
+    "Groups",
+    "Metrics",
+    "Placement",
+    "ShardCore",
+    "ShardSpec",
+    "State",
+    "StateFormat",
+    "Step",
+    "Timers",
+    "key_codes",
+    "per_key",
+    "per_shard",
+]

@@ -9,6 +9,7 @@ from streamops.changes.core import aggregate, history, latest
 from streamops.joins.core import asof, enrich, interval, tables, timeline
 from streamops.kernel.core import StateFormat
 from streamops.kernel.placement import Placement
+from streamops.process.core import per_key
 from streamops.sketches.core import seen
 from streamops.time.core import producers, track_clock
 from streamops.windows.core import compare, grid, running, session, sliding
@@ -16,6 +17,7 @@ from streamops.windows.core import compare, grid, running, session, sliding
 _CORES: tuple[Any, ...] = (
     *(aggregate, history, latest),
     *(asof, enrich, interval, tables, timeline),
+    per_key,
     seen,
     *(producers, track_clock),
     *(compare, grid, running, session, sliding),

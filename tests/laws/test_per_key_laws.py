@@ -130,5 +130,7 @@ def test_functions_per_key_keep_every_law(case: laws.Case) -> None:
 
 @given(case=histories(time=False))
 def test_functions_over_rows_as_they_arrive_keep_the_laws(case: laws.Case) -> None:
-    order = laws.CORE[[law.__name__ for law in laws.CORE].index("order_within_a_batch_is_irrelevant")]
+    order = laws.CORE[
+        [law.__name__ for law in laws.CORE].index("order_within_a_batch_is_irrelevant")
+    ]
     laws.check_laws(case, [law for law in laws.CORE if law is not order])

@@ -74,14 +74,15 @@ class Timers:
         """The times of all timers that have not fired, in order."""
         return [instant_of(micros) for micros in self.times]
 
-    def _micros(self, time: dt.datetime) -> int:
+    def _micros(self, time: Any) -> int:
         if isinstance(time, dt.datetime) and time.tzinfo is not None:
             return micros_of(time)
         raise FunctionError(
             "TIMER_NOT_AN_INSTANT",
             "the time of a timer is not an instant",
             where=self._where,
-            got=f"a {type(time).__name__}" + (" without a time zone" * isinstance(time, dt.datetime)),
+            got=f"a {type(time).__name__}"
+            + (" without a time zone" * isinstance(time, dt.datetime)),
             expected="a datetime with a time zone, such as the event time of a row",
             fix="timers.set(row.ts + timedelta(minutes=5))",
         )
@@ -193,7 +194,9 @@ class _Caller:
         self.at, end = batch.starts[key], batch.starts[key + 1]
         self.now = BEFORE_ALL
         if spec.on_timer is None:
-            self._call_function(spec.function(batch.keys[key], self._rows(end), batch.states[key]), end)
+            self._call_function(
+                spec.function(batch.keys[key], self._rows(end), batch.states[key]), end
+            )
             return
         timers = Timers(batch.timers[key], spec.operator)
         fired = 0

@@ -11,12 +11,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import (
@@ -28,8 +26,8 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
-from streamops.kernel.errors import CapacityError, FunctionError, StateFormatError
+from streamops.kernel.core import SideName, State, StateFormat, Step
+from streamops.kernel.errors import CapacityError, FunctionError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
@@ -37,36 +35,35 @@ from streamops.kernel.placement import ByKey, Placement, key_names
 from streamops.kernel.time import (
     AFTER_ALL,
     BEFORE_ALL,
-    MAX_INSTANT,
-    MIN_INSTANT,
     Instants,
     advance_watermark,
 )
-from streamops.process.core.calls import Batch, Calls, Failure, call_keys
+from streamops.process.core.arrivals import ProcessMetrics, accept, build_failures
+from streamops.process.core.calls import Batch, Calls, call_keys
 from streamops.process.core.spec import INSTANT, PerKeySpec
-from streamops.process.core.values import from_values, row_type, state_type, to_rows, to_values
+from streamops.process.core.states import TIMER, States, keys_of, layout, packed_schema, read_tables
+from streamops.process.core.values import from_values, row_type, to_rows, to_values
+
+__all__ = [
+    "IGNORED",
+    "METRICS",
+    "METRICS_TYPE",
+    "PLACEMENT",
+    "STATE",
+    "Ignored",
+    "check",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
 
 STATE = StateFormat("process.per_key", 1)
 
-_STATE, _TIMER = "state.", "timer"
 _BY = ByKey()
 PLACEMENT = Placement({"keys": _BY, "timers": _BY, "rows": ByKey(key=key_names)})
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessMetrics(Metrics):
-    """Metrics of functions per key.
-
-    Parameters
-    ----------
-    failed : int
-        Rows and timers for which a function raised an exception, with ``errors="route"``.
-    ignored : int
-        Outputs that count and have no row, such as commands that were repeated.
-    """
-
-    failed: int = 0
-    ignored: int = 0
 
 
 METRICS_TYPE = ProcessMetrics
@@ -90,30 +87,16 @@ class Ignored:
 IGNORED = Ignored()
 
 
-def layout(spec: PerKeySpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: keys with their state, timers, and rows that wait."""
-    keys = [(f"key.{at}", field.type) for at, field in enumerate(spec.keys)]
-    fields = [(_STATE + field.name, field.type) for field in spec.state]
-    rows = sorted(spec.input, key=lambda field: field.name) if spec.time is not None else spec.keys
-    return {
-        "keys": pa.schema([*keys, *fields]),
-        "timers": pa.schema([*keys, (_TIMER, pa.int64())]),
-        "rows": pa.schema([pa.field(field.name, field.type) for field in rows]),
-    }
-
-
 def pack(spec: PerKeySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
     """The rows: what a function reads of them is not known."""
-    return conform(rows, _input(spec))
+    return conform(rows, packed_schema(spec))
 
 
-def step(
-    spec: PerKeySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
+def step(spec: PerKeySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
     """Process one micro-batch."""
     (packed,) = inputs
-    tables = _read(spec, state)
-    accepted, side, metrics = _accept(spec, packed, state.watermark)
+    tables = read_tables(spec, state)
+    accepted, side, metrics = accept(spec, packed, state.watermark)
     if spec.time is None:
         released, waiting = accepted, tables["rows"]
         times = np.zeros(len(released), np.int64)
@@ -127,7 +110,7 @@ def step(
         released, times = take(rows, np.flatnonzero(due)), times[due]
         waiting = take(rows, np.flatnonzero(~due))
     tables = {**tables, "rows": waiting}
-    timers, _ = timestamp_micros(tables["timers"].column(_TIMER))
+    timers, _ = timestamp_micros(tables["timers"].column(TIMER))
     if not len(released) and not (timers <= mark).any():
         return Step(State(watermark, tables), spec.output.empty_table(), side, metrics)
     with _without_garbage_collection():
@@ -141,7 +124,7 @@ def finish(spec: PerKeySpec, state: State) -> pa.Table:
     """The output of all rows that still wait, and of all timers."""
     if spec.time is None:
         return spec.output.empty_table()
-    return step(spec, state, [_input(spec).empty_table()], AFTER_ALL).output
+    return step(spec, state, [packed_schema(spec).empty_table()], AFTER_ALL).output
 
 
 def run(spec: PerKeySpec, inputs: Sequence[pa.Table]) -> pa.Table:
@@ -155,7 +138,7 @@ def next_deadline(spec: PerKeySpec, state: State) -> int | None:
     if spec.time is None:
         return None
     times = timestamp_micros(state.tables["rows"].column(spec.time))[0]
-    timers = timestamp_micros(state.tables["timers"].column(_TIMER))[0]
+    timers = timestamp_micros(state.tables["timers"].column(TIMER))[0]
     least = [int(part.min()) for part in (times, timers) if len(part)]
     return min(least, default=None)
 
@@ -165,7 +148,7 @@ def check(spec: PerKeySpec, state: State) -> None:
     printed = {name: table.to_pylist() for name, table in state.tables.items()}
     for name in ("keys", "timers"):
         table = state.tables[name]
-        columns = _keys_of(spec, table) + ([table.column(_TIMER)] if name == "timers" else [])
+        columns = keys_of(spec, table) + ([table.column(TIMER)] if name == "timers" else [])
         groups, _ = Groups.of(key_codes(columns, len(table)))
         assert groups.count == len(table), f"{name} stored twice: {printed}"
     deadline = next_deadline(spec, state)
@@ -189,138 +172,6 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _input(spec: PerKeySpec) -> pa.Schema:
-    """The columns of packed rows. Those that wait are stored by name."""
-    return layout(spec)["rows"] if spec.time is not None else spec.input
-
-
-def _read(spec: PerKeySpec, state: State) -> dict[str, pa.Table]:
-    """The tables of a state, with the columns of this spec: columns may have been added."""
-    wanted = layout(spec)
-    tables = {name: _evolve(spec, state.tables[name], wanted[name], name) for name in wanted}
-    if spec.on_timer is None and len(tables["timers"]):
-        _refuse_state(
-            spec, f"{len(tables['timers'])} timers", "no on_timer", "pass `on_timer` as before"
-        )
-    return tables
-
-
-def _evolve(spec: PerKeySpec, table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
-    if table.schema.equals(schema):
-        return table
-    for column in table.schema:
-        position = schema.get_field_index(column.name)
-        field = column.name.removeprefix(_STATE)
-        if position < 0 and name == "keys":
-            fix = f"declare {field!r} again; a field that is no longer assigned may stay null"
-            _refuse_state(spec, f"the field {field!r}", "a state without it", fix)
-        if position >= 0 and schema.field(position).type != column.type:
-            wanted = schema.field(position).type
-            fix = f"declare {field!r} as before, and add a field for the new type"
-            _refuse_state(spec, f"{field!r} of type {column.type}", f"type {wanted}", fix)
-    added = [f for f in schema if f.name not in table.column_names]
-    for column in added:
-        field = column.name.removeprefix(_STATE)
-        if name == "keys" and not spec.state.field(field).nullable:
-            fix = f"declare {field!r} without NOT NULL: it is null for stored keys"
-            _refuse_state(spec, f"no field {field!r}", "one that is NOT NULL", fix)
-    nulls = null_table(schema, len(table))
-    columns = [table.column(f.name) if f not in added else nulls.column(f.name) for f in schema]
-    return pa.table(columns, schema=schema)
-
-
-def _refuse_state(spec: PerKeySpec, stored: str, given: str, fix: str) -> None:
-    raise StateFormatError(
-        "STATE_PARAMETERS",
-        "this checkpoint was written with another state",
-        where=spec.operator,
-        got=given,
-        expected=f"{stored}, as written; fields that may be null can be added",
-        fix=f"{fix}; or start from a new checkpoint",
-    )
-
-
-def _accept(
-    spec: PerKeySpec, packed: pa.Table, previous: int | None
-) -> tuple[pa.Table, pa.Table, ProcessMetrics]:
-    """The rows to process, the side output, and metrics."""
-    empty = spec.output.empty_table()
-    reason = np.full(len(packed), "", "U32")
-    for field in packed.schema:
-        if not pa.types.is_timestamp(field.type):
-            continue
-        times, present = timestamp_micros(packed.column(field.name))
-        is_time = field.name == spec.time
-        # Python has no such instants. Of several reasons, that of the event time counts.
-        outside = (times < MIN_INSTANT) | (times > MAX_INSTANT)
-        unset = np.ones(len(packed), np.bool_) if is_time else reason == ""
-        name = "time_out_of_range" if is_time else "timestamp_out_of_range"
-        reason[outside & unset] = name
-        if is_time:
-            reason[~present] = "null_time"
-    rejected = np.flatnonzero(reason != "")
-    side = empty
-    if len(rejected):
-        rows = take(packed, rejected)
-        side = _side_output(spec, rows, reason[rejected], None)
-        usable = take(packed, np.flatnonzero(reason == ""))
-    else:
-        usable = packed
-    if spec.time is None:
-        return usable, side, ProcessMetrics(rows=len(packed), rejected=len(rejected))
-    late = 0
-    if previous is not None:
-        times, _ = timestamp_micros(usable.column(spec.time))
-        is_late = times <= previous
-        late = int(is_late.sum())
-        if late:
-            rows = take(usable, np.flatnonzero(is_late))
-            if spec.stragglers == "route":
-                reasons = np.full(late, "too_late")
-                side = concat([side, _side_output(spec, rows, reasons, previous)])
-            usable = take(usable, np.flatnonzero(~is_late))
-    metrics = ProcessMetrics(
-        rows=len(packed), rejected=len(rejected), on_time=len(usable), too_late=late
-    )
-    return usable, side, metrics
-
-
-def _side_output(
-    spec: PerKeySpec,
-    rows: pa.Table,
-    reason: npt.NDArray[np.str_],
-    watermark: int | None,
-    times: pa.Array | None = None,
-) -> pa.Table:
-    """Rows of the side output, in the output schema. Without a side output, no row.
-
-    ``times`` are those of timers, whose rows are null.
-    """
-    field, count = spec.side_output, len(rows)
-    if field is None:
-        return spec.output.empty_table()
-    if times is None:
-        columns = [combine_chunks(rows.column(f.name)) for f in spec.input]
-        row = pa.StructArray.from_arrays(columns, fields=list(spec.input))
-    else:
-        row = pa.nulls(count, field.type.field("row").type)
-    values: dict[str, Any] = {"reason": pa.array(reason, pa.string()), "row": row}
-    if watermark is not None and spec.time is not None:
-        micros, _ = timestamp_micros(rows.column(spec.time))
-        values["lateness"] = pa.array(watermark - micros).cast(pa.duration("us"))
-        values["watermark"] = pa.repeat(pa.scalar(watermark).cast(INSTANT), count)
-    tag = pa.StructArray.from_arrays(
-        [values.get(part.name, pa.nulls(count, part.type)) for part in field.type],
-        fields=list(field.type),
-    )
-    filled: dict[str, Any] = {name: rows.column(name) for name in spec.by} | {field.name: tag}
-    if spec.time is not None:
-        filled[spec.time] = rows.column(spec.time) if times is None else times
-    return pa.table(
-        [filled.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
-    )
-
-
 def _call(
     spec: PerKeySpec,
     tables: Mapping[str, pa.Table],
@@ -334,7 +185,7 @@ def _call(
     parts = [stored, tables["timers"], released.select(spec.by)]
     keys = [
         pa.concat_arrays(pieces)
-        for pieces in zip(*(_keys_of(spec, part) for part in parts), strict=True)
+        for pieces in zip(*(keys_of(spec, part) for part in parts), strict=True)
     ]
     sizes = [len(stored), len(tables["timers"]), len(released)]
     groups, firsts = Groups.of(key_codes(keys, sum(sizes)))
@@ -349,7 +200,7 @@ def _call(
     order = _order(spec, released, slot[of_rows], times)
     released, times, of_rows = take(released, order), times[order], slot[of_rows][order]
     key_columns = [key.take(pa.array(firsts[touched])) for key in keys]
-    states = _States(spec, stored, of_stored, touched)
+    states = States(spec, stored, of_stored, touched)
     batch = Batch(
         keys=_key_values(spec, key_columns, len(touched)),
         rows=to_rows(released.select(spec.input.names)),
@@ -365,11 +216,11 @@ def _call(
 
     table = pa.table(key_columns, names=spec.by) if spec.by else null_table(pa.schema([]), 0)
     output, ignored = _output(spec, calls, table)
-    failed = _failures(spec, calls.failures, table, released)
+    failed = build_failures(spec, calls.failures, table, released)
     metrics = ProcessMetrics(results=len(output), failed=len(calls.failures), ignored=ignored)
     schemas = layout(spec)
-    is_kept = np.ones(len(stored), np.bool_)
-    is_kept[states.positions[states.positions >= 0]] = False
+    is_untouched = np.ones(len(stored), np.bool_)
+    is_untouched[states.positions[states.positions >= 0]] = False
     new = states.store(batch, key_columns, schemas["keys"])
     untouched = tables["timers"].filter(pa.array(slot[of_timers] < 0))
     counts = np.array([len(item) for item in batch.timers], np.int64)
@@ -379,73 +230,11 @@ def _call(
         [*(column.take(index) for column in key_columns), pending], schema=schemas["timers"]
     )
     after = {
-        "keys": concat([stored.filter(pa.array(is_kept)), new]),
+        "keys": concat([stored.filter(pa.array(is_untouched)), new]),
         "timers": concat([untouched, set_timers]),
         "rows": tables["rows"],
     }
     return after, output, failed, metrics
-
-
-@dataclass(slots=True)
-class _States:
-    """The stored states of the keys that are called."""
-
-    spec: PerKeySpec
-    stored: pa.Table
-    of_stored: Ids
-    touched: Ids
-
-    @property
-    def positions(self) -> Ids:
-        """The row of each key in the stored table, or -1."""
-        found = np.full(max(int(self.touched.max(initial=-1)) + 1, 1), -1, np.int64)
-        inside = self.of_stored < len(found)
-        found[self.of_stored[inside]] = np.flatnonzero(inside)
-        positions: Ids = found[self.touched]
-        return positions
-
-    def load(self, keys: Ids | None = None) -> list[Any]:
-        """New objects with the states of all keys, or of these."""
-        positions = self.positions if keys is None else self.positions[keys]
-        made = state_type(tuple(self.spec.state.names))
-        if not self.spec.state.names:
-            return [made() for _ in positions]
-        is_new = positions < 0
-        columns = []
-        for field, value in zip(self.spec.state, self.spec.initial_values, strict=True):
-            column = combine_chunks(self.stored.column(_STATE + field.name))
-            # Initial values go through Arrow, too: no two keys share a list.
-            initial = from_values([value], field, where=self.spec.operator, what="state")
-            both = pa.concat_arrays([column, initial])
-            index = np.where(is_new, len(column), positions)
-            columns.append(to_values(both.take(pa.array(index))))
-        return list(map(made, *columns))
-
-    def reload(self, key: int) -> Any:
-        """A new object with the state of one key."""
-        return self.load(np.array([key]))[0]
-
-    def store(self, batch: Batch, keys: list[pa.Array], schema: pa.Schema) -> pa.Table:
-        """The states after the calls. A state that is as the initial one is not stored."""
-        names, spec = self.spec.state.names, self.spec
-        if not names:
-            return schema.empty_table()
-        get = attrgetter(*names)
-        values = [get(s) for s in batch.states] if len(names) > 1 else [(get(s),) for s in batch.states]
-        made = state_type(tuple(names))
-        first = get(self._initial(made)) if len(names) > 1 else (get(self._initial(made)),)
-        changed = [at for at, value in enumerate(values) if value != first]
-        columns = list(zip(*(values[at] for at in changed), strict=True)) or [()] * len(names)
-        arrays = [
-            from_values(list(column), field, where=spec.operator, what="state")
-            for column, field in zip(columns, spec.state, strict=True)
-        ]
-        index = pa.array(np.array(changed, np.int64))
-        return pa.table([*(key.take(index) for key in keys), *arrays], schema=schema)
-
-    def _initial(self, made: Any) -> Any:
-        pairs = zip(self.spec.state, self.spec.initial_values, strict=True)
-        return made(*(to_values(pa.array([value], field.type))[0] for field, value in pairs))
 
 
 def _order(spec: PerKeySpec, rows: pa.Table, slots: Ids, times: Instants) -> Ids:
@@ -478,7 +267,7 @@ def _timers_by_key(slots: Ids, timers: Instants, count: int) -> list[list[int]]:
     order = np.lexsort((timers, slots))
     bounds = np.searchsorted(slots[order], np.arange(count + 1)).tolist()
     ordered = timers[order].tolist()
-    return [ordered[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [ordered[a:b] for a, b in pairwise(bounds)]
 
 
 def _key_values(spec: PerKeySpec, columns: list[pa.Array], count: int) -> list[Any]:
@@ -486,11 +275,6 @@ def _key_values(spec: PerKeySpec, columns: list[pa.Array], count: int) -> list[A
     if not columns:
         return [made()] * count
     return list(map(made._make, zip(*map(to_values, columns), strict=True)))
-
-
-def _keys_of(spec: PerKeySpec, table: pa.Table) -> list[pa.Array]:
-    """Key columns of a table of the state, which come first."""
-    return [combine_chunks(table.column(at)) for at in range(len(spec.by))]
 
 
 def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, int]:
@@ -555,29 +339,6 @@ def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
         expected=f"a tuple of {len(names)}, or a dict: {', '.join(names)}",
         fix=f"yield ({', '.join(names)},)",
     )
-
-
-def _failures(
-    spec: PerKeySpec, failures: Sequence[Failure], keys: pa.Table, rows: pa.Table
-) -> pa.Table:
-    """Rows and timers for which a function raised an exception, as side output."""
-    of_rows = [failure for failure in failures if failure.row >= 0]
-    of_timers = [failure for failure in failures if failure.row < 0]
-    late = [spec.output.empty_table()]
-    if of_rows:
-        failed = take(rows, np.array([failure.row for failure in of_rows]))
-        late.append(_side_output(spec, failed, _reasons(of_rows), None))
-    if of_timers:
-        failed = take(keys, np.array([failure.key for failure in of_timers]))
-        if not spec.by:
-            failed = pa.table({"": pa.nulls(len(of_timers))})
-        times = pa.array([failure.time for failure in of_timers], pa.int64()).cast(INSTANT)
-        late.append(_side_output(spec, failed, _reasons(of_timers), None, times))
-    return concat(late)
-
-
-def _reasons(failures: Sequence[Failure]) -> npt.NDArray[np.str_]:
-    return np.array([failure.reason for failure in failures], dtype=np.str_)
 
 
 def _refuse_full(spec: PerKeySpec, keys: pa.Table) -> None:

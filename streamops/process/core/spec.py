@@ -268,7 +268,8 @@ class PerKeySpec:
     @property
     def identity(self) -> Mapping[str, Any]:
         """What the state depends on. Its fields are compared when it is read: nullable ones may be
-        added."""
+        added.
+        """
         return {
             "operator": self.operator,
             "by": [[field.name, str(field.type)] for field in self.keys],
@@ -278,7 +279,7 @@ class PerKeySpec:
 
 
 def _require_function(
-    function: object, arguments: Sequence[str], parameter: str, spec: PerKeySpec
+    function: Any, arguments: Sequence[str], parameter: str, spec: PerKeySpec
 ) -> None:
     """Refuse what is not a generator function with these arguments."""
     expected = f"def {parameter}({', '.join(arguments)}): ... yield ..."
@@ -286,7 +287,9 @@ def _require_function(
     if not callable(function):
         got = f"{parameter}={function!r}"
         fix = "pass a function"
-        raise SpecError("NOT_A_FUNCTION", f"`{parameter}` is not a function", got=got, fix=fix, **facts)
+        raise SpecError(
+            "NOT_A_FUNCTION", f"`{parameter}` is not a function", got=got, fix=fix, **facts
+        )
     got = f"{parameter}={_show_function(function)}"
     call = function if inspect.isroutine(function) else getattr(function, "func", function.__call__)
     if not (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)):

@@ -108,8 +108,8 @@ def row_type(names: tuple[str, ...], name: str = "Row") -> Any:
     >>> row.user, row._id, getattr(row, "my col"), row[1]
     ('ann', 7, None, 7)
     """
-    made: Any = namedtuple(name, names, rename=True)  # type: ignore[misc]  # noqa: PYI024
-    for at, (column, attribute) in enumerate(zip(names, made._fields, strict=True)):
+    made: Any = namedtuple(name, names, rename=True)  # type: ignore[misc]
+    for at, (column, attribute) in enumerate(zip(names, list[str](made._fields), strict=True)):
         if column != attribute and not hasattr(made, column):
             setattr(made, column, property(itemgetter(at)))
     return made

@@ -117,7 +117,10 @@ class Case:
         if self.accepted is not None:
             return self.accepted(arrivals)
         on_time = [
-            tuple(_on_time(input_, rows, mark) for input_, rows in zip(self.spec.inputs, batch, strict=True))
+            tuple(
+                _on_time(input_, rows, mark)
+                for input_, rows in zip(self.spec.inputs, batch, strict=True)
+            )
             for batch, mark in arrivals
         ]
         rows = tuple(map(concat, zip(*on_time, strict=True))) or self.empty_batch()

@@ -158,13 +158,20 @@ def histories(
     )
     columns = dict(values)
     if time is not None:
-        nudges = [dt.timedelta(0), dt.timedelta(microseconds=1), dt.timedelta(microseconds=-1), step / 2]
+        nudges = [
+            dt.timedelta(0),
+            dt.timedelta(microseconds=1),
+            dt.timedelta(microseconds=-1),
+            step / 2,
+        ]
         paces = st.sampled_from([0, 0, -1, 1, -2, -3])
         columns[time] = st.tuples(paces, st.sampled_from(nudges))
     row = st.fixed_dictionaries(columns)
     drawn = st.lists(st.lists(row, max_size=most_rows), min_size=1, max_size=most_batches)
 
-    def with_times(batches: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+    @st.composite
+    def with_times(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+        batches = draw(drawn)
         if time is None:
             return batches
         return [
@@ -172,4 +179,4 @@ def histories(
             for number, rows in enumerate(batches)
         ]
 
-    return drawn.map(with_times)
+    return with_times()
