@@ -108,8 +108,8 @@ class PerKeySpec:
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
         if self.time is not None:
             require_name(self.time, parameter="time", where=where)
-        self._require_functions()
         self._require_event_time()
+        self._require_functions()
         self._require_state()
         if not self.columns.names:
             raise SpecError(

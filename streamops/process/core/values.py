@@ -64,7 +64,7 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
         column is declared NOT NULL.
     """
     try:
-        array = pa.array(values, field.type)
+        array = _to_array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise FunctionError(
             "VALUE_TYPE",
@@ -86,11 +86,18 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
     return array
 
 
+def _to_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(dtype) and any(issubclass(t, float) for t in set(map(type, values))):
+        message = "a float is not an integer"  # Arrow would cut its digits off
+        raise TypeError(message)
+    return pa.array(values, dtype)
+
+
 def _first_bad(values: Sequence[Any], dtype: pa.DataType) -> str:
     """The type of the first value that Arrow cannot convert. The value itself may be confidential."""
     for value in values:
         try:
-            pa.array([value], dtype)
+            _to_array([value], dtype)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return f"a value of type {type(value).__name__}"
     return "values of different types"
