@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import streamops
-from streamops import changes, errors, joins, observe, sources, state, windows
+from streamops import changes, errors, joins, observe, process, sources, state, windows
 from streamops import time as times
 from streamops.kernel import errors as kernel_errors
 
@@ -47,7 +47,9 @@ def test_every_error_is_public() -> None:
     assert all(f"``{name}``" in str(errors.__doc__) for name in errors.__all__)
 
 
-@pytest.mark.parametrize("family", [changes, joins, observe, sources, state, times, windows])
+@pytest.mark.parametrize(
+    "family", [changes, joins, observe, process, sources, state, times, windows]
+)
 def test_the_help_of_a_family_lists_its_functions(family: ModuleType) -> None:
     functions = {name for name in family.__all__ if inspect.isfunction(getattr(family, name))}
     assert {name for name in functions if f"``{name}``" not in str(family.__doc__)} == set()

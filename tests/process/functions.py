@@ -47,6 +47,14 @@ def total_of_windows(key: Row, rows: Iterator[Row], state: Any) -> Iterator[tupl
         yield (state.total,)
 
 
+def first_seen(key: Row, rows: Iterator[Row], state: Any) -> Iterator[tuple[Any, ...]]:
+    """Whether a key was not seen before."""
+    for _ in rows:
+        if not state.is_known:
+            state.is_known = True
+            yield (True,)
+
+
 def fail_at_zero(key: Row, rows: Iterator[Row], state: Any) -> Iterator[tuple[Any, ...]]:
     """Raise an exception for a value of zero, after the state was changed."""
     for row in rows:
@@ -101,4 +109,11 @@ def quotients(**parameters: Any) -> Operator:
         initial={"n": 0},
         output="n bigint, quotient bigint",
         **{"errors": "route", **parameters},
+    )
+
+
+def distinct_values() -> Operator:
+    """Each key once, whatever the order in which its rows arrive."""
+    return process.per_key(
+        first_seen, by=["k", "v"], state="is_known boolean", output="is_first boolean"
     )

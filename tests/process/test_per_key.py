@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from streamops import process, windows
 from streamops import aggregates as agg
+from streamops import process, windows
 from streamops.errors import CapacityError, FunctionError, SchemaError, SpecError, StateFormatError
 from streamops.kernel.core import State
 from streamops.process.core import per_key
@@ -28,7 +28,9 @@ def event(k: str | None, second: float, v: int | None = 1, **more: Any) -> dict[
     return {"k": k, "ts": at(second), "v": v, **more}
 
 
-def emitted(operator: Any, batches: Any, *names: str, **options: Any) -> list[list[tuple[Any, ...]]]:
+def emitted(
+    operator: Any, batches: Any, *names: str, **options: Any
+) -> list[list[tuple[Any, ...]]]:
     """The rows of each result, in order of time."""
     results = replay(operator, batches, **options)
     return [
@@ -238,9 +240,7 @@ def test_a_column_of_the_frame_may_be_added_while_rows_wait() -> None:
     state = per_key.step(narrow, start, [per_key.pack(narrow, rows)], None).state
     schema = pa.schema([*rows.schema, ("new", pa.string())])
     wide = spec_of(sums(**TIMED), schema)
-    assert per_key.finish(wide, state).to_pylist() == [
-        {"k": "a", "ts": at(1), "n": 1, "total": 5}
-    ]
+    assert per_key.finish(wide, state).to_pylist() == [{"k": "a", "ts": at(1), "n": 1, "total": 5}]
 
 
 def test_more_keys_than_max_keys_fail() -> None:
@@ -428,7 +428,13 @@ def test_a_failing_timer_is_routed_without_a_row_and_does_not_fire_again() -> No
         raise ValueError("no")
 
     operator = process.per_key(
-        plan, on_timer=fail, by="k", output="what string", errors="route", time="ts", delay="0 seconds"
+        plan,
+        on_timer=fail,
+        by="k",
+        output="what string",
+        errors="route",
+        time="ts",
+        delay="0 seconds",
     )
     results = replay(operator, [[event("a", 1)], [event("b", 50)], []])
     late = [row for result in results for row in result.late_rows]
@@ -638,4 +644,6 @@ def scaled_to_nothing(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any
 
 
 def test_the_representation_names_the_function() -> None:
-    assert repr(sums()).startswith("process.per_key(function=add_up, by=('k',), state={'n': 'int64'")
+    assert repr(sums()).startswith(
+        "process.per_key(function=add_up, by=('k',), state={'n': 'int64'"
+    )

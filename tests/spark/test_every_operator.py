@@ -29,6 +29,7 @@ from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
+from tests.process.functions import bursts, distinct_values, sums, window_totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
@@ -138,6 +139,7 @@ FOLLOW = columns("_change_type string, rid bigint, k string, v bigint")
 WINDOW = columns("k string, window_start timestamp, window_end timestamp, n bigint")
 DEBEZIUM = columns("value string")
 EVENTS = select(events(), "k", "ts", "v")
+TIMED_SUMS: dict[str, Any] = {"time": "ts", "delay": "10 seconds"}
 COUNT = {"n": agg.count(), "total": agg.sum("v")}
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds"}
 
@@ -217,6 +219,18 @@ CASES: dict[str, Case] = {
         [
             windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
             windows.session("15 seconds", time="window_start", by="k", agg={"total": agg.sum("n")}),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
+    "per_key": Case(sums(order_by="v", **TIMED_SUMS), (EVENT,), EVENTS),
+    "per_key_timers": Case(bursts(stragglers="route"), (EVENT,), EVENTS),
+    "per_key_as_rows_arrive": Case(distinct_values(), (EVENT,), EVENTS),
+    "per_key_in_a_chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            window_totals(),
+            windows.tumbling("20 seconds", time="window_end", by="k", agg={"n": agg.max("total")}),
         ],
         (EVENT,),
         EVENTS,

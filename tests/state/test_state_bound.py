@@ -17,6 +17,7 @@ from streamops import aggregates as agg
 from streamops import changes, joins, sketches, time, windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
+from tests.process.functions import bursts
 
 pytestmark = pytest.mark.laws
 
@@ -146,6 +147,7 @@ CASES: dict[str, Bounded] = {
     "seen": Bounded(
         sketches.seen("k", capacity=2_000, time="ts", horizon="10 minutes"), ((EVENT, events),), 1
     ),
+    "per key": Bounded(bursts(), ((EVENT, events),)),
     "running": Bounded(
         windows.running(by="k", agg=COUNT, max_keys=100, when_full="ignore_new"),
         ((EVENT, events),),
