@@ -5,7 +5,8 @@
 ``per_shard``      an algorithm over the columns of all keys of a shard
 =================  ==============================================================
 
-The other names are for authors of algorithms per shard.
+The other names are for authors of algorithms per shard: the contract, and ``key_codes``, which numbers
+keys.
 """
 
 from streamops.kernel.columns import key_codes
