@@ -2,9 +2,11 @@
 
 =================  ==============================================================
 ``decide``         commands to numbered events, or to rejections with a reason
+``fold``           an event log to the state of each entity, also from a snapshot
 =================  ==============================================================
 """
 
 from streamops.sourcing.decide import Rejected, decide
+from streamops.sourcing.fold import fold
 
-__all__ = ["Rejected", "decide"]
+__all__ = ["Rejected", "decide", "fold"]

@@ -191,15 +191,15 @@ def decide(
     events = to_schema(event, parameter="event", where=_WHERE)
     own = [(_VERSION, pa.int64()), (_IDS, pa.list_(pa.string()))]
     fix = "name the field differently"
-    refuse_taken_names(fields.names, [name for name, _ in own], {"state": fields.names}, fix, _WHERE)
+    refuse_taken_names(
+        fields.names, [name for name, _ in own], {"state": fields.names}, fix, _WHERE
+    )
     columns = [pa.field(f.name, f.type) for f in events]
     parsed = parse_names(order_by, parameter="order_by", where=_WHERE)
-    function = _Decider(
-        decide, evolve, fields, events.names, command_id, expected_version, max_ids
-    )
+    decider = _Decider(decide, evolve, fields, events.names, command_id, expected_version, max_ids)
     spec = PerKeySpec(
         operator=_WHERE,
-        function=function,
+        function=decider,
         by=parse_names(by, parameter="by", where=_WHERE),
         state=pa.schema([*own, *fields]),
         columns=pa.schema(
@@ -261,7 +261,9 @@ class _Decider:
 
     def _events(self, decided: Any) -> list[Any]:
         if not isinstance(decided, list | tuple) or hasattr(decided, "_fields"):
-            raise self._error("`decide` did not return a list of events", decided, "a list, or Rejected")
+            raise self._error(
+                "`decide` did not return a list of events", decided, "a list, or Rejected"
+            )
         events = []
         for event in decided:
             if isinstance(event, Mapping) and event.keys() <= {*self.event}:

@@ -26,7 +26,11 @@ INTERNAL = {"kernel", "changelog", "spark"}
 # A family may use the public names of another family, from its package.
 PUBLIC_IMPORTS = {("changes", "streamops.aggregates")}
 # Event sourcing is a function per key.
-BUILT_ON = {("sourcing", "process"), ("sourcing", "process/core")}
+BUILT_ON = {
+    ("sourcing", "process"),
+    ("sourcing", "process/core"),
+    ("sourcing/core", "process/core"),
+}
 # Estimates of sketches are aggregates, imported from the module of each sketch.
 MODULE_IMPORTS = {("aggregates", "sketches")}
 

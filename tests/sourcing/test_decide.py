@@ -59,7 +59,15 @@ def carts(**changed: Any) -> Any:
 
 def command(id_: int | None, op: str, sku: str = "pen", *, cart: str = "c", **more: Any) -> Any:
     second = more.pop("second", id_ or 0)
-    return {"cart": cart, "ts": at(second), "id": id_, "op": op, "sku": sku, "version": None, **more}
+    return {
+        "cart": cart,
+        "ts": at(second),
+        "id": id_,
+        "op": op,
+        "sku": sku,
+        "version": None,
+        **more,
+    }
 
 
 def decided(script: Any, operator: Any = None, **options: Any) -> list[tuple[Any, ...]]:

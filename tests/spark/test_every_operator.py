@@ -30,6 +30,7 @@ from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.process.functions import bursts, distinct_values, sums, window_totals
+from tests.sourcing.seats import COMMAND, commands, seats
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
@@ -235,6 +236,7 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "decide": Case(seats(), (COMMAND,), commands()),
     "interval": Case(
         joins.interval(
             None,

@@ -170,7 +170,7 @@ def call_keys(spec: PerKeySpec, batch: Batch) -> Calls:
             raise
         except Exception as error:
             if not routes:
-                raise _function_error(spec, error, batch.hashes(key)) from None
+                raise function_error(error, batch.hashes(key), where=spec.operator) from None
             # Once more, a row at a time, to find the rows that fail. The others count.
             del calls.output[before:], calls.times[before:]
             batch.states[key], batch.timers[key] = batch.reload(key), pending
@@ -309,7 +309,7 @@ class _Caller:
         return fired + 1
 
 
-def _function_error(spec: PerKeySpec, error: Exception, key: int) -> FunctionError:
+def function_error(error: Exception, key: int, *, where: str) -> FunctionError:
     """The error for an exception of the user's function. It has no value of a row in it."""
     traceback, at = error.__traceback__, "?"
     while traceback is not None:
@@ -319,9 +319,9 @@ def _function_error(spec: PerKeySpec, error: Exception, key: int) -> FunctionErr
     return FunctionError(
         "FUNCTION_RAISED",
         f"a function raised {type(error).__name__}",
-        where=spec.operator,
+        where=where,
         got=f"{type(error).__name__} at {at}, for the key with hash {key:016x}",
         expected="no exception",
-        fix="errors='route' emits the rows that fail, with the message, as side output; or handle the "
-        "exception in the function",
+        fix="handle the exception in the function; process.per_key(errors='route') emits the rows that fail, "
+        "with the message, as side output",
     )
