@@ -20,6 +20,8 @@ AREAS = {
     *(f"sketches.{name}" for name in ("hll", "kll", "theta", "frequent", "count_min")),
     *(f"sketches.{name}" for name in ("bloom", "minhash", "seen")),
     "aggregates",
+    "process",
+    "sourcing",
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),

@@ -108,6 +108,10 @@ def test_only_the_last_command_ids_are_remembered() -> None:
 def test_a_rejected_command_is_not_decided_again() -> None:
     script = [[command(1, "remove"), command(2, "add"), command(1, "remove", second=3)]]
     assert [row[0] for row in decided(script)] == ["1", "2"]
+    script = [
+        [command(1, "add", version=1), command(2, "add"), command(1, "add", second=3, version=1)]
+    ]
+    assert [row[0] for row in decided(script)] == ["1", "2"]
 
 
 def test_another_version_than_the_expected_one_is_a_rejection() -> None:
@@ -135,7 +139,6 @@ def hold(state: Any, event: Any) -> Any:
 
 
 def test_of_two_people_who_reserve_one_seat_the_first_by_event_time_has_it() -> None:
-    seats = carts(state="holder string", initial={}, event="user string")
     seats = sourcing.decide(
         reserve,
         hold,

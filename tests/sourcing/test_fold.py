@@ -93,6 +93,13 @@ class _State:
         return _State(items)
 
 
+def test_events_up_to_the_version_of_the_snapshot_are_ignored() -> None:
+    snapshot = [{"cart": "c", "version": 2, "items": {"pen": 5}}]
+    assert folded(CART[1:3], snapshot) == [{"cart": "c", "version": 3, "items": {"pen": 0}}]
+    assert folded(CART[:2], snapshot) == snapshot
+    assert folded([event(2, "added")], snapshot) == snapshot
+
+
 def test_entities_of_the_snapshot_without_events_stay() -> None:
     snapshot = [{"cart": "a", "version": 7, "items": {"pen": 2}}]
     assert folded(CART, snapshot) == [*snapshot, *folded(CART)]
