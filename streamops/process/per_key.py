@@ -139,7 +139,7 @@ def per_key(
     Notes
     -----
     The metrics of a query are ``rows``, ``rejected``, ``on_time``, ``too_late``, ``results``, ``failed``,
-    ``state_rows`` and ``state_bytes``. Rows with a null event time, or with a timestamp outside the years 1
+    ``ignored`` (of ``sourcing.decide``), ``state_rows`` and ``state_bytes``. Rows with a null event time, or with a timestamp outside the years 1
     to 9999, are ``rejected``.
 
     A function that depends on where a micro-batch ends, for example because it yields once per call,

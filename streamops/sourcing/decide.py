@@ -153,7 +153,7 @@ def decide(
 
     Notes
     -----
-    The metrics of a query are those of ``process.per_key``, and ``ignored`` in ``streamops.testing``.
+    The metrics of a query are those of ``process.per_key``; ``ignored`` counts repeated commands.
 
     See Also
     --------

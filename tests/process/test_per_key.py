@@ -562,6 +562,7 @@ def two(key: Any, rows: Iterator[Any]) -> Iterator[Any]:
         ({"output": "k int"}, "NAME_TAKEN"),
         ({"output": "ts int", **TIMED}, "NAME_TAKEN"),
         ({"output": "late int"}, "NAME_TAKEN"),
+        ({"output": "revision int"}, "NAME_TAKEN"),
         ({"max_keys": 0}, "MAX_KEYS_OUT_OF_RANGE"),
         ({"time": 5}, "NOT_A_NAME"),
         ({"by": 5}, "NOT_A_NAME"),

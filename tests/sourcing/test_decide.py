@@ -97,6 +97,7 @@ def test_a_repeated_command_yields_nothing_and_is_counted() -> None:
     results = replay(carts(), [*script, [command(9, "add", cart="d", second=60)]], schema=COMMAND)
     rows = [row["command_id"] for result in results for row in result.rows]
     assert sorted(rows) == ["1", "9"]
+    assert sum(result.counts.ignored for result in results if result.counts) == 2  # type: ignore[attr-defined]
 
 
 def test_only_the_last_command_ids_are_remembered() -> None:

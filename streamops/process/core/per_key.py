@@ -74,6 +74,7 @@ METRICS = {
     "too_late": "too_late",
     "results": "results",
     "failed": "failed",
+    "ignored": "ignored",
 }
 """Names of the observed metrics, and the fields that they show."""
 

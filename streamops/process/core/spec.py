@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
-from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
@@ -124,7 +124,7 @@ class PerKeySpec:
         given = {"by": list(self.by), "time": self.time, "output": self.columns.names}
         names = [*self.by, *time, *self.columns.names]
         fix = "name the column of the output differently"
-        refuse_taken_names(names, (LATE, REJECTED, CHANGE_TYPE), given, fix, where)
+        refuse_taken_names(names, (LATE, REJECTED, CHANGE_TYPE, REVISION), given, fix, where)
 
     def _require_functions(self) -> None:
         arguments = ["key", "rows", "state"]
