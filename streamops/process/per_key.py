@@ -113,7 +113,7 @@ def per_key(
         A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     FunctionError
         While the query runs: ``FUNCTION_RAISED``, ``ROWS_NOT_READ``, ``OUTPUT_ROW``, ``VALUE_TYPE``,
-        ``VALUE_MISSING``, ``TIMER_NOT_LATER``, ``TIMER_NOT_AN_INSTANT``, ``TIMERS_WITHOUT_END``.
+        ``VALUE_MISSING``, ``VALUE_NOT_IN_PYTHON``, ``TIMER_NOT_LATER``, ``TIMER_NOT_AN_INSTANT``, ``TIMERS_WITHOUT_END``.
     CapacityError
         While the query runs: ``KEYS_FULL``.
 

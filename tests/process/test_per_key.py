@@ -149,6 +149,15 @@ def test_rows_without_a_usable_time_are_rejected() -> None:
     assert (result.counts.rows, result.counts.rejected) == (3, 3)
 
 
+def test_a_date_that_python_does_not_have_is_an_error_that_names_the_column() -> None:
+    table = pa.table(
+        {"k": ["a"], "v": [1], "day": pa.array([1 << 30], pa.int32()).cast(pa.date32())}
+    )
+    with pytest.raises(FunctionError, match="'day'") as caught:
+        replay(sums(), [table])
+    assert caught.value.code == "VALUE_NOT_IN_PYTHON"
+
+
 # -- state
 
 

@@ -133,7 +133,22 @@ def to_rows(table: pa.Table) -> list[Any]:
     made = row_type(tuple(table.column_names))
     if not table.num_columns:
         return [made()] * len(table)
-    return list(map(made._make, zip(*map(to_values, table.columns), strict=True)))
+    columns = [_column_values(table, name) for name in table.column_names]
+    return list(map(made._make, zip(*columns, strict=True)))
+
+
+def _column_values(table: pa.Table, name: str) -> list[Any]:
+    try:
+        return to_values(table.column(name))
+    except (OverflowError, ValueError) as error:
+        raise FunctionError(
+            "VALUE_NOT_IN_PYTHON",
+            f"column {name!r} has a value that Python cannot represent",
+            where=f"column {name!r}",
+            got=f"{table.schema.field(name).type}, {error}",
+            expected="dates and nested timestamps in the years 1 to 9999",
+            fix="drop the column before the operator, or replace the value by null",
+        ) from error
 
 
 def micros_of(instant: dt.datetime) -> int:
