@@ -482,6 +482,7 @@ def test_rows_that_are_not_rows_of_the_output_are_errors(
         replay(one_column(value, output), [[event("a", 1)]])
     assert caught.value.code == code
     assert caught.value.where == "process.per_key"
+    assert caught.value.__cause__ is None
 
 
 def test_a_dict_may_leave_out_columns_and_rows_may_be_of_both_types() -> None:

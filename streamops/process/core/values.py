@@ -65,7 +65,7 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
     """
     try:
         array = _to_array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         raise FunctionError(
             "VALUE_TYPE",
             f"a value of {what} {field.name!r} does not have its type",
@@ -73,7 +73,7 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
             got=_first_bad(values, field.type),
             expected=f"{field.type}, or None",
             fix="convert the value in the function, or declare another type",
-        ) from error
+        ) from None  # Arrow's message has the value in it
     if not field.nullable and array.null_count:
         raise FunctionError(
             "VALUE_MISSING",
