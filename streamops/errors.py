@@ -11,6 +11,7 @@
 ``CheckpointError``    a checkpoint that cannot be read or rewritten
 ``SketchFormatError``  bytes that are not a sketch of the expected type
 ``ChangeStreamError``  a change stream that contradicts itself
+``FunctionError``      a function of the user raised an exception, or its output has no use
 ``CapacityError``      a configured limit is reached
 ``SinkError``          a sink refused a micro-batch, or could not write it
 =====================  ===================================================================
@@ -24,6 +25,7 @@ from streamops.kernel.errors import (
     ChangeStreamError,
     CheckpointError,
     ColumnNotFound,
+    FunctionError,
     RequirementError,
     SchemaError,
     SinkError,
@@ -39,6 +41,7 @@ __all__ = [
     "ChangeStreamError",
     "CheckpointError",
     "ColumnNotFound",
+    "FunctionError",
     "RequirementError",
     "SchemaError",
     "SinkError",

@@ -16,6 +16,7 @@ __all__ = [
     "ChangeStreamError",
     "CheckpointError",
     "ColumnNotFound",
+    "FunctionError",
     "RequirementError",
     "SchemaError",
     "SinkError",
@@ -123,6 +124,10 @@ class SketchFormatError(StreamopsError, ValueError):
 
 class CapacityError(StreamopsError):
     """A configured limit was reached, and the operator is configured to fail."""
+
+
+class FunctionError(StreamopsError):
+    """A function of the user raised an exception, or returned something that cannot be used."""
 
 
 class ChangeStreamError(StreamopsError, ValueError):

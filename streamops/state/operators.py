@@ -11,6 +11,7 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.placement import Placement
 from streamops.patterns.core import match as patterns
 from streamops.search.core import match as search
+from streamops.process.core import per_key
 from streamops.sketches.core import seen
 from streamops.time.core import producers, track_clock
 from streamops.windows.core import compare, grid, running, session, sliding
@@ -19,6 +20,7 @@ _CORES: tuple[Any, ...] = (
     *(aggregate, history, latest),
     *(asof, enrich, interval, tables, timeline),
     *(patterns, search),
+    per_key,
     seen,
     *(producers, track_clock),
     *(compare, grid, running, session, sliding),

@@ -22,7 +22,8 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-Measures of matches are ``count a``, ``first a v``, ``classifiers``. ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
+Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``.
+``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
 before the operator, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
@@ -90,7 +91,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
 
-_FAMILIES = ("aggregates", "changes", "joins", "patterns", "search", "time", "windows")
+_FAMILIES = (
+    "aggregates",
+    "changes",
+    "joins",
+    "patterns",
+    "process",
+    "search",
+    "sourcing",
+    "time",
+    "windows",
+)
+_FUNCTIONS = ("function", "on_timer", "decide", "evolve")
 # Parameters of which a pair is a tuple, which YAML does not have.
 _PAIRS = ("time", "delay", "key", "sequence")
 _COLUMNS = {"k": "string", "ts": "timestamp"}
@@ -383,6 +395,8 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
         arguments = arguments | {"measures": measures}
     if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
         arguments = {"time": "ts", **arguments}
+    named = {key: v for key, v in arguments.items() if key in _FUNCTIONS}
+    arguments = {**arguments, **{key: _function(v, where) for key, v in named.items()}}
     if "right" in parameters:
         lists = {key: v for key, v in arguments.items() if key in _PAIRS and isinstance(v, list)}
         pairs = {key: tuple(v) for key, v in lists.items()}
@@ -394,6 +408,17 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"
+        ) from error
+
+
+def _function(name: Any, where: str) -> Any:
+    """The function that ``module:name`` names."""
+    module, _, attribute = str(name).partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise malformed(
+            where, "no such function", got=name, expected="module:name, such as tests.totals:add_up"
         ) from error
 
 

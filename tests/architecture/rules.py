@@ -25,6 +25,12 @@ INTERNAL = {"kernel", "changelog", "spark"}
 
 # A family may use the public names of another family, from its package.
 PUBLIC_IMPORTS = {("changes", "streamops.aggregates"), ("patterns", "streamops.aggregates")}
+# Event sourcing is a function per key.
+BUILT_ON = {
+    ("sourcing", "process"),
+    ("sourcing", "process/core"),
+    ("sourcing/core", "process/core"),
+}
 # Estimates of sketches are aggregates, imported from the module of each sketch.
 MODULE_IMPORTS = {("aggregates", "sketches")}
 
@@ -118,7 +124,7 @@ def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[i
         elif (
             top not in {LIBRARY, EXAMPLES}
             or (layer, name) in PUBLIC_IMPORTS
-            or (layer, layer_of(name)) in MODULE_IMPORTS
+            or (layer, layer_of(name)) in MODULE_IMPORTS | BUILT_ON
         ):
             continue
         elif not may_import(layer, layer_of(name)):

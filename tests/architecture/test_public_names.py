@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import streamops
-from streamops import changes, errors, joins, observe, search, sources, state, windows
+from streamops import changes, errors, joins, observe, patterns, process, search, sources, sourcing, state, windows
 from streamops import time as times
 from streamops.kernel import errors as kernel_errors
 
@@ -48,7 +48,8 @@ def test_every_error_is_public() -> None:
 
 
 @pytest.mark.parametrize(
-    "family", [changes, joins, observe, search, sources, state, times, windows]
+    "family",
+    [changes, joins, observe, patterns, process, search, sources, sourcing, state, times, windows],
 )
 def test_the_help_of_a_family_lists_its_functions(family: ModuleType) -> None:
     functions = {name for name in family.__all__ if inspect.isfunction(getattr(family, name))}

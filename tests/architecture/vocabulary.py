@@ -96,6 +96,7 @@ ALLOWED = {
     ("tests/aggregates/core/test_sums.py", "places"): "a parameter of Hypothesis",
     ("streamops/kernel/frame.py", "kind"): _HEADER,
     ("streamops/state/operators.py", "kind"): _HEADER,
+    ("streamops/process/core/shard_spec.py", "kind"): _HEADER,
     ("streamops/state/shards.py", "kind"): _HEADER,
     ("tests/golden/reading.py", "kind"): _HEADER,
     ("tests/golden/test_golden_frequency.py", "kind"): _HEADER,

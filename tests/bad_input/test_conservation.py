@@ -28,6 +28,7 @@ from tests.bad_input.fates import (
     Side,
     after,
 )
+from tests.process.functions import sums
 
 pytestmark = pytest.mark.thorough
 
@@ -194,6 +195,7 @@ COMPARED = Side(
 )
 
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds", "stragglers": "route"}
+SUMS = {"state": "n bigint, total double", "output": "n bigint, total double"}
 COUNT: dict[str, Any] = {"agg": {"n": agg.count(), "most": agg.max("v"), "total": agg.sum("v")}}
 INTERVAL: dict[str, Any] = {"by": "k", "time": ("ts", "since"), "delay": "10 seconds"}
 ASOF: dict[str, Any] = {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
@@ -210,7 +212,7 @@ TABLE: dict[str, Poisoned] = {
     ),
     "calendar": Poisoned(windows.calendar("day", "UTC", **TIMED, **COUNT), (OF_A_DAY,)),
     "sliding": Poisoned(windows.sliding("3 seconds", **TIMED, agg={"n": agg.count()}), (EVENTS,)),
-    "match": Poisoned(
+    "patterns": Poisoned(
         patterns.match(
             "low | any low?",
             define={"low": patterns.current("v") < 5},
@@ -220,6 +222,7 @@ TABLE: dict[str, Poisoned] = {
         ),
         (EVENTS,),
     ),
+    "per_key": Poisoned(sums(**SUMS, **TIMED), (EVENTS,)),
     "session": Poisoned(windows.session("4 seconds", **TIMED, **COUNT), (EVENTS,)),
     "compare": Poisoned(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds", stragglers="route"),

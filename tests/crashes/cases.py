@@ -38,7 +38,7 @@ _DAYS = 3 * 24 * 3_600
 _NOT_CONTENT = ("_change_type", "revision", "timing")
 _SIGN = {"delete": -1, "update_preimage": -1}
 _STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
-_BY_ARRIVAL = {"chain", "enrich", "match", "seen"}
+_BY_ARRIVAL = {"chain", "enrich", "search", "seen"}
 """What these emit depends on what arrived before, so it is compared with a run of the core without a crash."""
 
 

@@ -22,6 +22,8 @@ AREAS = {
     "aggregates",
     "search.match",
     "patterns",
+    "process",
+    "sourcing",
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),

@@ -29,6 +29,8 @@ from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
+from tests.process.functions import bursts, distinct_values, sums, window_totals
+from tests.sourcing.seats import COMMAND, commands, seats
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
@@ -150,6 +152,7 @@ FOLLOW = columns("_change_type string, rid bigint, k string, v bigint")
 WINDOW = columns("k string, window_start timestamp, window_end timestamp, n bigint")
 DEBEZIUM = columns("value string")
 EVENTS = select(events(), "k", "ts", "v")
+TIMED_SUMS: dict[str, Any] = {"time": "ts", "delay": "10 seconds"}
 COUNT = {"n": agg.count(), "total": agg.sum("v")}
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds"}
 
@@ -233,6 +236,19 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "per_key": Case(sums(order_by="v", **TIMED_SUMS), (EVENT,), EVENTS),
+    "per_key_timers": Case(bursts(stragglers="route"), (EVENT,), EVENTS),
+    "per_key_as_rows_arrive": Case(distinct_values(), (EVENT,), EVENTS),
+    "per_key_in_a_chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            window_totals(),
+            windows.tumbling("20 seconds", time="window_end", by="k", agg={"n": agg.max("total")}),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
+    "decide": Case(seats(), (COMMAND,), commands()),
     "interval": Case(
         joins.interval(
             None,
@@ -256,7 +272,7 @@ CASES: dict[str, Case] = {
         (EVENT, UPSERT),
         pair(EVENTS, upserts()),
     ),
-    "match": Case(
+    "search": Case(
         search.match(None, text="k", fields="v", sequence="lsn", horizon=1_000, rejected="route"),
         (EVENT, columns("_change_type string, id bigint, query string, lsn bigint")),
         pair(EVENTS, stored_queries()),
@@ -289,7 +305,7 @@ CASES: dict[str, Case] = {
         (CHANGE,),
         select(table_changes(), "_change_type", "id", "k", "v"),
     ),
-    "match": Case(
+    "patterns": Case(
         patterns.match(
             "low+? high | high{2,} ... low",
             define={"low": patterns.previous("v") > "v", "high": patterns.previous("v") < "v"},

@@ -17,6 +17,7 @@ from streamops import aggregates as agg
 from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
+from tests.process.functions import bursts
 
 pytestmark = pytest.mark.laws
 
@@ -138,7 +139,7 @@ CASES: dict[str, Bounded] = {
         joins.asof(None, late_versions="retract", allowed_lateness="1 minute", **ASOF), PAIR
     ),
     "enrich": Bounded(joins.enrich(None, by={"k": "rid"}, **CHANGED), ((EVENT, events), RIGHT)),
-    "match": Bounded(
+    "search": Bounded(
         search.match(None, fields="v", id="rid", query="query", max_keys=100_000, **CHANGED),
         ((EVENT, events), (QUERY, stored_queries)),
     ),
@@ -157,11 +158,12 @@ CASES: dict[str, Bounded] = {
     "seen": Bounded(
         sketches.seen("k", capacity=2_000, time="ts", horizon="10 minutes"), ((EVENT, events),), 1
     ),
+    "per key": Bounded(bursts(), ((EVENT, events),)),
     "running": Bounded(
         windows.running(by="k", agg=COUNT, max_keys=100, when_full="ignore_new"),
         ((EVENT, events),),
     ),
-    "match": Bounded(
+    "patterns": Bounded(
         patterns.match(
             "low ... high",
             define={"low": patterns.previous("v") > "v", "high": patterns.previous("v") < "v"},

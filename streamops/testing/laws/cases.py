@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamops.changelog.table import drop_tombstones
 from streamops.kernel.columns import concat, timestamp_micros
-from streamops.kernel.core import SIDES, State, Step
+from streamops.kernel.core import SIDES, Input, State, Step
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.values import comparable
@@ -75,11 +75,12 @@ class Case:
     core, spec : the operator
     batches : sequence of tuples of Table
         Micro-batches: one table per input, with the columns of the input.
-    oracle : callable
-        Creates an oracle.
-    accepted : callable
+    oracle : callable, optional
+        Creates an oracle. Without one, the laws that compare with it are not checked.
+    accepted : callable, optional
         From the :data:`Arrival` of each micro-batch: the batch result over the rows that are not late,
-        as ``core.run`` returns it.
+        as ``core.run`` returns it. By default, that of the core over the rows whose event time is after
+        the watermark.
     key : tuple of str, optional
         Columns of the output that identify a result. None if the output is a multiset.
     ignore : tuple of str
@@ -94,8 +95,8 @@ class Case:
     core: Any
     spec: Any
     batches: tuple[Batch, ...]
-    oracle: Callable[[], Oracle]
-    accepted: Callable[[Sequence[Arrival]], Sequence[Row]]
+    oracle: Callable[[], Oracle] | None = None
+    accepted: Callable[[Sequence[Arrival]], Sequence[Row]] | None = None
     key: tuple[str, ...] | None = None
     ignore: tuple[str, ...] = ("revision", "timing")
     undo: tuple[Batch, ...] = ()
@@ -110,6 +111,20 @@ class Case:
     def has_event_time(self) -> bool:
         """Whether there is a watermark."""
         return any(input_.time is not None for input_ in self.spec.inputs)
+
+    def run_accepted(self, arrivals: Sequence[Arrival]) -> Sequence[Row]:
+        """The batch result over the rows that are not late."""
+        if self.accepted is not None:
+            return self.accepted(arrivals)
+        on_time = [
+            tuple(
+                _on_time(input_, rows, mark)
+                for input_, rows in zip(self.spec.inputs, batch, strict=True)
+            )
+            for batch, mark in arrivals
+        ]
+        rows = tuple(map(concat, zip(*on_time, strict=True))) or self.empty_batch()
+        return to_rows(self.core.run(self.spec, self.pack(rows)))
 
     def all_rows(self) -> Batch:
         """All micro-batches as one."""
@@ -158,6 +173,14 @@ class Case:
                 times = [newest[at], *_valid_times(batch[at].column(input_.time))]
                 newest[at] = max((t for t in times if t is not None), default=None)
         return marks
+
+
+def _on_time(input_: Input, rows: pa.Table, mark: int | None) -> pa.Table:
+    """Rows after a watermark, and those without an event time."""
+    if input_.time is None or mark is None:
+        return rows
+    times, valid = timestamp_micros(rows.column(input_.time))
+    return rows.filter(pa.array(~valid | (times > mark)))
 
 
 def _valid_times(column: pa.ChunkedArray) -> list[int]:

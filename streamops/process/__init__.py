@@ -1,0 +1,37 @@
+"""Operators of your own: a function per key, or an algorithm per shard.
+
+=================  ==============================================================
+``per_key``        a function that sees one key at a time: rows, state, timers
+``per_shard``      an algorithm over the columns of all keys of a shard
+=================  ==============================================================
+
+The other names are for authors of algorithms per shard: the contract, and ``key_codes``, which numbers
+keys.
+"""
+
+from streamops.kernel.columns import key_codes
+from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.groups import Groups
+from streamops.kernel.placement import BY_KEY, Placement
+from streamops.process.core.calls import Timers
+from streamops.process.core.shard_spec import ShardCore, ShardSpec
+from streamops.process.core.spec import Errors as Errors
+from streamops.process.core.spec import Stragglers as Stragglers
+from streamops.process.per_key import per_key
+from streamops.process.per_shard import per_shard
+
+__all__ = [
+    "BY_KEY",
+    "Groups",
+    "Metrics",
+    "Placement",
+    "ShardCore",
+    "ShardSpec",
+    "State",
+    "StateFormat",
+    "Step",
+    "Timers",
+    "key_codes",
+    "per_key",
+    "per_shard",
+]

@@ -1,0 +1,327 @@
+"""Calls of the user's functions: each key with its rows, its state and its timers.
+
+A function reads the rows from an iterator, which knows the row that was read last. So each row of the
+output has an event time, and the iterator ends where a timer fires: between two rows, wherever the
+micro-batch ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamops.kernel.errors import FunctionError
+from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
+from streamops.process.core.spec import PerKeySpec
+from streamops.process.core.values import instant_of, micros_of
+
+_MOST_TIMERS_AT_THE_END = 100_000
+
+
+class Timers:
+    """The event-time timers of a key.
+
+    A timer fires once, when the watermark reaches it, after the rows at its instant and before all later
+    ones. A timer at or before the row that was read last fires before the next row.
+    """
+
+    __slots__ = ("_after", "_where", "times")
+
+    def __init__(self, times: list[int], where: str) -> None:
+        self.times = times
+        self._where = where
+        self._after: int | None = None
+
+    def set(self, time: dt.datetime) -> None:
+        """Set a timer. Setting it twice is the same as setting it once.
+
+        Parameters
+        ----------
+        time : datetime
+            With a time zone, as the event times of rows. In ``on_timer``, later than the timer that fires.
+        """
+        micros = self._micros(time)
+        if self._after is not None and micros <= self._after:
+            raise FunctionError(
+                "TIMER_NOT_LATER",
+                "a timer sets another one that is not later: they would never end",
+                where=self._where,
+                got=f"a timer {(self._after - micros) / 1e6} s before the one that fires",
+                expected="a later time",
+                fix="timers.set(time + timedelta(...)), with more than zero",
+            )
+        at = bisect_left(self.times, micros)
+        if self.times[at : at + 1] != [micros]:
+            insort(self.times, micros)
+
+    def cancel(self, time: dt.datetime) -> None:
+        """Cancel the timer at this time, if there is one."""
+        micros = self._micros(time)
+        at = bisect_left(self.times, micros)
+        if self.times[at : at + 1] == [micros]:
+            del self.times[at]
+
+    def cancel_all(self) -> None:
+        """Cancel all timers of the key."""
+        self.times.clear()
+
+    @property
+    def pending(self) -> list[dt.datetime]:
+        """The times of all timers that have not fired, in order."""
+        return [instant_of(micros) for micros in self.times]
+
+    def _micros(self, time: Any) -> int:
+        if isinstance(time, dt.datetime) and time.tzinfo is not None:
+            return micros_of(time)
+        raise FunctionError(
+            "TIMER_NOT_AN_INSTANT",
+            "the time of a timer is not an instant",
+            where=self._where,
+            got=f"a {type(time).__name__}"
+            + (" without a time zone" * isinstance(time, dt.datetime)),
+            expected="a datetime with a time zone, such as the event time of a row",
+            fix="timers.set(row.ts + timedelta(minutes=5))",
+        )
+
+
+@dataclass(slots=True)
+class Batch:
+    """The keys of a micro-batch, and their rows.
+
+    Parameters
+    ----------
+    keys : list
+        One named tuple per key.
+    rows : list
+        Rows as named tuples, sorted by key and in the order of processing.
+    times : list of int
+        Event times of the rows.
+    starts : list of int
+        Where the rows of each key start; one entry more than keys.
+    states : list
+        The state of each key.
+    timers : list of list of int
+        The sorted timers of each key.
+    reload : callable
+        From the number of a key to a new object with its stored state.
+    hashes : callable
+        From the number of a key to its hash.
+    watermark : int
+        Timers at or before it fire.
+    """
+
+    keys: list[Any]
+    rows: list[Any]
+    times: list[int]
+    starts: list[int]
+    states: list[Any]
+    timers: list[list[int]]
+    reload: Callable[[int], Any]
+    hashes: Callable[[int], int]
+    watermark: int
+
+
+@dataclass(slots=True)
+class Failure:
+    """A row, or a timer (``row`` is -1), for which a function raised an exception."""
+
+    key: int
+    row: int
+    time: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Calls:
+    """The output of all calls.
+
+    Parameters
+    ----------
+    output : list
+        Rows that the functions yielded.
+    times : list of int
+        Their event times.
+    counts : list of int
+        Number of these rows per key.
+    failures : list of Failure
+    """
+
+    output: list[Any] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+
+def call_keys(spec: PerKeySpec, batch: Batch) -> Calls:
+    """Call the functions for every key. States and timers of the batch are changed."""
+    calls = Calls()
+    caller = _Caller(spec, batch, calls)
+    routes = spec.errors == "route"
+    for key in range(len(batch.keys)):
+        before = len(calls.output)
+        pending = list(batch.timers[key]) if routes else []
+        try:
+            caller.call(key)
+        except FunctionError:
+            raise
+        except Exception as error:
+            if not routes:
+                raise function_error(error, batch.hashes(key), where=spec.operator) from None
+            # Once more, a row at a time, to find the rows that fail. The others count.
+            del calls.output[before:], calls.times[before:]
+            batch.states[key], batch.timers[key] = batch.reload(key), pending
+            caller.call_row_by_row(key)
+        calls.counts.append(len(calls.output) - before)
+    return calls
+
+
+class _Caller:
+    """The functions, and the row that was read last."""
+
+    __slots__ = ("at", "batch", "calls", "is_cut", "now", "spec")
+
+    def __init__(self, spec: PerKeySpec, batch: Batch, calls: Calls) -> None:
+        self.spec, self.batch, self.calls = spec, batch, calls
+        self.at, self.now, self.is_cut = 0, BEFORE_ALL, False
+
+    def call(self, key: int) -> None:
+        """Process all rows and timers of a key."""
+        batch, spec = self.batch, self.spec
+        self.at, end = batch.starts[key], batch.starts[key + 1]
+        self.now = BEFORE_ALL
+        if spec.on_timer is None:
+            self._call_function(
+                spec.function(batch.keys[key], self._rows(end), batch.states[key]), end
+            )
+            return
+        timers = Timers(batch.timers[key], spec.operator)
+        fired = 0
+        while (timer := self._next(timers, end)) is not None:
+            if timer:
+                fired = self._count_at_the_end(fired, end)
+                self._fire(key, timers)
+            else:
+                rows = self._rows_until(end, timers.times)
+                arguments = batch.keys[key], rows, batch.states[key], timers
+                self._call_function(spec.function(*arguments), end)
+
+    def call_row_by_row(self, key: int) -> None:
+        """The same, but rows and timers for which a function raises an exception have no effect."""
+        batch, spec = self.batch, self.spec
+        self.at, end = batch.starts[key], batch.starts[key + 1]
+        self.now = BEFORE_ALL
+        timers = Timers(batch.timers[key], spec.operator)
+        fired = 0
+        while (timer := self._next(timers, end)) is not None:
+            at, count = self.at, len(self.calls.output)
+            state, pending = copy.deepcopy(batch.states[key]), list(timers.times)
+            due = pending[0] if timer else 0
+            try:
+                if timer:
+                    fired = self._count_at_the_end(fired, end)
+                    self._fire(key, timers)
+                else:
+                    arguments = [batch.keys[key], self._rows(at + 1), batch.states[key]]
+                    if spec.on_timer is not None:
+                        arguments.append(timers)
+                    self._call_function(spec.function(*arguments), at + 1)
+            except FunctionError:
+                raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                del self.calls.output[count:], self.calls.times[count:]
+                batch.states[key] = state
+                timers.times[:] = pending[1:] if timer else pending
+                row, time = (-1, due) if timer else (at, batch.times[at])
+                self.calls.failures.append(Failure(key, row, time, reason))
+                self.at = at if timer else at + 1
+
+    def _next(self, timers: Timers, end: int) -> bool | None:
+        """Whether a timer is next, and not a row. None if nothing is left."""
+        batch = self.batch
+        due = timers.times[0] if timers.times else AFTER_ALL + 1
+        if self.at < end:
+            return due < batch.times[self.at]
+        return True if due <= batch.watermark else None
+
+    def _rows(self, end: int) -> Iterator[Any]:
+        rows, times = self.batch.rows, self.batch.times
+        for at in range(self.at, end):
+            self.now, self.at = times[at], at + 1
+            yield rows[at]
+
+    def _rows_until(self, end: int, timers: Sequence[int]) -> Iterator[Any]:
+        """The rows before the first timer, which may be set while they are read."""
+        rows, times = self.batch.rows, self.batch.times
+        for at in range(self.at, end):
+            if timers and timers[0] < times[at]:
+                self.is_cut = True
+                return
+            self.now, self.at = times[at], at + 1
+            yield rows[at]
+
+    def _call_function(self, yielded: Iterator[Any], end: int) -> None:
+        output, times = self.calls.output, self.calls.times
+        self.is_cut = False
+        for row in yielded:
+            output.append(row)
+            times.append(self.now)
+        if self.at < end and not self.is_cut:
+            raise FunctionError(
+                "ROWS_NOT_READ",
+                "the function returned before it had read all rows",
+                where=self.spec.operator,
+                got=f"{end - self.at} rows that were not read",
+                expected="a loop over all rows: where a micro-batch ends has no meaning",
+                fix="for row in rows: ...; use `continue` to ignore a row",
+            )
+
+    def _fire(self, key: int, timers: Timers) -> None:
+        due = timers.times.pop(0)
+        # A timer may lie behind rows that were read. Its output does not.
+        self.now = max(self.now, due)
+        timers._after = due
+        function, batch = self.spec.on_timer, self.batch
+        assert function is not None
+        output, times = self.calls.output, self.calls.times
+        for row in function(batch.keys[key], instant_of(due), batch.states[key], timers):
+            output.append(row)
+            times.append(self.now)
+        timers._after = None
+
+    def _count_at_the_end(self, fired: int, end: int) -> int:
+        """Count timers after the last row of a stream that has ended."""
+        if self.batch.watermark < AFTER_ALL or self.at < end:
+            return 0
+        if fired >= _MOST_TIMERS_AT_THE_END:
+            raise FunctionError(
+                "TIMERS_WITHOUT_END",
+                "timers set each other without end, and a batch has an end",
+                where=self.spec.operator,
+                got=f"{fired:,} timers after the last row of a key",
+                expected="timers that end",
+                fix="set a timer only if the state requires one, or only for rows",
+            )
+        return fired + 1
+
+
+def function_error(error: Exception, key: int, *, where: str) -> FunctionError:
+    """The error for an exception of the user's function. It has no value of a row in it."""
+    traceback, at = error.__traceback__, "?"
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        at = f"{code.co_filename}:{traceback.tb_lineno}, in {code.co_name}"
+        traceback = traceback.tb_next
+    return FunctionError(
+        "FUNCTION_RAISED",
+        f"a function raised {type(error).__name__}",
+        where=where,
+        got=f"{type(error).__name__} at {at}, for the key with hash {key:016x}",
+        expected="no exception",
+        fix="handle the exception in the function; process.per_key(errors='route') emits the rows that fail, "
+        "with the message, as side output",
+    )

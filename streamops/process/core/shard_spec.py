@@ -1,0 +1,223 @@
+"""Bases for operators of your own: parameters, and the algorithm over the columns of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from streamops.kernel.columns import conform
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import (
+    require_columns,
+    require_instant,
+    require_keys,
+    require_name,
+    show_duration,
+)
+from streamops.kernel.placement import Placement
+from streamops.kernel.time import AFTER_ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSpec:
+    """Parameters of an operator with one input: the base of those of your own.
+
+    A subclass is a frozen dataclass (``@dataclass(frozen=True, kw_only=True)``). It adds fields, defines
+    ``output``, and overrides ``identity`` if its state depends on these fields.
+
+    Parameters
+    ----------
+    operator : str
+        Name of the operator, for errors and as the name of its metrics.
+    by : tuple of str
+        Key columns. Rows with equal keys are in one shard.
+    time : str, optional
+        Event-time column. None if the operator works without event time.
+    delay : int, optional
+        Delay of the watermark that the operator defines, in microseconds.
+    input : Schema
+        Resolved: the columns of the frame.
+    """
+
+    operator: str = field(repr=False)
+    by: tuple[str, ...]
+    time: str | None = None
+    delay: int | None = field(default=None, metadata={"shown": show_duration})
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
+
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool]] = (False,)
+    needs_preimages: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_name(self.operator, parameter="operator", where="process.per_shard")
+        for name in self.by:
+            require_name(name, parameter="by", where=self.operator)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns that the operator reads. Override it to have them checked."""
+        return ()
+
+    @property
+    def output(self) -> pa.Schema:
+        """Columns of the output. Override it."""
+        raise NotImplementedError
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes."""
+        keys = [[name, str(self.input.field(name).type)] for name in self.by]
+        return {"by": keys, "time": self.time}
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the columns against the schema of the frame."""
+        (schema,) = schemas
+        required = {"by": self.by, "time": [self.time], "columns": self.columns}
+        require_columns(schema.names, required, where=self.operator)
+        require_keys(schema, self.by, where=self.operator)
+        read = {*self.by, *self.columns}
+        if self.time is not None:
+            require_instant(schema, self.time, where=self.operator)
+            read.add(self.time)
+        read = read or {schema.names[0]}  # rows without columns cannot be counted
+        columns = pa.schema([column for column in schema if column.name in read])
+        return replace(self, input=columns, delay=None if carried[0] is not None else self.delay)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input."""
+        return (Input(self.by, self.time, self.input, self.delay),)
+
+    @property
+    def times(self) -> tuple[str | None, ...]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def delays(self) -> tuple[int | None, ...]:
+        """Delay of the watermark that the operator defines."""
+        return (self.delay,)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """Columns whose values are compared or computed with."""
+        return ((*self.by, *self.columns),)
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Columns of the output with values of an input column of the same name."""
+        names = [name for name in self.by if name in self.output.names]
+        return {name: (0, name) for name in names}
+
+    @property
+    def event_time(self) -> str | None:
+        """Column of the output with its event time."""
+        return self.time if self.time in self.output.names else None
+
+
+class ShardCore:
+    """An algorithm over the columns of all keys of a shard: the base of one of your own.
+
+    A subclass defines ``STATE``, ``PLACEMENT``, ``layout`` and ``step``; with event time, ``next_deadline``,
+    too. See :class:`streamops.kernel.core.Core` for what each function means.
+    """
+
+    STATE: StateFormat
+    PLACEMENT: Placement
+
+    def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
+        """Schemas of the tables of the state. Key columns are ``key.0``, ``key.1``, …"""
+        raise NotImplementedError
+
+    def pack(self, spec: Any, rows: pa.Table, side: SideName) -> pa.Table:
+        """Prepare rows before the shuffle and without state. By default, they are packed as they are."""
+        return conform(rows, spec.inputs[0].schema)
+
+    def step(
+        self, spec: Any, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch."""
+        raise NotImplementedError
+
+    def finish(self, spec: Any, state: State) -> pa.Table:
+        """Results that are pending when the stream ends: those of a step at the end of time."""
+        if all(input_.time is None for input_ in spec.inputs):
+            return spec.output.empty_table()
+        return self.step(spec, state, self._no_rows(spec), AFTER_ALL).output
+
+    def run(self, spec: Any, inputs: Sequence[pa.Table]) -> pa.Table:
+        """The batch result: one step over all rows, and everything that is pending after it."""
+        step = self.step(spec, State.empty(self.layout(spec)), inputs, None)
+        return pa.concat_tables([step.output, step.late, self.finish(spec, step.state)])
+
+    def next_deadline(self, spec: Any, state: State) -> int | None:
+        """The watermark at which a step without rows has something to do. By default, there is none."""
+        return None
+
+    def check(self, spec: Any, state: State) -> None:
+        """Fail if an invariant of the state is violated. By default, there is none."""
+
+    def _no_rows(self, spec: Any) -> list[pa.Table]:
+        return [self.pack(spec, spec.inputs[0].schema.empty_table(), "left")]
+
+
+_FUNCTIONS = ("layout", "pack", "step", "finish", "run", "next_deadline", "check")
+_PROPERTIES = ("times", "delays", "lag", "accepts_revisions", "needs_preimages", "reads", "resolve")
+
+
+def require_core(core: Any, parameters: Any, *, where: str) -> None:
+    """Refuse what is not a core, and parameters that are not complete.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_CORE`` or ``NOT_PARAMETERS``.
+    """
+    missing = [name for name in _FUNCTIONS if not callable(getattr(core, name, None))]
+    if not isinstance(getattr(core, "STATE", None), StateFormat):
+        missing.append("STATE")
+    if not isinstance(getattr(core, "PLACEMENT", None), Placement):
+        missing.append("PLACEMENT")
+    if missing or isinstance(core, type):
+        raise SpecError(
+            "NOT_A_CORE",
+            "`core` is a class, not an object"
+            if isinstance(core, type)
+            else f"`core` does not define {', '.join(missing)}",
+            where=where,
+            got=repr(core),
+            expected="an object with the functions of process.ShardCore, or a module with them",
+            fix="derive a class from process.ShardCore, and pass an object of it: MyCore()",
+        )
+    if core.STATE.kind.startswith(_OWN):
+        raise SpecError(
+            "NOT_A_CORE",
+            "the name of the state is one of streamops",
+            where=where,
+            got=f"STATE={core.STATE!r}",
+            expected="a name of your own",
+            fix='StateFormat("acme.my_operator", 1)',
+        )
+    missing = [name for name in _PROPERTIES if not hasattr(parameters, name)]
+    if missing or isinstance(parameters, type):
+        raise SpecError(
+            "NOT_PARAMETERS",
+            f"`parameters` does not define {', '.join(missing)}"
+            if missing
+            else "a class, not an object",
+            where=where,
+            got=repr(parameters),
+            expected="an object with the properties of process.ShardSpec",
+            fix="derive a frozen dataclass from process.ShardSpec, and pass an object of it",
+        )
+
+
+_OWN = ("changes.", "joins.", "process.", "sketches.", "sourcing.", "time.", "windows.")

@@ -1,0 +1,313 @@
+"""Parameters of functions per key."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.core import Input
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    require_choice,
+    require_columns,
+    require_instant,
+    require_keys,
+    require_most_keys,
+    require_name,
+    show_duration,
+)
+
+Function = Callable[..., Any]
+Stragglers = Literal["drop", "route"]
+Errors = Literal["fail", "route"]
+
+INSTANT = pa.timestamp("us", tz="UTC")
+DEFAULT_MAX_KEYS = 1_000_000
+
+LATE, REJECTED = "late", "rejected"
+"""Columns that tag the side output: with event time, and without."""
+
+
+def _show_function(function: Any) -> str:
+    if function is None:
+        return "None"
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _show_schema(schema: pa.Schema) -> str:
+    return repr({field.name: str(field.type) for field in schema})
+
+
+_FUNCTION = {"shown": _show_function}
+_SCHEMA = {"shown": _show_schema}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerKeySpec:
+    """Parameters of a function per key. Durations are microseconds.
+
+    Parameters
+    ----------
+    operator : str
+        Public name of the operator, for errors.
+    function, on_timer : callable
+        What is called with the rows of a key, and when one of its timers fires.
+    by : tuple of str
+        Key columns.
+    state, columns : Schema
+        Fields of the state of a key; columns that the function yields.
+    initial : tuple of (name, value)
+        Values of the state of a new key. The others are None.
+    time : str, optional
+        Event-time column. None if rows are processed as they arrive.
+    order_by : tuple of str
+        Columns that order rows of one key and instant.
+    delay : int, optional
+        Delay of the watermark that the operator defines.
+    stragglers, errors : str
+        What happens to late rows, and to rows for which the function raises an exception.
+    max_keys : int
+        Keys whose state is stored, over all shards.
+    input : Schema
+        Resolved: all columns of the frame.
+    limit : int
+        Resolved: keys that one shard may store.
+    """
+
+    operator: str = field(repr=False)
+    function: Function = field(metadata={**_FUNCTION, "first": True})
+    by: tuple[str, ...]
+    state: pa.Schema = field(metadata=_SCHEMA)
+    columns: pa.Schema = field(metadata=_SCHEMA)
+    initial: tuple[tuple[str, Any], ...] = ()
+    on_timer: Function | None = field(default=None, metadata=_FUNCTION)
+    time: str | None = None
+    order_by: tuple[str, ...] = ()
+    delay: int | None = field(default=None, metadata={"shown": show_duration})
+    stragglers: Stragglers = "drop"
+    errors: Errors = "fail"
+    max_keys: int = DEFAULT_MAX_KEYS
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
+    limit: int = field(default=0, repr=False)
+
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    accepts_revisions: ClassVar[tuple[bool]] = (False,)
+    needs_preimages: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        where = self.operator
+        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
+        require_choice(self.errors, Errors, parameter="errors", where=where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
+        if self.time is not None:
+            require_name(self.time, parameter="time", where=where)
+        self._require_event_time()
+        self._require_functions()
+        self._require_state()
+        if not self.columns.names:
+            raise SpecError(
+                "NO_OUTPUT",
+                "the function yields no columns",
+                where=where,
+                got="output without columns",
+                expected="at least one column",
+                fix='output="total double"',
+            )
+        time = [] if self.time is None else [self.time]
+        given = {"by": list(self.by), "time": self.time, "output": self.columns.names}
+        names = [*self.by, *time, *self.columns.names]
+        fix = "name the column of the output differently"
+        refuse_taken_names(names, (LATE, REJECTED, CHANGE_TYPE, REVISION), given, fix, where)
+
+    def _require_functions(self) -> None:
+        arguments = ["key", "rows", "state"]
+        if self.on_timer is not None:
+            arguments.append("timers")
+            _require_function(self.on_timer, ["key", "time", *arguments[2:]], "on_timer", self)
+        _require_function(self.function, arguments, "function", self)
+
+    def _require_event_time(self) -> None:
+        if self.time is not None:
+            return
+        given = {
+            "order_by": self.order_by or None,
+            "delay": self.delay,
+            "on_timer": self.on_timer,
+            "stragglers": None if self.stragglers == "drop" else self.stragglers,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise SpecError(
+                    "NO_EVENT_TIME",
+                    f"`{name}` needs an event time: without one, rows are processed as they arrive",
+                    where=self.operator,
+                    got=f"{name}=... without time",
+                    expected="time=... with it",
+                    fix=f'time="ts", delay="10 seconds"; or leave {name} out',
+                )
+
+    def _require_state(self) -> None:
+        names = self.state.names
+        bad = [name for name in names if not name.isidentifier() or name.startswith("__")]
+        unknown = [name for name, _ in self.initial if name not in names]
+        if bad or unknown:
+            raise SpecError(
+                "BAD_STATE",
+                f"{bad[0]!r} is not a name of an attribute"
+                if bad
+                else f"`initial` has a value for {unknown[0]!r}, which is not a field of the state",
+                where=self.operator,
+                got=f"state with {', '.join(names) or 'no field'}",
+                expected="names of attributes of the state; initial values of its fields",
+                fix="name the field like a variable in Python"
+                if bad
+                else f"add {unknown[0]!r} to `state`, or remove it from `initial`",
+            )
+        for name, value in self.initial:
+            dtype = self.state.field(name).type
+            try:
+                pa.array([value], dtype)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise SpecError(
+                    "BAD_STATE",
+                    f"the initial value of {name!r} does not have the type of the field",
+                    where=self.operator,
+                    got=f"initial={{{name!r}: {value!r}}}",
+                    expected=f"a value of type {dtype}",
+                    fix="change the value, or the type in `state`",
+                ) from error
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the columns, see :class:`streamops.spark.definition.Parameters`."""
+        (schema,) = schemas
+        where = self.operator
+        required = {"by": self.by, "time": [self.time], "order_by": self.order_by}
+        require_columns(schema.names, required, where=where)
+        if self.time is not None:
+            require_instant(schema, self.time, where=where)
+        require_keys(schema, self.by, where=where)
+        return replace(
+            self,
+            input=schema,
+            delay=None if carried[0] is not None else self.delay,
+            limit=-(-self.max_keys // shards),
+        )
+
+    @property
+    def inputs(self) -> tuple[Input]:
+        """The input, with all its columns."""
+        return (Input(self.by, self.time, self.input, self.delay),)
+
+    @property
+    def times(self) -> tuple[str | None]:
+        """The event-time column."""
+        return (self.time,)
+
+    @property
+    def delays(self) -> tuple[int | None]:
+        """Delay of the watermark that the operator defines."""
+        return (self.delay,)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...]]:
+        """Columns whose values are compared."""
+        return ((*self.by, *self.order_by),)
+
+    @property
+    def keys(self) -> list[pa.Field]:
+        """Fields of the key columns."""
+        return [self.input.field(name) for name in self.by]
+
+    @property
+    def initial_values(self) -> list[Any]:
+        """The value of each field of the state of a new key."""
+        given = dict(self.initial)
+        return [given.get(name) for name in self.state.names]
+
+    @property
+    def event_time(self) -> str | None:
+        """Column of the output with its event time."""
+        return self.time
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Columns of the output with values of the input."""
+        names = self.by if self.time is None else (*self.by, self.time)
+        return {name: (0, name) for name in names}
+
+    @property
+    def side_output(self) -> pa.Field | None:
+        """The column that tags rows of the side output, if there is one."""
+        row = ("row", pa.struct(list(self.input)))
+        if self.time is None:
+            if self.errors == "fail":
+                return None
+            return pa.field(REJECTED, pa.struct([("reason", pa.string()), row]))
+        if self.errors == "fail" and self.stragglers == "drop":
+            return None
+        late = [("reason", pa.string()), ("lateness", pa.duration("us")), ("watermark", INSTANT)]
+        return pa.field(LATE, pa.struct([*late, row]))
+
+    @property
+    def output(self) -> pa.Schema:
+        """Keys, event time, the columns of the function, and the side output."""
+        time = [] if self.time is None else [(self.time, INSTANT)]
+        side = [] if self.side_output is None else [self.side_output]
+        columns = [pa.field(f.name, f.type) for f in self.columns]
+        return pa.schema([*self.keys, *time, *columns, *side])
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What the state depends on. Its fields are compared when it is read: nullable ones may be
+        added.
+        """
+        return {
+            "operator": self.operator,
+            "by": [[field.name, str(field.type)] for field in self.keys],
+            "time": self.time,
+            "order_by": list(self.order_by),
+        }
+
+
+def _require_function(
+    function: Any, arguments: Sequence[str], parameter: str, spec: PerKeySpec
+) -> None:
+    """Refuse what is not a generator function with these arguments."""
+    expected = f"def {parameter}({', '.join(arguments)}): ... yield ..."
+    facts = {"where": spec.operator, "expected": expected}
+    if not callable(function):
+        got = f"{parameter}={function!r}"
+        fix = "pass a function"
+        raise SpecError(
+            "NOT_A_FUNCTION", f"`{parameter}` is not a function", got=got, fix=fix, **facts
+        )
+    got = f"{parameter}={_show_function(function)}"
+    call = function if inspect.isroutine(function) else getattr(function, "func", function.__call__)
+    if not (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)):
+        raise SpecError(
+            "NOT_A_GENERATOR",
+            f"`{parameter}` does not yield its output: a row has the event time of the input row that was "
+            "read before it",
+            got=got,
+            fix="write `yield (value, ...)` for each row of the output, inside the loop over the rows",
+            **facts,
+        )
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise SpecError(
+            "WRONG_ARGUMENTS",
+            f"`{parameter}` cannot be called with its arguments: {error}",
+            got=f"{got}{inspect.signature(function)}",
+            fix=f"{expected}; `timers` is passed if `on_timer` is given",
+            **facts,
+        ) from error

@@ -1,0 +1,67 @@
+"""An algorithm per shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamops.process.core.shard_spec import ShardCore, ShardSpec, require_core
+from streamops.spark.operator import Operator
+
+__all__ = ["per_shard"]
+
+
+def per_shard(core: ShardCore | Any, parameters: ShardSpec | Any) -> Operator:
+    """Process the rows of all keys of a shard by an algorithm of your own over columns.
+
+    This is the contract that all operators of streamops fulfil: a pure function from a state, the rows of a
+    micro-batch and a watermark to the next state and the output, all of them Arrow tables. The library
+    packs and shuffles the rows, stores the state, observes the metrics, and computes batches.
+
+    Input        any columns; those that `parameters` names
+    Output       the columns of ``parameters.output``
+    Output mode  append
+    Watermark    if `parameters` has a ``time``: defined by its ``delay``, or by the frame
+    State        the tables of ``core.layout``, per shard; their bound is that of the algorithm
+    Order        any: the rows of a micro-batch are in no particular order
+    Batch        ``core.run``
+
+    Parameters
+    ----------
+    core : ShardCore
+        The algorithm: an object of a subclass of :class:`ShardCore`, or a module with the same functions.
+    parameters : ShardSpec
+        Its parameters: an object of a subclass of :class:`ShardSpec`, a frozen dataclass.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_CORE``, ``NOT_PARAMETERS``: a function or property is missing.
+    SchemaError, ColumnNotFound
+        A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be revised.
+    WatermarkError
+        With a ``time``: a streaming frame has neither a watermark nor a ``delay``, or has both.
+
+    Examples
+    --------
+    "Write your own operator" in the documentation develops one.
+
+    >>> from streamops import process
+    >>> gaps = process.per_shard(Increases(), IncreasesSpec(operator="acme.increases", by=("meter",)))
+    ... # doctest: +SKIP
+
+    Notes
+    -----
+    Verify it by ``streamops.testing.laws.check_operator``. Neither the core nor the parameters are part of a
+    checkpoint, which has the name and version of the state, and ``parameters.identity``.
+
+    See Also
+    --------
+    per_key : a Python function that sees one key at a time.
+    """
+    require_core(core, parameters, where="process.per_shard")
+    return Operator(parameters.operator, parameters, core)

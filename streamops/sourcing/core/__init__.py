@@ -1,0 +1,1 @@
+"""The algorithms of event sourcing: columns in, columns out, no Spark."""

@@ -1,0 +1,259 @@
+"""The fold of an event log to the state of each entity, in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import combine_chunks, conform, key_codes, take
+from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.errors import FunctionError, SchemaError, StreamopsError
+from streamops.kernel.groups import Groups
+from streamops.kernel.hashing import xxhash64
+from streamops.kernel.parameters import require_columns, require_keys
+from streamops.kernel.placement import Placement
+from streamops.process.core.calls import function_error
+from streamops.process.core.values import from_values, row_type, to_rows, to_values
+
+__all__ = [
+    "PLACEMENT",
+    "STATE",
+    "FoldSpec",
+    "check",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("sourcing.fold", 1)
+PLACEMENT = Placement({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSpec:
+    """Parameters of a fold.
+
+    Parameters
+    ----------
+    operator : str
+        Public name of the operator, for errors.
+    evolve : callable
+        From a state and an event to the next state.
+    upcast : callable, optional
+        From an event of the log to an event of the current schema.
+    by : tuple of str
+        Key columns: the entity.
+    version : str
+        Column with the number of an event in its entity.
+    state : Schema
+        Fields of the state.
+    initial : tuple of (name, value)
+        Values of the state of a new entity.
+    has_snapshot : bool
+        Whether the second input has states to start from.
+    schemas : tuple of Schema
+        Resolved: the columns of the inputs.
+    """
+
+    operator: str = field(repr=False)
+    evolve: Callable[[Any, Any], Any] = field(repr=False)
+    upcast: Callable[[Any], Any] | None = field(repr=False)
+    by: tuple[str, ...]
+    version: str
+    state: pa.Schema
+    initial: tuple[tuple[str, Any], ...]
+    has_snapshot: bool
+    schemas: tuple[pa.Schema, ...] = field(default=(), repr=False)
+
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+    needs_preimages: ClassVar[bool] = False
+    event_time: ClassVar[None] = None
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the columns of the log, and of the snapshot."""
+        log = schemas[0]
+        required = {"by": self.by, "version": [self.version]}
+        for schema in schemas:
+            require_columns(schema.names, required, where=self.operator)
+        require_keys(log, self.by, where=self.operator)
+        if not pa.types.is_integer(log.field(self.version).type):
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {self.version!r} cannot be used as the version",
+                where=self.operator,
+                got=f"{self.version!r} of type {log.field(self.version).type}",
+                expected="an integer: the number of the event in its entity, from 1",
+                fix="F.row_number() over the entity, ordered by the position in the log",
+            )
+        keys = [log.field(name) for name in self.by]
+        snapshot = pa.schema([*keys, (self.version, pa.int64()), *self.fields])
+        if self.has_snapshot:
+            require_columns(schemas[1].names, {"snapshot": snapshot.names}, where=self.operator)
+        return replace(self, schemas=(log, snapshot)[: len(schemas)])
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The fields of the state, as columns."""
+        return [pa.field(part.name, part.type) for part in self.state]
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The log, and the snapshot."""
+        return tuple(Input(self.by, None, schema) for schema in self.schemas)
+
+    @property
+    def times(self) -> tuple[None, ...]:
+        """There is no event time."""
+        return (None,) * (1 + self.has_snapshot)
+
+    @property
+    def delays(self) -> tuple[None, ...]:
+        """There is no watermark."""
+        return self.times
+
+    @property
+    def accepts_revisions(self) -> tuple[bool, ...]:
+        """Events are never revised."""
+        return (False,) * (1 + self.has_snapshot)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """Columns whose values are compared."""
+        return ((*self.by, self.version),) * (1 + self.has_snapshot)
+
+    @property
+    def output(self) -> pa.Schema:
+        """Keys, version and state."""
+        keys = [self.schemas[0].field(name) for name in self.by]
+        return pa.schema([*keys, (self.version, pa.int64()), *self.fields])
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Key columns are those of the log."""
+        return {name: (0, name) for name in self.by}
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """A batch has no checkpoint."""
+        return {}
+
+
+def layout(spec: FoldSpec) -> Mapping[str, pa.Schema]:
+    """A batch has no state."""
+    return {}
+
+
+def pack(spec: FoldSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+    """The rows as they are."""
+    return conform(rows, spec.schemas[0 if side == "left" else 1])
+
+
+def step(spec: FoldSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
+    """Fold a log as a whole: streams are refused while the plan is built."""
+    return Step(state, run(spec, inputs), spec.output.empty_table())
+
+
+def check(spec: FoldSpec, state: State) -> None:
+    """There is no invariant."""
+
+
+def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The state of each entity after its last event."""
+    log = inputs[0]
+    before = inputs[1] if spec.has_snapshot else spec.output.empty_table()
+    by = list(spec.by)
+    keys = [
+        pa.concat_arrays([combine_chunks(part.column(name)) for part in (before, log)])
+        for name in by
+    ]
+    groups, firsts = Groups.of(key_codes(keys, len(before) + len(log)))
+    of_before, of_log = np.split(groups.ids, [len(before)])
+    columns = [key.take(pa.array(firsts)) for key in keys]
+    hashes = xxhash64(columns).view(np.uint64) if columns else np.zeros(1, np.uint64)
+
+    made = row_type(tuple(spec.state.names), "State")
+    states = _initial_states(spec, made, groups.count)
+    versions = [0] * groups.count
+    stored = map(
+        made._make, zip(*map(to_values, before.select(spec.state.names).columns), strict=True)
+    )
+    numbers = to_values(before.column(spec.version))
+    for entity, version, state in zip(of_before.tolist(), numbers, stored, strict=True):
+        versions[entity], states[entity] = version, state
+
+    last: dict[int, Any] = {}
+    missing = log.column(spec.version).null_count
+    if missing:
+        raise _log_error(
+            spec, "an event has no version", f"{missing} events without one", "numbers"
+        )
+    order = np.lexsort(
+        (np.asarray(combine_chunks(log.column(spec.version)).cast(pa.int64())), of_log)
+    )
+    events = to_rows(take(log, order))
+    at = log.column_names.index(spec.version)
+    for entity, event in zip(of_log[order].tolist(), events, strict=True):
+        version = event[at]
+        if version <= versions[entity]:
+            if version == versions[entity] and entity in last and event != last[entity]:
+                got = f"version {version} twice, for the key with hash {int(hashes[entity]):016x}"
+                raise _log_error(
+                    spec, "two different events have one version", got, "one event each"
+                )
+            continue  # delivered twice, or part of the snapshot
+        if version != versions[entity] + 1:
+            got = f"version {version} after {versions[entity]}, for the key with hash "
+            got += f"{int(hashes[entity]):016x}"
+            raise _log_error(spec, "an event is missing in the log", got, "versions without gaps")
+        try:
+            current = event if spec.upcast is None else spec.upcast(event)
+            state = spec.evolve(states[entity], current)
+        except Exception as error:
+            raise function_error(error, int(hashes[entity]), where=spec.operator) from None
+        if type(state) is not made:
+            raise FunctionError(
+                "OUTPUT_ROW",
+                "`evolve` did not return a state",
+                where=spec.operator,
+                got=f"a value of type {type(state).__name__}",
+                expected="state._replace(...)",
+                fix="return the whole state",
+            )
+        states[entity], versions[entity], last[entity] = state, version, event
+    values = list(zip(*states, strict=True)) or [()] * len(spec.state.names)
+    arrays = [
+        from_values(list(part), column, where=spec.operator, what="state")
+        for part, column in zip(values, spec.state, strict=True)
+    ]
+    numbers = pa.array(versions, pa.int64())
+    return pa.table([*columns, numbers, *arrays], schema=spec.output)
+
+
+def _initial_states(spec: FoldSpec, made: Any, count: int) -> list[Any]:
+    """A state for each entity; no two of them share a list."""
+    given = dict(spec.initial)
+    columns = [
+        to_values(pa.array([given.get(part.name)] * count, part.type)) for part in spec.state
+    ]
+    return list(map(made._make, zip(*columns, strict=True)))
+
+
+def _log_error(spec: FoldSpec, what: str, got: str, expected: str) -> StreamopsError:
+    return SchemaError(
+        "EVENT_LOG",
+        what,
+        where=spec.operator,
+        got=got,
+        expected=f"{expected}: 1, 2, 3, … per entity, or after the version of the snapshot",
+        fix="read the whole log, without rejections: .where('rejection IS NULL')",
+    )

@@ -1,0 +1,291 @@
+"""Commands to events, per entity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from streamops.kernel.ddl import SchemaLike
+from streamops.kernel.errors import FunctionError, SpecError
+from streamops.kernel.parameters import (
+    parse_names,
+    parse_optional_delay,
+    refuse_taken_names,
+    require_name,
+)
+from streamops.kernel.time import Duration
+from streamops.process.core import per_key as core
+from streamops.process.core.per_key import IGNORED
+from streamops.process.core.spec import DEFAULT_MAX_KEYS, PerKeySpec, Stragglers
+from streamops.process.core.values import row_type
+from streamops.process.per_key import to_schema
+from streamops.spark.operator import Operator
+
+__all__ = ["Rejected", "decide"]
+
+_WHERE = "sourcing.decide"
+_VERSION, _COMMAND, _REJECTION = "version", "command_id", "rejection"
+_IDS = "command_ids"
+DEFAULT_MAX_IDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What ``decide`` returns for a command that has no effect.
+
+    Parameters
+    ----------
+    reason : str
+        Why, for the column ``rejection``.
+    """
+
+    reason: str
+
+
+Decide = Callable[[Any, Any], "Sequence[Any] | Rejected"]
+Evolve = Callable[[Any, Any], Any]
+
+
+def decide(
+    decide: Decide,
+    evolve: Evolve,
+    *,
+    by: str | Sequence[str],
+    command_id: str,
+    time: str,
+    state: SchemaLike | StructType,
+    event: SchemaLike | StructType,
+    initial: Mapping[str, Any] | None = None,
+    expected_version: str | None = None,
+    order_by: str | Sequence[str] = (),
+    delay: Duration | None = None,
+    stragglers: Stragglers = "drop",
+    max_ids: int = DEFAULT_MAX_IDS,
+    max_keys: int = DEFAULT_MAX_KEYS,
+) -> Operator:
+    """Decide the commands of each entity one after the other, and emit events or rejections.
+
+    The state of an entity is the fold of its events, ``evolve(state, event)``, and nothing else.
+
+    Input        key columns: the entity · `command_id`: any type that is text or can be · `time`: timestamp
+                 (event time) · all columns of the frame are passed to `decide`
+    Output       key columns · the event time of the command · version: bigint, the number of the event in
+                 its entity, from 1; of a rejection, that of the last event · command_id: string · the columns
+                 of `event`, null in a rejection · rejection: string, null in an event · with routing, late
+    Output mode  append
+    Watermark    defined by `delay`, or by the frame
+    State        per shard: one row per entity with its state, its version and its last `max_ids` command ids, at
+                 most `max_keys` entities over all shards · the commands that are not older than the watermark
+    Order        by event time, `order_by`, and the command id
+    Batch        same result; no command is late
+
+    Parameters
+    ----------
+    decide : callable
+        ``decide(state, command)`` returns a list of events, which may be empty, or ``Rejected(reason)``. An
+        event is a tuple, or a dict by column name. ``state`` and ``command`` are named tuples.
+    evolve : callable
+        ``evolve(state, event)`` returns the next state, such as ``state._replace(...)``. It must not change
+        the state in place.
+    by : str or sequence of str
+        Key columns: the entity.
+    command_id : str
+        A repeated command of an entity yields nothing, and is counted as ``ignored``. Null is rejected.
+    time : str
+        Event-time column.
+    state, event : str, Schema, StructType or mapping
+        Fields of the state, and columns of an event, such as ``"items map<string,int>"``.
+    initial : mapping of str to value, optional
+        Values of the state of a new entity. Fields without a value are None.
+    expected_version : str, optional
+        Column with the version that the sender of a command has seen. Another one is a rejection with the
+        reason ``version_conflict``. Null is any version.
+    order_by : str or sequence of str
+        Columns that order commands of an entity with equal event times, such as a sequence number.
+    delay : duration, optional
+        How far the watermark is behind the newest command. Omit it if the frame has a watermark.
+    stragglers : "drop" or "route"
+        What happens to commands that arrive after the watermark has reached their event time.
+    max_ids : int
+        How many command ids of an entity are remembered. An older command that is repeated is decided again.
+    max_keys : int
+        Maximum number of stored entities. More fail with ``KEYS_FULL``.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type, is out of range or contradicts another.
+    SchemaError, ColumnNotFound
+        A column is missing or has the wrong type.
+    WatermarkError
+        A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
+    FunctionError
+        While the query runs: a function raised an exception, or returned what is not an event or a state.
+
+    Examples
+    --------
+    >>> from streamops import sourcing
+    >>> def seat(state, command):
+    ...     if state.holder is not None:
+    ...         return sourcing.Rejected("taken")
+    ...     return [("reserved", command.user)]
+    >>> def change(state, event):
+    ...     return state._replace(holder=event.user)
+    >>> seats = sourcing.decide(
+    ...     seat,
+    ...     change,
+    ...     by="seat",
+    ...     command_id="id",
+    ...     time="ts",
+    ...     state="holder string",
+    ...     event="type string, user string",
+    ...     delay="0 seconds",
+    ... )
+
+    Notes
+    -----
+    The metrics of a query are those of ``process.per_key``; ``ignored`` counts repeated commands.
+
+    See Also
+    --------
+    streamops.process.per_key : the operator that this one is built on.
+
+    References
+    ----------
+    Chassaing: "Functional Event Sourcing Decider", 2021. Kleppmann: "Designing Data-Intensive
+    Applications", chapter 11, "Event Sourcing".
+    """
+    for name, function in (("decide", decide), ("evolve", evolve)):
+        if not callable(function):
+            raise SpecError(
+                "NOT_A_FUNCTION",
+                f"`{name}` is not a function",
+                where=_WHERE,
+                got=f"{name}={function!r}",
+                expected=f"def {name}(state, ...)",
+                fix="pass a function",
+            )
+    for name, value in (("command_id", command_id), ("time", time)):
+        require_name(value, parameter=name, where=_WHERE)
+    if expected_version is not None:
+        require_name(expected_version, parameter="expected_version", where=_WHERE)
+    if type(max_ids) is not int or max_ids < 1:
+        raise SpecError(
+            "MAX_IDS_OUT_OF_RANGE",
+            "`max_ids` is not a number of command ids",
+            where=_WHERE,
+            got=f"max_ids={max_ids!r}",
+            expected="an integer, 1 or more",
+            fix=f"leave it out ({DEFAULT_MAX_IDS:,})",
+        )
+    fields = to_schema(state, parameter="state", where=_WHERE)
+    events = to_schema(event, parameter="event", where=_WHERE)
+    own = [(_VERSION, pa.int64()), (_IDS, pa.list_(pa.string()))]
+    fix = "name the field differently"
+    refuse_taken_names(
+        fields.names, [name for name, _ in own], {"state": fields.names}, fix, _WHERE
+    )
+    columns = [pa.field(f.name, f.type) for f in events]
+    parsed = parse_names(order_by, parameter="order_by", where=_WHERE)
+    decider = _Decider(decide, evolve, fields, events.names, command_id, expected_version, max_ids)
+    spec = PerKeySpec(
+        operator=_WHERE,
+        function=decider,
+        by=parse_names(by, parameter="by", where=_WHERE),
+        state=pa.schema([*own, *fields]),
+        columns=pa.schema(
+            [(_VERSION, pa.int64()), (_COMMAND, pa.string()), *columns, (_REJECTION, pa.string())]
+        ),
+        initial=((_VERSION, 0), (_IDS, []), *(initial or {}).items()),
+        time=time,
+        order_by=parsed if command_id in parsed else (*parsed, command_id),
+        delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
+        stragglers=stragglers,
+        max_keys=max_keys,
+    )
+    return Operator(_WHERE, spec, core)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decider:
+    """The function per key."""
+
+    decide: Decide
+    evolve: Evolve
+    state: pa.Schema
+    event: Sequence[str]
+    command_id: str
+    expected_version: str | None
+    max_ids: int
+
+    def __call__(self, key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
+        names, nothing = self.state.names, (None,) * len(self.event)
+        made, event_of = row_type(tuple(names), "State"), row_type(tuple(self.event), "Event")
+        current = made._make([getattr(state, name) for name in names])
+        for command in rows:
+            number = getattr(command, self.command_id)
+            if number is None:
+                yield (state.version, None, *nothing, "null_command_id")
+                continue
+            identifier = str(number)
+            if identifier in state.command_ids:
+                yield IGNORED
+                continue
+            state.command_ids = [*state.command_ids, identifier][-self.max_ids :]
+            expected = None
+            if self.expected_version is not None:
+                expected = getattr(command, self.expected_version)
+            if expected is not None and expected != state.version:
+                yield (state.version, identifier, *nothing, "version_conflict")
+                continue
+            decided = self.decide(current, command)
+            if isinstance(decided, Rejected):
+                yield (state.version, identifier, *nothing, decided.reason)
+                continue
+            for event in self._events(decided):
+                made_event = event_of._make(event)
+                current = self._evolve(current, made_event)
+                state.version += 1
+                for name, value in zip(names, current, strict=True):
+                    setattr(state, name, value)
+                yield (state.version, identifier, *made_event, None)
+
+    def _events(self, decided: Any) -> list[Any]:
+        if not isinstance(decided, list | tuple) or hasattr(decided, "_fields"):
+            raise self._error(
+                "`decide` did not return a list of events", decided, "a list, or Rejected"
+            )
+        events = []
+        for event in decided:
+            if isinstance(event, Mapping) and event.keys() <= {*self.event}:
+                event = tuple(event.get(name) for name in self.event)
+            if not isinstance(event, tuple | list) or len(event) != len(self.event):
+                expected = f"a tuple of {len(self.event)}, or a dict: {', '.join(self.event)}"
+                raise self._error("`decide` returned what is not an event", event, expected)
+            events.append(event)
+        return events
+
+    def _evolve(self, current: Any, event: Any) -> Any:
+        after = self.evolve(current, event)
+        if type(after) is not type(current):
+            raise self._error("`evolve` did not return a state", after, "state._replace(...)")
+        return after
+
+    def _error(self, what: str, got: Any, expected: str) -> FunctionError:
+        return FunctionError(
+            "OUTPUT_ROW",
+            what,
+            where=_WHERE,
+            got=f"a value of type {type(got).__name__}",
+            expected=expected,
+            fix="return [event] for one event, [] for none, and the whole state",
+        )

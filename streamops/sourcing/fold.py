@@ -1,0 +1,154 @@
+"""An event log to the state of each entity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from streamops.kernel.ddl import SchemaLike
+from streamops.kernel.errors import SpecError
+from streamops.kernel.parameters import parse_names, refuse_taken_names, require_name
+from streamops.process.per_key import to_schema
+from streamops.sourcing.core import fold as core
+from streamops.spark.columns import require_frame
+from streamops.spark.operator import Operator
+
+__all__ = ["fold"]
+
+_WHERE = "sourcing.fold"
+
+
+def fold(
+    evolve: Callable[[Any, Any], Any],
+    *,
+    by: str | Sequence[str],
+    state: SchemaLike | StructType,
+    initial: Mapping[str, Any] | None = None,
+    version: str = "version",
+    upcast: Callable[[Any], Any] | None = None,
+    snapshot: DataFrame | None = None,
+) -> Operator:
+    """Fold an event log to the state of each entity, from the beginning or from a snapshot.
+
+    The same `evolve` as in ``sourcing.decide`` gives the same state.
+
+    Input        key columns: the entity · `version`: integer, the number of the event in its entity · all
+                 columns of the frame are passed to `evolve`
+    Output       key columns · `version`: bigint, of the last event · the fields of `state`: a snapshot
+    Output mode  none: batch frames only
+    Watermark    none
+    State        none
+    Order        by `version`; events may be delivered twice and in any order
+    Batch        one row per entity of the log or the snapshot
+
+    Parameters
+    ----------
+    evolve : callable
+        ``evolve(state, event)`` returns the next state, such as ``state._replace(...)``. State and event are
+        named tuples.
+    by : str or sequence of str
+        Key columns: the entity.
+    state : str, Schema, StructType or mapping
+        Fields of the state.
+    initial : mapping of str to value, optional
+        Values of the state before the first event. Fields without a value are None.
+    version : str
+        Column with the number of the event in its entity, from 1.
+    upcast : callable, optional
+        ``upcast(event)`` converts an event of an older schema to one that `evolve` understands, such as
+        ``event._replace(...)``. It is called for every event.
+    snapshot : DataFrame, optional
+        An earlier output: the fold continues after its versions, and ignores the events up to them.
+
+    Returns
+    -------
+    Operator
+        For use with ``DataFrame.transform``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type. ``FOLD_OF_A_STREAM``: the frame is a stream.
+    SchemaError, ColumnNotFound
+        A column is missing or has the wrong type. While the query runs, ``EVENT_LOG``: an event is missing, has
+        no version, or the version of another one.
+    FunctionError
+        While the query runs: a function raised an exception, or did not return a state.
+
+    Examples
+    --------
+    >>> from streamops import sourcing
+    >>> def change(state, event):
+    ...     return state._replace(balance=state.balance + event.amount)
+    >>> balances = sourcing.fold(change, by="account", state="balance bigint", initial={"balance": 0})
+    >>> log.transform(balances)  # doctest: +SKIP
+    DataFrame[account: string, version: bigint, balance: bigint]
+
+    See Also
+    --------
+    decide : the stream of commands that writes the log.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Event Sourcing".
+    """
+    for name, function in (("evolve", evolve), ("upcast", upcast)):
+        if not callable(function) and (name == "evolve" or function is not None):
+            raise SpecError(
+                "NOT_A_FUNCTION",
+                f"`{name}` is not a function",
+                where=_WHERE,
+                got=f"{name}={function!r}",
+                expected=f"def {name}(...)",
+                fix="pass a function",
+            )
+    require_name(version, parameter="version", where=_WHERE)
+    fields = to_schema(state, parameter="state", where=_WHERE)
+    keys = parse_names(by, parameter="by", where=_WHERE)
+    given = {"by": list(keys), "version": version, "state": fields.names}
+    fix = "name the field differently"
+    refuse_taken_names([*keys, version, *fields.names], (), given, fix, _WHERE)
+    _require_initial(dict(initial or {}), fields)
+    if snapshot is not None:
+        require_frame(snapshot, "the snapshot", where=_WHERE)
+    spec = core.FoldSpec(
+        operator=_WHERE,
+        evolve=evolve,
+        upcast=upcast,
+        by=keys,
+        version=version,
+        state=fields,
+        initial=tuple((initial or {}).items()),
+        has_snapshot=snapshot is not None,
+    )
+    return Operator(_WHERE, spec, core, right=snapshot, check=_refuse_stream)
+
+
+def _require_initial(initial: dict[str, Any], fields: pa.Schema) -> None:
+    bad = [name for name in initial if name not in fields.names]
+    if not fields.names or bad:
+        raise SpecError(
+            "BAD_STATE",
+            f"`initial` has a value for {bad[0]!r}" if bad else "the state has no fields",
+            where=_WHERE,
+            got=f"state with {', '.join(fields.names) or 'no field'}",
+            expected="fields of the state, and initial values of them",
+            fix='state="balance bigint", initial={"balance": 0}',
+        )
+
+
+def _refuse_stream(frame: DataFrame) -> None:
+    if frame.isStreaming:
+        raise SpecError(
+            "FOLD_OF_A_STREAM",
+            "a log is folded as a whole",
+            where=_WHERE,
+            got="a streaming frame",
+            expected="a batch frame",
+            fix="spark.read instead of spark.readStream; on a stream, sourcing.decide has the current state, and "
+            "process.per_key folds events",
+        )

@@ -1,0 +1,77 @@
+"""A history of a function per key and its stored state, as in :mod:`tests.golden.states`.
+
+``python -m tests.golden.per_key_states`` writes the bytes if there are none yet.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.codec import encode
+from streamops.kernel.core import State
+from streamops.process.core import per_key
+from streamops.process.core.spec import PerKeySpec
+from tests.golden.states import FOLDER, SHARDS
+from tests.process.functions import bursts
+
+SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
+FILE = FOLDER / "process.per_key-v1.bin"
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+
+Rows = list[tuple[Any, ...]]
+BATCHES: list[tuple[Rows, int | None]] = [
+    ([("a", 0, 1), ("b", 3, None), (None, 5, 5)], None),
+    ([("a", 9, 2), ("ä", 8, -7)], 6),
+    ([("b", 30, 4), ("a", 11, 3)], 12),
+]
+MORE: list[tuple[Rows, int | None]] = [([("a", 40, 6)], 20), ([], 90)]
+
+
+def spec_of(**changed: Any) -> PerKeySpec:
+    """The spec, with other parameters if given."""
+    parameters: Any = bursts(**changed).parameters
+    resolved: PerKeySpec = parameters.resolve((SCHEMA,), carried=(None,), shards=SHARDS)
+    return resolved
+
+
+SPEC = spec_of()
+
+
+def table(rows: Rows) -> pa.Table:
+    """The rows; times are seconds after the start."""
+    times = pa.array([START + row[1] * SECOND for row in rows], pa.int64()).cast(SCHEMA[1].type)
+    columns = [pa.array([row[0] for row in rows], pa.string()), times]
+    return pa.table([*columns, pa.array([row[2] for row in rows], pa.int64())], schema=SCHEMA)
+
+
+def play(state: State, history: list[tuple[Rows, int | None]], spec: Any = None) -> list[Any]:
+    """The steps over micro-batches."""
+    spec = SPEC if spec is None else spec
+    steps = []
+    for rows, second in history:
+        mark = None if second is None else START + second * SECOND
+        steps.append(per_key.step(spec, state, [per_key.pack(spec, table(rows))], mark))
+        state = steps[-1].state
+    return steps
+
+
+def state() -> State:
+    """The core's state after the history."""
+    after: State = play(State.empty(per_key.layout(SPEC)), BATCHES)[-1].state
+    return after
+
+
+def main() -> None:
+    """Write missing files."""
+    if not FILE.exists():
+        frame = encode(per_key.STATE, SPEC.identity, SHARDS, state().tables)
+        FILE.write_bytes(frame)
+        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What only Spark can show of functions per key and operators of one's own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamops import split_side_output
+from streamops.errors import SchemaError
+from streamops.testing import at, stream
+from tests.process.functions import quotients, sums, window_totals
+from tests.process.silences import silences
+
+pytestmark = pytest.mark.spark
+
+
+def event(k: str, second: float, v: int = 1) -> dict[str, Any]:
+    return {"k": k, "ts": at(second), "v": v}
+
+
+def test_an_operator_of_ones_own_as_a_stream_and_as_a_batch(spark: SparkSession) -> None:
+    operator = silences(
+        dt.timedelta(seconds=5), by="k", time="ts", delay=dt.timedelta(seconds=1)
+    ).options(shards=2)
+    script = [[event("a", 0), event("b", 1)], [event("a", 9)], [event("a", 60), event("b", 60)], []]
+    found = [row for result in stream(spark, operator, script) for row in result.rows]
+    assert [(row["k"], row["ts"], row["since"]) for row in found] == [("a", at(9), at(0))]
+    frame = spark.createDataFrame([row for batch in script for row in batch])
+    assert frame.transform(operator).count() == 3
+
+
+def test_an_exception_of_a_worker_has_the_code_and_no_value(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("secret", 0)], "k string, v long")
+    operator = sums(output="n bigint, total string")
+    with pytest.raises(Exception, match="VALUE_TYPE") as caught:
+        frame.transform(operator).collect()
+    assert "secret" not in str(caught.value)
+
+
+def test_failing_rows_are_split_from_results(spark: SparkSession) -> None:
+    rows = [("a", 2), ("a", 0), ("b", 3)]
+    frame = spark.createDataFrame(rows, "k string, v long").transform(quotients())
+    good, rejected = split_side_output(frame)
+    assert {row.quotient for row in good.collect()} == {30, 20}
+    (row,) = rejected.collect()
+    assert row.rejected.reason.startswith("ZeroDivisionError")
+    assert row.rejected.row.v == 0
+    timed = spark.createDataFrame(rows, "k string, v long").withColumn(
+        "ts", F.timestamp_seconds("v")
+    )
+    results, late = split_side_output(
+        timed.transform(quotients(time="ts", delay="0 seconds")), time="ts"
+    )
+    assert results.count() == 2
+    assert [row.row.v for row in late.collect()] == [0]
+
+
+def test_revised_rows_are_refused(spark: SparkSession) -> None:
+    frame = spark.readStream.format("rate").load()
+    frame = frame.select(
+        F.col("timestamp").alias("window_end"),
+        F.lit("a").alias("k"),
+        F.col("value").alias("n"),
+    )
+    revision = F.lit(0).alias("revision", metadata={"streamops.revised": True})
+    revised = frame.select("*", revision)
+    with pytest.raises(SchemaError, match="ROWS_REVISED"):
+        revised.transform(window_totals(delay="1 second"))
