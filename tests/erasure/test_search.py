@@ -23,7 +23,12 @@ from streamops.errors import SpecError
 VALUE = "ann@example.com"
 SECRET = {"e-mail": VALUE}
 # Its parts come before it, so that compression replaces it by references to them.
-TEXT = b"ann@exam... ple.com... " + b"; ".join(b"user %d" % n for n in range(50)) + VALUE.encode() + b"; user 1" * 20
+TEXT = (
+    b"ann@exam... ple.com... "
+    + b"; ".join(b"user %d" % n for n in range(50))
+    + VALUE.encode()
+    + b"; user 1" * 20
+)
 
 
 def as_zip(content: bytes) -> bytes:
