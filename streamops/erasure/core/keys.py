@@ -25,15 +25,16 @@ WrappingKey = Callable[[], bytes]
 """A function that returns the wrapping key, 32 bytes. It runs wherever keys are unwrapped."""
 
 
-def aes_gcm(key: bytes, where: str) -> Any:
-    """AES-GCM with this key."""
+def aes_gcm(where: str) -> Callable[[bytes], Any]:
+    """AES-GCM as a function of the key. It is imported once per batch, not once per key."""
     module = require_package(
         "cryptography.hazmat.primitives.ciphers.aead",
         package="cryptography",
         extra="erasure",
         where=where,
     )
-    return module.AESGCM(key)
+    found: Callable[[bytes], Any] = module.AESGCM
+    return found
 
 
 def invalid_tag(where: str) -> type[Exception]:
@@ -59,10 +60,10 @@ class SubjectKey:
     """The key from which nonces are derived."""
 
     @classmethod
-    def of(cls, key: bytes, where: str) -> SubjectKey:
+    def of(cls, key: bytes, cipher: Callable[[bytes], Any]) -> SubjectKey:
         """Derive two independent keys: one encrypts, the other one derives nonces."""
         derived = hmac.digest(key, _SUBKEYS, "sha512")
-        return cls(aes_gcm(derived[:KEY_SIZE], where), derived[KEY_SIZE:])
+        return cls(cipher(derived[:KEY_SIZE]), derived[KEY_SIZE:])
 
     def nonce(self, context: bytes, value: bytes) -> bytes:
         """The nonce of a value: the same for the same value in the same context."""
@@ -93,7 +94,7 @@ class Wrapping:
                 expected=f"bytes, {KEY_SIZE} of them",
                 fix="store a key that secrets.token_bytes(32) made, and return it",
             )
-        return cls(aes_gcm(key, where), where)
+        return cls(aes_gcm(where)(key), where)
 
     def wrap(self, subject: str, key: bytes) -> bytes:
         """Encrypt a key. The result is bound to the subject."""

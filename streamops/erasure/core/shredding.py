@@ -12,9 +12,9 @@ grouped, joined and deduplicated (decision 40).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from streamops.erasure.core.keys import (
     SubjectKey,
     Wrapping,
     WrappingKey,
+    aes_gcm,
     invalid_tag,
     unwrap,
 )
@@ -54,9 +55,6 @@ UNSHRED_REASONS = (
 )
 _OK = 0
 _CODES = {reason: code for code, reason in enumerate(UNSHRED_REASONS, 1)}
-
-Versions = Sequence[Mapping[str, Any]]
-"""The entries of a subject in the key table: ``version`` and ``key``, which is null once erased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +106,27 @@ class _Keys:
         firsts = np.full(len(self.subjects), -1)
         firsts[codes[known][::-1]] = known[::-1]
         # The rows of a subject were joined with the same entries of the key table.
-        self._entries: list[Versions | None] = versions.take(pa.array(firsts)).to_pylist()
+        entries = versions.take(pa.array(firsts))
+        lengths = entries.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        self._ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
+        self._lengths: list[int] = lengths.tolist()
+        numbers, keys = entries.flatten().flatten()
+        self._versions: list[int] = numbers.to_pylist()
+        self._keys: list[bytes | None] = keys.cast(pa.binary()).to_pylist()
         self._wrapping = Wrapping.of(spec.wrapping_key, spec.where)
-        self._where = spec.where
+        self._cipher = aes_gcm(spec.where)
         self._usable: dict[tuple[int, int], SubjectKey | str] = {}
 
     def latest(self, code: int) -> int | str:
         """The highest version of the keys of a subject; or the reason why there is none."""
-        entries = self._entries[code]
-        if not entries:
+        end, length = self._ends[code], self._lengths[code]
+        if not length:
             return "no_key"
-        newest = max(entry["version"] for entry in entries)
         # One erased version erases the subject: nothing new is written about a person who is to be forgotten.
-        if any(entry["key"] is None for entry in entries):
+        if None in self._keys[end - length : end]:
             return "erased"
-        return int(newest) if 0 <= newest <= _MAX_VERSION else "unusable_key"
+        newest = max(self._versions[end - length : end])
+        return newest if 0 <= newest <= _MAX_VERSION else "unusable_key"
 
     def key(self, code: int, version: int) -> SubjectKey | str:
         """The key of a subject; or the reason why it cannot be used."""
@@ -132,21 +136,22 @@ class _Keys:
         return found
 
     def _find(self, code: int, version: int) -> SubjectKey | str:
-        entries = self._entries[code]
-        if not entries:
+        end, length = self._ends[code], self._lengths[code]
+        if not length:
             return "no_key"
-        stored = {entry["key"] for entry in entries if entry["version"] == version}
+        versions, keys = self._versions[end - length : end], self._keys[end - length : end]
+        stored = [key for of, key in zip(versions, keys, strict=True) if of == version]
         if not stored:
-            erased = any(entry["key"] is None for entry in entries)
-            return "erased" if erased else "no_key_version"
-        if None in stored:
+            return "erased" if None in keys else "no_key_version"
+        first, *others = stored
+        if None in stored or first is None:
             return "erased"
-        keys = {unwrap(self.subjects[code], bytes(key), self._wrapping) for key in stored}
-        key = keys.pop()
+        key = unwrap(self.subjects[code], first, self._wrapping)
         # Two keys of one version: it is not known which one to use.
-        if keys or key is None:
-            return "unusable_key"
-        return SubjectKey.of(key, self._where)
+        for other in others:
+            if other is None or unwrap(self.subjects[code], other, self._wrapping) != key:
+                return "unusable_key"
+        return "unusable_key" if key is None else SubjectKey.of(key, self._cipher)
 
     def context(self, code: int, header: bytes, column: ShreddedColumn) -> bytes:
         """What is authenticated with a value: its header, its column and its subject."""

@@ -12,6 +12,7 @@ from streamops.erasure.core.keys import (
     WRAPPED_SIZE,
     SubjectKey,
     Wrapping,
+    aes_gcm,
     new_key,
     unwrap,
 )
@@ -35,18 +36,18 @@ def test_keys_are_random_and_of_32_bytes() -> None:
 
 def test_the_derived_keys_differ_from_each_other_and_from_the_key() -> None:
     key = key_of("ann")
-    derived = SubjectKey.of(key, "test")
+    derived = SubjectKey.of(key, aes_gcm("test"))
     assert len(derived.nonces) == 32
     assert derived.nonces != key
     # The cipher does not use the key of the nonces.
-    other = SubjectKey.of(derived.nonces, "test")
+    other = SubjectKey.of(derived.nonces, aes_gcm("test"))
     assert other.cipher.encrypt(bytes(12), b"v", None) != derived.cipher.encrypt(
         bytes(12), b"v", None
     )
 
 
 def test_neither_a_key_nor_a_wrapping_key_is_in_a_repr() -> None:
-    for thing in (SubjectKey.of(key_of("ann"), "test"), wrapping()):
+    for thing in (SubjectKey.of(key_of("ann"), aes_gcm("test")), wrapping()):
         text = repr(thing)
         assert key_of("ann").hex() not in text
         assert "cipher" not in text
