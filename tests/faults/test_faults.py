@@ -21,6 +21,7 @@ AREAS = {
     *(f"sketches.{name}" for name in ("bloom", "minhash", "seen")),
     "aggregates",
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
+    "erasure.core",
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),
 }

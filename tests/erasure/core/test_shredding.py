@@ -187,6 +187,15 @@ def test_another_type_is_rejected(dtype: pa.DataType) -> None:
     ]
 
 
+@pytest.mark.parametrize("stated", [(10, 3), (12, 2)])
+def test_a_decimal_of_another_precision_or_scale_is_rejected(stated: tuple[int, int]) -> None:
+    stored, _ = shred(columns_of(v=pa.decimal128(10, 2)), ["ann"], ANN, v=[Decimal("1.25")])
+    spec = columns_of(v=pa.decimal128(*stated))
+    (restored,), rejected = unshred(spec, ["ann"], ANN, v=stored[0])
+    assert restored.to_pylist() == [None]
+    assert reasons(rejected) == ["other_type"]
+
+
 def test_an_authentic_value_of_the_wrong_size_is_rejected() -> None:
     head = oracle.header("bigint", 1)
     stored = oracle.shred(b"four", key_of("ann"), head, "email", "ann")
