@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,7 @@ def test_erased_subjects_are_null_and_their_new_values_too(spark: SparkSession) 
     with pytest.raises(PySparkException, match="VALUES_REJECTED") as caught:
         strict.collect()
     assert "example.com" not in str(caught.value)
-    assert "ann" not in str(caught.value).replace("cannot", "")
+    assert not re.search(r"\bann\b", str(caught.value))
 
 
 def test_routed_values_are_separated(spark: SparkSession) -> None:
@@ -276,7 +277,7 @@ def test_concurrent_micro_batches_create_one_key_per_subject(
 def test_keys_are_in_no_plan_and_in_no_repr(spark: SparkSession) -> None:
     frame = spark.createDataFrame(SCRIPT[0], spark_schema(EVENT))
     key = bytes(range(0x41, 0x61))  # readable letters
-    keys = key_frame(spark, ("ann", 1, key), ("bob", 1, key_of("bob")))
+    keys = key_frame(spark, ("quixotic", 1, key), ("bob", 1, key_of("bob")))
     operator = erasure.shred(**SHRED, keys=keys, wrapping_key=lambda: WRAPPING_KEY)
     assert repr(operator) == (
         "erasure.shred(columns=['email', 'age'], subject='user', rejected='null', names={})"
@@ -289,7 +290,7 @@ def test_keys_are_in_no_plan_and_in_no_repr(spark: SparkSession) -> None:
             shredded.explain(mode=mode)
     text = printed.getvalue() + repr(keys)
     assert "crypt" in text  # the function is there
-    for form in (key.decode(), key.hex(), key.hex().upper(), WRAPPING_KEY.decode(), "ann"):
+    for form in (key.decode(), key.hex(), key.hex().upper(), WRAPPING_KEY.decode(), "quixotic"):
         assert form not in text
 
 
