@@ -69,6 +69,7 @@ def test_the_table_of_operators_has_those_that_are_tested() -> None:
             test_operators.SAME,
             test_operators.PER_SUBJECT,
             test_operators.ORDERS,
+            test_operators.CONSTANTS,
             test_operators.REFUSED,
         )
         for name in cases

@@ -238,7 +238,23 @@ ORDERS: dict[str, tuple[Make, Any]] = {
     "min": (lambda: tumbling(agg.min("v")), EVENTS),
     "max": (lambda: tumbling(agg.max("v")), EVENTS),
     "approx_top_k": (lambda: tumbling(agg.approx_top_k("v", at_least=0.1)), EVENTS),
+    "ranked_by": (lambda: tumbling(agg.top(2, "n", ranked_by="v", tie_break="n")), EVENTS),
+    "tie_break": (
+        lambda: tumbling(agg.last("n", tie_break="v")),
+        [
+            (t.set_column(1, "ts", pa.array([at(start)] * len(t), TS)),)
+            for (t,), start in zip(EVENTS, STARTS, strict=True)
+        ],
+    ),
+}
+
+# Operators that compare values with constants, which never equal a shredded value.
+CONSTANTS: dict[str, tuple[Make, Any]] = {
     "count_min": (lambda: tumbling(agg.count_min("v", of=["x"])), EVENTS),
+    "approx_overlap": (
+        lambda: tumbling(agg.approx_overlap("n", of="v", between=["x", "yy"])),
+        EVENTS,
+    ),
 }
 
 # Operators that compute with values, or with event times.
@@ -282,6 +298,15 @@ def test_equal_values_of_different_subjects_are_different_values(name: str) -> N
 def test_an_order_of_shredded_values_has_no_meaning(name: str) -> None:
     expected, found = compare(*ORDERS[name])
     assert found != expected
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_is_never_equal_to_a_shredded_value(name: str) -> None:
+    make, batches = CONSTANTS[name]
+    expected, found = compare(make, batches)
+    assert found != expected
+    assert any("'upper': 1" in row for row in expected)
+    assert not any("'upper': 1" in row for row in found)
 
 
 @pytest.mark.parametrize("name", REFUSED)
