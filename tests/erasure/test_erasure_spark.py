@@ -130,7 +130,7 @@ def test_values_of_every_type_are_restored_in_any_time_zone(
         "dec": "cast(id / 3 as decimal(20,5))",
         "s": "concat('text ', id)",
         "bin": "unhex('00ff')",
-        "day": "date'1969-12-31' + cast(id as int)",
+        "d32": "date'1969-12-31' + cast(id as int)",
         "t": "timestamp'1969-07-20 20:17:40.123456'",
         "ntz": "timestamp_ntz'1969-07-20 20:17:40.123456'",
         "nothing": "cast(null as string)",
@@ -138,7 +138,9 @@ def test_values_of_every_type_are_restored_in_any_time_zone(
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
         spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
-        frame = spark.range(3).selectExpr("id user", *(f"{e} {n}" for n, e in expressions.items()))
+        frame = spark.range(3).selectExpr(
+            "id user", *(f"{e} as {n}" for n, e in expressions.items())
+        )
         keys = key_frame(spark, *((str(n), 1, key_of(str(n))) for n in range(3)))
         parameters: dict[str, Any] = {"subject": "user", "keys": keys}
         columns = list(expressions)
