@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streamops import (
         aggregates,
         changes,
+        erasure,
         errors,
         joins,
         observe,
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "aggregates",
     "changes",
+    "erasure",
     "errors",
     "joins",
     "local_session",

@@ -25,6 +25,7 @@ AREAS = {
     "process",
     "sourcing",
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
+    "erasure.core",
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),
 }

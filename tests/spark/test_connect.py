@@ -173,8 +173,35 @@ else:
 print("connect: ok")
 """
 
+ERASURE = """
+from streamops import erasure
+from streamops.testing import micro_batches
+from streamops.testing.streaming import run_query
 
-@pytest.mark.parametrize("job", [JOB, CHANGES], ids=["all families", "changes"])
+table = erasure.KeyTable(url="sqlite:///keys.db", wrapping_key=lambda: b"w" * 32)
+script = [[{"k": "a", "ts": at(1), "v": "x"}, {"k": "b", "ts": at(2), "v": "y"}]]
+rows = spark.createDataFrame([("a", "x"), ("b", "y"), ("a", None)], "k string, v string")
+parameters = {"subject": "k", "keys": table.create_keys(rows, subject="k")}
+parameters["wrapping_key"] = table.wrapping_key
+shred = erasure.shred("v", **parameters)
+shredded = rows.transform(shred).drop("rejected")
+assert dict(shredded.dtypes)["v"] == "binary"
+here = sorted(map(str, shredded.transform(erasure.unshred("v", **parameters)).drop("rejected").collect()))
+assert here == sorted(map(str, rows.collect())), here
+streamed = micro_batches(spark, script).transform(shred).transform(
+    windows.running(by=["k", "v"], agg={"n": agg.count()}).options(shards=2)
+).transform(erasure.unshred({"v": "string"}, **parameters))
+((_, found, _),) = run_query(streamed, Path("query"), 300)
+assert sorted((row["k"], row["v"], row["n"]) for row in found.to_pylist()) == [("a", "x", 1), ("b", "y", 1)]
+assert table.erase("a") == 1
+parameters["keys"] = table.keys(spark)
+erased = shredded.transform(erasure.unshred("v", **parameters)).where("rejected is not null")
+assert [(row.k, row.v, row.rejected.reason) for row in erased.collect()] == [("a", None, "erased")]
+print("connect: ok")
+"""
+
+
+@pytest.mark.parametrize("job", [JOB, CHANGES, ERASURE], ids=["all families", "changes", "erasure"])
 def test_streams_and_batches_run_through_spark_connect(tmp_path: Path, job: str) -> None:
     # In a process of its own: a process has one session, and it is classic in the other tests.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}

@@ -1,0 +1,1 @@
+"""The format of shredded values, and its encryption; without Spark."""

@@ -1,0 +1,228 @@
+"""What ``shred`` and ``unshred`` have in common: parameters, the join with the keys, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, StructField
+
+from streamops.erasure.core.keys import WrappingKey
+from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn
+from streamops.erasure.core.values import ValueType
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_columns, require_name
+from streamops.spark.columns import (
+    column,
+    refuse_collated,
+    refuse_duplicates,
+    require_frame,
+    spark_schema,
+)
+
+REJECTED = "rejected"
+SHREDDED = "streamops.shredded"
+"""Key of the metadata of a shredded column: the type of its values."""
+
+_SUBJECT, _VERSIONS, _RESULT = (f"__streamops_{name}" for name in ("subject", "keys", "result"))
+_SUBJECT_TYPES = "string, tinyint, smallint, int or bigint"
+
+Run = Callable[..., tuple[list[pa.Array], pa.Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encryption:
+    """What both operators have in common. Its repr has neither keys nor wrapping key."""
+
+    where: ClassVar[str]
+    adds: ClassVar[tuple[str, ...]] = (REJECTED,)
+    reasons: ClassVar[tuple[str, ...]]
+
+    columns: tuple[str, ...] = field(
+        metadata={"first": True, "shown": lambda names: repr([*names])}
+    )
+    subject: str
+    keys: DataFrame = field(repr=False)
+    wrapping_key: WrappingKey | None = field(repr=False)
+    rejected: Rejected
+    names: tuple[tuple[str, str], ...] = field(metadata={"shown": lambda names: repr(dict(names))})
+
+    def __post_init__(self) -> None:
+        require_name(self.subject, parameter="subject", where=self.where)
+        if self.subject in self.columns:
+            raise SpecError(
+                "SAME_COLUMN",
+                "the subject would be shredded, and its key could not be found again",
+                where=self.where,
+                got=f"subject={self.subject!r} in columns={[*self.columns]!r}",
+                expected="a subject that is not among the columns",
+                fix="use a surrogate id as subject, and shred the other columns",
+            )
+        require_frame(self.keys, "`keys`", where=self.where)
+        if self.keys.isStreaming:
+            raise SpecError(
+                "KEYS_ARE_A_STREAM",
+                "the key table is joined as it is when a row is processed",
+                where=self.where,
+                got="a streaming frame",
+                expected="a batch frame",
+                fix="read it with spark.read instead of spark.readStream",
+            )
+        if self.wrapping_key is not None and not callable(self.wrapping_key):
+            raise SpecError(
+                "WRAPPING_KEY_NOT_A_FUNCTION",
+                "`wrapping_key` is not a function",
+                where=self.where,
+                got=f"a value of type {type(self.wrapping_key).__name__}",
+                expected="a function without parameters that returns 32 bytes",
+                fix="return the key from a function that reads it where the executors can: "
+                "lambda: Path('/run/secrets/wrapping_key').read_bytes()",
+            )
+        require_package(
+            "cryptography.hazmat.primitives.ciphers.aead",
+            package="cryptography",
+            extra="erasure",
+            where=self.where,
+        )
+
+    @property
+    def marked(self) -> str:
+        """The subject: it is in every result."""
+        return self.subject
+
+    def counts(self) -> Mapping[str, Column]:
+        """Count all rows, and rows with rejected values by reason."""
+        reason = column(REJECTED)["reason"]
+        return {
+            "rows": F.count(F.lit(1)),
+            "rejected": F.count(reason),
+            **{name: F.count_if(reason == name) for name in self.reasons},
+        }
+
+    def check_columns(self, frame: DataFrame) -> None:
+        """Refuse a frame, or a key table, without the columns."""
+        fields = {item.name: item for item in frame.schema.fields}
+        needed = {"columns": self.columns, "subject": [self.subject]}
+        require_columns(fields, needed, where=self.where)
+        refuse_collated(frame, [self.subject], where=self.where)
+        _require_subject(fields[self.subject], f"column {self.subject!r}", self.where)
+        _check_keys(self.keys, f"{self.where}, keys")
+
+    def replace_columns(
+        self,
+        frame: DataFrame,
+        types: Sequence[ValueType],
+        run: Run,
+        results: Sequence[pa.DataType],
+        metadata: Sequence[dict[str, Any]],
+        *,
+        of_values: bool,
+    ) -> DataFrame:
+        """Join the keys, call the function for the columns, and replace the columns by its results."""
+        bound = dict(self.names)
+        spec = Columns(
+            self.where,
+            tuple(
+                ShreddedColumn(name, bound.get(name, name), of)
+                for name, of in zip(self.columns, types, strict=True)
+            ),
+            self.rejected,
+            self.wrapping_key,
+        )
+        rejected = pa.field(REJECTED, spec.rejected_type(of_values=of_values))
+        fields = [pa.field(f"c{i}", dtype) for i, dtype in enumerate(results)]
+        inputs = F.struct(*(column(name).alias(f"c{i}") for i, name in enumerate(self.columns)))
+        subject = column(self.subject).cast("string")
+        entries = _group_keys(self.keys)
+        joined = frame.join(entries, subject == F.col(_SUBJECT), "left")
+        of_rows = _call(run, spec, pa.struct([*fields, rejected]))
+        found = joined.withColumn(_RESULT, of_rows(subject, F.col(_VERSIONS), inputs))
+        replaced = {
+            name: F.col(_RESULT)[f"c{i}"].alias(name, metadata=metadata[i])
+            for i, name in enumerate(self.columns)
+        }
+        return found.select(
+            *(replaced.get(name, column(name)) for name in frame.columns),
+            F.col(_RESULT)[REJECTED].alias(REJECTED),
+        )
+
+
+def _call(run: Run, spec: Columns, result: pa.DataType) -> Callable[..., Column]:
+    """A function of the subject, its keys and the columns, as a function of columns."""
+
+    def crypt(subject: pa.Array, versions: pa.Array, values: pa.Array) -> pa.Array:
+        results, rejected = run(spec, subject.cast(pa.string()), versions, values.flatten())
+        return pa.StructArray.from_arrays([*results, rejected], fields=list(result))
+
+    dtype = spark_schema(pa.schema([("result", result)])).fields[0].dataType
+    # The stubs want the type of the function, which is left to the type hints.
+    make: Any = arrow_udf
+    found: Callable[..., Column] = make(crypt, dtype)
+    return found
+
+
+def _group_keys(keys: DataFrame) -> DataFrame:
+    """One row per subject, with all versions of its key."""
+    entry = F.struct(
+        F.col("version").cast("bigint").alias("version"), F.col("key").cast("binary").alias("key")
+    )
+    subject = F.col("subject").cast("string")
+    entries = keys.where(F.col("version").isNotNull())
+    return entries.groupBy(subject.alias(_SUBJECT)).agg(F.collect_list(entry).alias(_VERSIONS))
+
+
+def _check_keys(keys: DataFrame, where: str) -> None:
+    refuse_duplicates(keys, where=where)
+    fields = {item.name: item for item in keys.schema.fields}
+    require_columns(fields, {"keys": ("subject", "version", "key")}, where=where)
+    refuse_collated(keys, ["subject"], where=where)
+    _require_subject(fields["subject"], "column 'subject'", where)
+    for name, accepted, text in (("version", IntegralType, "int"), ("key", BinaryType, "binary")):
+        dtype = fields[name].dataType
+        if not isinstance(dtype, accepted):
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {name!r} of the key table has the wrong type",
+                where=where,
+                got=f"{name!r} of type {dtype.simpleString()}",
+                expected=text,
+                fix=f"cast the column: F.col({name!r}).cast({text!r})",
+            )
+
+
+def _require_subject(item: StructField, what: str, where: str) -> None:
+    dtype: DataType = item.dataType
+    if not isinstance(dtype, StringType | IntegralType):
+        raise SchemaError(
+            "COLUMN_TYPE",
+            f"{what} cannot be used as subject",
+            where=where,
+            got=f"{item.name!r} of type {dtype.simpleString()}",
+            expected=_SUBJECT_TYPES,
+            fix=f"cast it: F.col({item.name!r}).cast('string')",
+        )
+
+
+def parse_bound_names(
+    names: Mapping[str, str] | None, columns: Sequence[str], where: str
+) -> tuple[tuple[str, str], ...]:
+    """The names that values are bound to, for columns that are shredded."""
+    found = dict(names or {})
+    for name, bound in found.items():
+        require_name(bound, parameter="names", where=where)
+        if name not in columns:
+            raise SpecError(
+                "NAME_WITHOUT_COLUMN",
+                "`names` has a column that is not among `columns`",
+                where=where,
+                got=f"names={found!r}, columns={[*columns]!r}",
+                expected="columns that are shredded",
+                fix=f"add {name!r} to `columns`, or remove it from `names`",
+            )
+    return tuple(found.items())

@@ -1,0 +1,405 @@
+"""Keys of subjects in a table of a database."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
+from streamops.kernel.errors import SpecError, StreamopsError
+from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_columns, require_name
+from streamops.spark.columns import column, require_frame
+
+__all__ = ["KeyTable"]
+
+_WHERE = "erasure.KeyTable"
+_DIALECTS = ("sqlite", "postgresql")
+_AT_A_TIME = 1_000
+"""Subjects in a condition: databases limit the number of parameters."""
+_SECONDS = 60
+"""How long a writer of SQLite waits for another one."""
+
+Subjects = str | int | Iterable[str | int]
+Entry = tuple[str, int, bytes | None]
+"""Subject, version and key of a row."""
+
+KEYS = pa.schema([("subject", pa.string()), ("version", pa.int32()), ("key", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTable:
+    """A table with exactly one key per subject and version, in PostgreSQL or SQLite.
+
+    All methods run in the driver, each in a transaction. The table has the columns ``subject``, ``version``,
+    ``key`` and ``erased_at``, and is created with the first keys. An erased subject stays in the table
+    without its key, so that it never gets another one.
+
+    Parameters
+    ----------
+    url : str
+        URL of the database as in SQLAlchemy, such as ``postgresql+psycopg://app@host/keys`` or
+        ``sqlite:////data/keys.db``. Keep this database apart from the data, with backups of its own.
+    table : str
+        Name of the table.
+    schema : str, optional
+        Schema of the table. Default: that of the connection.
+    wrapping_key : function, optional
+        Returns 32 bytes, by which all keys in the table are encrypted. The database, its log and its
+        backups have wrapped keys only. It also runs on the executors, in ``shred`` and ``unshred``. None:
+        keys are stored as they are.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_NAME``, ``NOT_A_URL``; ``DIALECT_UNSUPPORTED``: another database;
+        ``KEY_TABLE_IN_MEMORY``: the keys would be lost.
+    RequirementError
+        ``DRIVER_MISSING``: the extra ``erasure`` is not installed.
+
+    Examples
+    --------
+    >>> from streamops import erasure
+    >>> table = erasure.KeyTable(url="sqlite:////data/keys.db")  # doctest: +SKIP
+    >>> table.erase(["user-17"])  # doctest: +SKIP
+    1
+
+    Notes
+    -----
+    Errors of the methods: ``StreamopsError`` ``KEY_TABLE_UNAVAILABLE``, without parameters of statements.
+    """
+
+    url: str = field(repr=False)
+    table: str = "streamops_keys"
+    schema: str | None = None
+    wrapping_key: WrappingKey | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        require_name(self.url, parameter="url", where=_WHERE)
+        require_name(self.table, parameter="table", where=_WHERE)
+        if self.schema is not None:
+            require_name(self.schema, parameter="schema", where=_WHERE)
+        sa = _sqlalchemy()
+        try:
+            url = sa.make_url(self.url)
+        except sa.exc.ArgumentError:
+            raise SpecError(
+                "NOT_A_URL",
+                "`url` is not the URL of a database",
+                where=_WHERE,
+                got="text that SQLAlchemy does not parse",
+                expected="dialect+driver://user@host/database",
+                fix="write it as in the documentation of SQLAlchemy's create_engine",
+            ) from None
+        dialect = url.get_backend_name()
+        if dialect not in _DIALECTS:
+            raise SpecError(
+                "DIALECT_UNSUPPORTED",
+                "keys cannot be stored in this database",
+                where=_WHERE,
+                got=dialect,
+                expected=" or ".join(_DIALECTS),
+                fix="store the key table in one of these; the data may be anywhere",
+            )
+        if dialect == "sqlite" and url.database in (None, "", ":memory:"):
+            raise SpecError(
+                "KEY_TABLE_IN_MEMORY",
+                "the keys, and with them all shredded values, would be lost at the end of the process",
+                where=_WHERE,
+                got="a database in memory",
+                expected="a file",
+                fix="sqlite:////data/keys.db",
+            )
+
+    def create_keys(self, batch: DataFrame, *, subject: str) -> DataFrame:
+        """The keys of all subjects of a frame, created where there are none.
+
+        The keys are committed before the method returns: a value is never stored before its key. If two
+        writers create the key of a subject at the same time, both get the same one.
+
+        Parameters
+        ----------
+        batch : DataFrame
+            A batch frame, such as a micro-batch in ``foreachBatch``. It is read once: persist it. Its
+            distinct subjects pass through the driver.
+        subject : str
+            Column of the subject: string or integer. Nulls, and text with a zero byte, get no key.
+
+        Returns
+        -------
+        DataFrame
+            ``subject``, ``version`` and ``key``, of the subjects of the frame.
+
+        Raises
+        ------
+        SpecError
+            ``NOT_A_FRAME``, ``BATCH_IS_A_STREAM``.
+        ColumnNotFound
+            There is no column `subject`.
+        """
+        require_frame(batch, "the first argument", where=_WHERE)
+        require_columns(batch.columns, {"subject": [subject]}, where=_WHERE)
+        if batch.isStreaming:
+            raise SpecError(
+                "BATCH_IS_A_STREAM",
+                "keys are created for the rows that are there",
+                where=_WHERE,
+                got="a streaming frame",
+                expected="a micro-batch",
+                fix="create the keys in foreachBatch, and shred the micro-batch there",
+            )
+        found = batch.select(column(subject).cast("string").alias("subject")).distinct().toArrow()
+        return _to_frame(batch.sparkSession, self._create(found.column("subject").to_pylist()))
+
+    def keys(self, spark: SparkSession) -> DataFrame:
+        """All keys, as they are now. They pass through the driver: for large tables, read it with Spark."""
+        sa = _sqlalchemy()
+        with self._transaction() as (connection, table):
+            wanted = sa.select(table.c.subject, table.c.version, table.c.key)
+            rows = [tuple(row) for row in connection.execute(wanted)]
+        return _to_frame(spark, rows)
+
+    def erase(self, subjects: Subjects) -> int:
+        """Delete the keys of subjects, for good, and return how many of them had one.
+
+        A subject that has no key yet is erased, too: it will not get one.
+        """
+        sa = _sqlalchemy()
+        wanted = _parse_subjects(subjects)
+        erased = 0
+        with self._transaction() as (connection, table):
+            now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+            for some in _chunks(wanted):
+                mine = table.c.subject.in_(some)
+                holders = sa.select(sa.func.count(sa.distinct(table.c.subject)))
+                erased += connection.execute(
+                    holders.where(mine, table.c.key.is_not(None))
+                ).scalar_one()
+                rows = [
+                    {"subject": text, "version": 1, "key": None, "erased_at": now} for text in some
+                ]
+                connection.execute(_insert(connection)(table).on_conflict_do_nothing(), rows)
+                connection.execute(
+                    sa.update(table)
+                    .where(mine, table.c.key.is_not(None))
+                    .values(key=None, erased_at=now)
+                )
+        return erased
+
+    def rotate(self, subjects: Subjects) -> int:
+        """Create a further version of the keys of subjects, and return how many there are.
+
+        New values are encrypted by it. Values of earlier versions are still decrypted by theirs, and equal
+        values of different versions are different bytes. Erased and unknown subjects get none.
+        """
+        sa = _sqlalchemy()
+        wanted, created = _parse_subjects(subjects), 0
+        wrapping = self._wrapping()
+        with self._transaction() as (connection, table):
+            for some in _chunks(wanted):
+                entries = sa.select(table.c.subject, table.c.version, table.c.key)
+                versions: dict[str, int] = {}
+                erased = set()
+                for subject, version, key in connection.execute(
+                    entries.where(table.c.subject.in_(some)).with_for_update()
+                ):
+                    versions[subject] = max(version, versions.get(subject, 0))
+                    erased |= {subject} if key is None else set()
+                rows = [
+                    _entry(subject, version + 1, wrapping)
+                    for subject, version in versions.items()
+                    if subject not in erased
+                ]
+                if rows:
+                    connection.execute(_insert(connection)(table).on_conflict_do_nothing(), rows)
+                created += len(rows)
+        return created
+
+    def rewrap(self, wrapping_key: WrappingKey) -> KeyTable:
+        """Encrypt all keys by another wrapping key, and return the table with it.
+
+        Destroy the former wrapping key afterwards: keys in backups and in the log of the database, also
+        those of erased subjects, cannot be unwrapped any more. Stop queries before, and start them with
+        the new one: with the former they reject all values as "unusable_key".
+
+        Raises
+        ------
+        StreamopsError
+            ``KEY_NOT_UNWRAPPED``: a key is not wrapped by the present wrapping key. Nothing is changed.
+        """
+        sa = _sqlalchemy()
+        old, new = self._wrapping(), Wrapping.of(wrapping_key, _WHERE)
+        assert new is not None
+        with self._transaction() as (connection, table):
+            entries = sa.select(table.c.subject, table.c.version, table.c.key)
+            stored = connection.execute(
+                entries.where(table.c.key.is_not(None)).with_for_update()
+            ).all()
+            for subject, version, key in stored:
+                readable = key if old is None else old.unwrap(subject, bytes(key))
+                if readable is None:
+                    raise StreamopsError(
+                        "KEY_NOT_UNWRAPPED",
+                        "a key of the table is not wrapped by the present wrapping key",
+                        where=_WHERE,
+                        got=f"version {version} of a subject in {self.table!r}",
+                        expected="keys that the present wrapping key unwraps",
+                        fix="pass the wrapping key by which the table was written",
+                    )
+                connection.execute(
+                    sa.update(table)
+                    .where(table.c.subject == subject, table.c.version == version)
+                    .values(key=new.wrap(subject, readable))
+                )
+        return replace(self, wrapping_key=wrapping_key)
+
+    def _create(self, subjects: Iterable[str | None]) -> list[Entry]:
+        """The entries of subjects, which are created where there are none."""
+        # In sorted order, so that two writers do not wait for each other.
+        usable = _parse_subjects(text for text in subjects if text is not None)
+        wrapping = self._wrapping()
+        with self._transaction() as (connection, table):
+            return _create(connection, table, usable, wrapping)
+
+    def _wrapping(self) -> Wrapping | None:
+        return Wrapping.of(self.wrapping_key, _WHERE)
+
+    def _table(self) -> Any:
+        sa = _sqlalchemy()
+        return sa.Table(
+            self.table,
+            sa.MetaData(),
+            sa.Column("subject", sa.Text, primary_key=True),
+            sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("key", sa.LargeBinary),
+            sa.Column("erased_at", sa.DateTime),
+            schema=self.schema,
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[Any, Any]]:
+        """A connection with an open transaction, and the table, which is created if it is missing."""
+        sa, table = _sqlalchemy(), self._table()
+        engine = self._engine()
+        try:
+            with engine.begin() as connection:
+                if not sa.inspect(connection).has_table(self.table, schema=self.schema):
+                    # PostgreSQL refuses one of two that create a table at the same time.
+                    with suppress(sa.exc.IntegrityError), connection.begin_nested():
+                        connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+            with engine.begin() as connection:
+                yield connection, table
+            if engine.dialect.name == "sqlite":
+                # With a write-ahead log, the bytes of deleted keys would still be in it.
+                with engine.connect() as connection:
+                    connection.connection.driver_connection.execute(
+                        "PRAGMA wal_checkpoint(TRUNCATE)"
+                    )
+        except sa.exc.SQLAlchemyError as error:
+            raise self._unavailable(error) from None
+        finally:
+            engine.dispose()
+
+    def _engine(self) -> Any:
+        sa = _sqlalchemy()
+        url = sa.make_url(self.url)
+        if url.get_backend_name() != "sqlite":
+            return sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool)
+        engine = sa.create_engine(
+            url,
+            hide_parameters=True,
+            poolclass=sa.pool.NullPool,
+            connect_args={"timeout": _SECONDS},
+        )
+
+        def overwrite_deleted(connection: Any, _: Any) -> None:
+            connection.isolation_level = None  # transactions begin below
+            connection.execute("PRAGMA secure_delete=ON")
+
+        def lock(connection: Any) -> None:
+            # A transaction that reads before it writes would fail if another one wrote meanwhile.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+        sa.event.listen(engine, "connect", overwrite_deleted)
+        sa.event.listen(engine, "begin", lock)
+        return engine
+
+    def _unavailable(self, error: Exception) -> StreamopsError:
+        """The error about a database that did not do as asked; without parameters and password."""
+        cause = getattr(error, "orig", None) or error
+        text = str(cause).partition("\n")[0]
+        password = _sqlalchemy().make_url(self.url).password
+        if password:
+            text = text.replace(str(password), "***")
+        return StreamopsError(
+            "KEY_TABLE_UNAVAILABLE",
+            "the database of the key table refused a transaction, which had no effect",
+            where=_WHERE,
+            got=f"{type(cause).__name__}: {text}",
+            expected="a database that is reachable, and a role that may write the table",
+            fix="nothing is lost: run it again once the cause is removed",
+        )
+
+
+def _create(
+    connection: Any, table: Any, subjects: Sequence[str], wrapping: Wrapping | None
+) -> list[Entry]:
+    """The entries of subjects, created where there are none."""
+    sa = _sqlalchemy()
+    entries = sa.select(table.c.subject, table.c.version, table.c.key)
+    rows: list[Entry] = []
+    for some in _chunks(subjects):
+        known = [tuple(r) for r in connection.execute(entries.where(table.c.subject.in_(some)))]
+        present = {row[0] for row in known}
+        missing = [text for text in some if text not in present]
+        if missing:
+            created = [_entry(text, 1, wrapping) for text in missing]
+            connection.execute(_insert(connection)(table).on_conflict_do_nothing(), created)
+            # Read back: another writer may have been first.
+            again = connection.execute(entries.where(table.c.subject.in_(missing)))
+            known += [tuple(row) for row in again]
+        rows += known
+    return rows
+
+
+def _entry(subject: str, version: int, wrapping: Wrapping | None) -> dict[str, Any]:
+    key = new_key()
+    stored = key if wrapping is None else wrapping.wrap(subject, key)
+    return {"subject": subject, "version": version, "key": stored, "erased_at": None}
+
+
+def _insert(connection: Any) -> Any:
+    """The insert statement of the dialect, which can skip rows that exist."""
+    name = connection.dialect.name
+    return importlib.import_module(f"sqlalchemy.dialects.{name}").insert
+
+
+def _chunks(subjects: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(subjects), _AT_A_TIME):
+        yield subjects[start : start + _AT_A_TIME]
+
+
+def _parse_subjects(subjects: Subjects) -> list[str]:
+    """Subjects in their form as text, sorted; without those that PostgreSQL cannot store."""
+    listed = [subjects] if isinstance(subjects, str | int) else subjects
+    return sorted({text for text in map(str, listed) if "\0" not in text})
+
+
+def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:
+    columns: Any = list(zip(*rows, strict=True)) or [()] * len(KEYS)
+    table = pa.table([pa.array(c, f.type) for c, f in zip(columns, KEYS, strict=True)], schema=KEYS)
+    return spark.createDataFrame(table, "subject string, version int, key binary")
+
+
+def _sqlalchemy() -> Any:
+    module = require_package("sqlalchemy", package="sqlalchemy", extra="erasure", where=_WHERE)
+    importlib.import_module("sqlalchemy.event")
+    return module

@@ -1,0 +1,253 @@
+"""Search the files of a run, and frames, for values that should be erased."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from streamops.kernel.errors import SpecError
+from streamops.spark.columns import require_frame
+
+__all__ = ["Match", "SearchReport", "search_files", "search_frame"]
+
+_WHERE = "erasure.search_files"
+_SHORTEST = 4
+_SST = bytes.fromhex("f7cff485b741e288")
+"""The last bytes of a sorted table of RocksDB."""
+_LZ4_BLOCK = b"LZ4Block"
+_LZ4_HEADER = struct.Struct("<8sBiii")
+_LZ4_RAW, _LZ4 = 0x10, 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A value that was found: its name, not the value itself.
+
+    Parameters
+    ----------
+    name : str
+        The name of the value in the mapping that was searched.
+    path : str
+        The file; within an archive ``file!member``; or the column of a frame.
+    form : str
+        How the value is written: "bytes", "utf-16", "base64" or "hex".
+    """
+
+    name: str
+    path: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport:
+    """The result of a search.
+
+    Parameters
+    ----------
+    matches : tuple of Match
+        What was found.
+    files : int
+        Number of files that were read.
+    opaque : tuple of str
+        Files whose bytes were searched as they are, though they may be compressed or encoded in a way
+        that the search does not decode. Read them by the program that wrote them, and search the result.
+    """
+
+    matches: tuple[Match, ...]
+    files: int
+    opaque: tuple[str, ...]
+
+
+def search_files(
+    folders: str | Path | Iterable[str | Path], values: Mapping[str, str | bytes]
+) -> SearchReport:
+    """Search every byte of all files below folders for values, also in compressed files.
+
+    Decoded, at every depth: gzip, bzip2, zlib, Zstandard, LZ4 as Spark and as LZ4 frames, zip and jar
+    archives, Parquet. A sorted table of RocksDB and an unreadable archive are searched as they are, and
+    listed as ``opaque``: search the state with :func:`search_frame` and ``streamops.state.read``.
+
+    Parameters
+    ----------
+    folders : path or paths
+        Local folders or files: checkpoints, targets of sinks, snapshots, logs.
+    values : mapping of str to str or bytes
+        What to search for, by names under which it is reported. Each value has at least four bytes. It is
+        searched as it is, in UTF-16, in base64 at every alignment, and in hexadecimal digits.
+
+    Returns
+    -------
+    SearchReport
+
+    Raises
+    ------
+    SpecError
+        ``NOTHING_TO_SEARCH``: a folder does not exist, or there are no values. ``VALUE_TOO_SHORT``.
+
+    Examples
+    --------
+    >>> from streamops import erasure
+    >>> erasure.search_files(["/data/checkpoint", "/data/log"], {"e-mail": "ann@example.com"}).matches
+    ... # doctest: +SKIP
+    ()
+    """
+    paths = [folders] if isinstance(folders, str | Path) else list(folders)
+    needles = _needles(values)
+    for path in paths:
+        if not Path(path).exists():
+            raise _nothing(f"{str(path)!r}, which does not exist")
+    found: dict[Match, None] = {}
+    opaque: dict[str, None] = {}
+    files = 0
+    for root in map(Path, paths):
+        for path in [root] if root.is_file() else sorted(root.rglob("*")):
+            if path.is_file():
+                files += 1
+                for where, content in _contents(str(path), path.read_bytes(), opaque):
+                    found |= dict.fromkeys(_search(where, content, needles))
+    return SearchReport(tuple(found), files, tuple(opaque))
+
+
+def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchReport:
+    """Search all values of a batch frame, also nested ones, as :func:`search_files` does.
+
+    The frame passes through the driver. Use it for the state of a checkpoint, whose files are encoded:
+    ``search_frame(streamops.state.read(checkpoint, 0, batch=n), values)``, for every micro-batch whose
+    state Spark still has.
+    """
+    require_frame(frame, "the first argument", where="erasure.search_frame")
+    needles = _needles(values)
+    found: dict[Match, None] = {}
+    for name, content in _columns(frame.toArrow()):
+        found |= dict.fromkeys(_search(name, content, needles))
+    return SearchReport(tuple(found), 0, ())
+
+
+def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
+    """Each value in all forms: its name, the form, and the bytes."""
+    found = []
+    for name, value in values.items():
+        raw = value.encode() if isinstance(value, str) else bytes(value)
+        if len(raw) < _SHORTEST:
+            raise SpecError(
+                "VALUE_TOO_SHORT",
+                "a short value is found by chance",
+                where=_WHERE,
+                got=f"{name!r}, of {len(raw)} bytes",
+                expected=f"at least {_SHORTEST} bytes",
+                fix="search for a longer value of the same person, or for several",
+            )
+        forms = {("bytes", raw), ("hex", raw.hex().encode()), ("hex", raw.hex().upper().encode())}
+        if isinstance(value, str):
+            forms |= {("utf-16", value.encode(f"utf-16-{end}")) for end in ("le", "be")}
+        for shift in range(3):
+            # Digits of base64 that depend on the value alone, after any number of bytes before it.
+            digits = base64.b64encode(b"\0" * shift + raw)
+            first, last = -(-shift * 8 // 6), (shift + len(raw)) * 8 // 6
+            forms |= {("base64", digits[first:last])}
+            forms |= {("base64", digits[first:last].replace(b"+", b"-").replace(b"/", b"_"))}
+        found += [(name, form, needle) for form, needle in sorted(forms)]
+    if not found:
+        raise _nothing("no values")
+    return found
+
+
+def _search(where: str, content: bytes, needles: list[tuple[str, str, bytes]]) -> Iterator[Match]:
+    for name, form, needle in needles:
+        if needle in content:
+            yield Match(name, where, form)
+
+
+def _contents(where: str, content: bytes, opaque: dict[str, None]) -> Iterator[tuple[str, bytes]]:
+    """The bytes of a file, and those that it has in compressed form, at every depth."""
+    yield where, content
+    try:
+        if content.endswith(_SST):
+            opaque[where] = None
+        elif content[:4] == b"PAR1" and content[-4:] == b"PAR1":
+            for name, part in _columns(pq.read_table(pa.BufferReader(content))):
+                yield from _contents(f"{where}!{name}", part, opaque)
+        elif content[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for member in archive.namelist():
+                    yield from _contents(f"{where}!{member}", archive.read(member), opaque)
+        else:
+            inner = _decompress(content)
+            if inner is not None:
+                yield from _contents(f"{where}!", inner, opaque)
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, pa.ArrowException):
+        # Searched as it is, and reported: a damaged file is no reason to stop.
+        opaque[where] = None
+
+
+def _decompress(content: bytes) -> bytes | None:
+    """The bytes of a compressed file; None if it does not begin as one."""
+    if content[:2] == b"\x1f\x8b":
+        return gzip.decompress(content)
+    if content[:3] == b"BZh":
+        return bz2.decompress(content)
+    if content[:2] in (b"\x78\x01", b"\x78\x9c", b"\x78\xda"):
+        return zlib.decompress(content)
+    if content[:4] == b"\x28\xb5\x2f\xfd":
+        return pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()  # type: ignore[no-any-return]
+    if content[:4] == b"\x04\x22\x4d\x18":
+        return pa.CompressedInputStream(pa.BufferReader(content), "lz4").read()  # type: ignore[no-any-return]
+    if content.startswith(_LZ4_BLOCK):
+        return b"".join(_lz4_blocks(content))
+    return None
+
+
+def _lz4_blocks(content: bytes) -> Iterator[bytes]:
+    """The blocks of a stream of lz4-java, in which Spark writes state files."""
+    codec, start = pa.Codec("lz4_raw"), 0
+    while start + _LZ4_HEADER.size <= len(content):
+        magic, token, packed, size, _ = _LZ4_HEADER.unpack_from(content, start)
+        start += _LZ4_HEADER.size
+        block = content[start : start + packed]
+        if magic != _LZ4_BLOCK or len(block) != packed:
+            raise ValueError
+        method = token & 0xF0
+        if method == _LZ4 and size:
+            yield codec.decompress(block, decompressed_size=size, asbytes=True)
+        elif method == _LZ4_RAW:
+            yield block
+        start += packed
+
+
+def _columns(table: pa.Table) -> Iterator[tuple[str, bytes]]:
+    """The bytes of the values of each column, nested ones too."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for chunk in column.chunks:
+            for buffer in _buffers(chunk):
+                yield name, buffer
+
+
+def _buffers(array: pa.Array) -> Iterator[bytes]:
+    if isinstance(array, pa.DictionaryArray):
+        yield from _buffers(array.dictionary)
+    for buffer in array.buffers():
+        if buffer is not None:
+            yield buffer.to_pybytes()
+
+
+def _nothing(got: str) -> SpecError:
+    return SpecError(
+        "NOTHING_TO_SEARCH",
+        "there is nothing to search",
+        where=_WHERE,
+        got=got,
+        expected="folders that exist, and at least one value",
+        fix="check the paths: a search that reads nothing finds nothing",
+    )

@@ -1,0 +1,357 @@
+"""What each operator does with shredded values, as docs/erasure.md states it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops import aggregates as agg
+from streamops import changes, joins, sketches, time, windows
+from streamops.errors import StreamopsError
+from streamops.spark.step import Stored
+from streamops.testing import Replay, at
+from tests.erasure.operators import SUBJECTS, as_multiset, run, shredded, unshredded
+from tests.erasure.samples import key_of
+
+TS = pa.timestamp("us", tz="UTC")
+EVENT = pa.schema(
+    [("k", pa.string()), ("ts", TS), ("sent", TS), ("v", pa.string()), ("n", pa.int64())]
+)
+VERSION = pa.schema([("k", pa.string()), ("since", TS), ("seq", pa.int64()), ("v", pa.string())])
+UPSERT = pa.schema([("k", pa.string()), ("lsn", pa.int64()), ("v", pa.string())])
+CHANGE = pa.schema(
+    [("_change_type", pa.string()), ("id", pa.int64()), ("k", pa.string()), ("v", pa.string())]
+)
+VALUES = ("x", "yy", "zzz", None)
+STARTS = (0, 10, 20, 600)
+TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "5 seconds"}
+
+Make = Callable[[], Any]
+
+
+def rows(schema: pa.Schema, *rows: Sequence[Any]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in rows], schema)
+
+
+def events(start: int) -> pa.Table:
+    return rows(
+        EVENT,
+        *((SUBJECTS[i % 3], at(start + i), at(start + i), VALUES[i * 7 % 4], i) for i in range(12)),
+    )
+
+
+def versions(start: int) -> pa.Table:
+    return rows(
+        VERSION,
+        *(
+            (SUBJECTS[i % 3], at(start + 2 * i), 10 * start + i, VALUES[i * 5 % 4])
+            for i in range(6)
+        ),
+    )
+
+
+def upserts(batch: int) -> pa.Table:
+    return rows(
+        UPSERT,
+        *((SUBJECTS[i % 3], 10 * batch + i, VALUES[(i * 7 + batch) % 4]) for i in range(6)),
+    )
+
+
+EVENTS = [(events(start),) for start in STARTS]
+PAIRS = [
+    (events(start), versions(start).rename_columns(["k", "since", "seq", "w"])) for start in STARTS
+]
+SAME_NAME = [(events(start), versions(start)) for start in STARTS]
+UPSERTS = [(upserts(batch),) for batch in range(4)]
+ENRICHED = [(left, right.drop(["since"])) for left, right in PAIRS]
+CHANGES = [
+    (rows(CHANGE, *of),)
+    for of in (
+        [("insert", 1, "ann", "x"), ("insert", 2, "bob", "yy"), ("insert", 3, "ann", "x")],
+        [("update_preimage", 1, "ann", "x"), ("update_postimage", 1, "ann", "zzz")],
+        [("delete", 3, "ann", "x")],
+        [("insert", 4, "cid", "x")],
+    )
+]
+TABLES = [(t, t.rename_columns(["_change_type", "rid", "k", "w"])) for (t,) in CHANGES]
+TABLES_OF_ONE_NAME = [(t, t.rename_columns(["_change_type", "rid", "k", "v"])) for (t,) in CHANGES]
+FOLLOWS = [(left, right.drop(["w"])) for left, right in TABLES]
+
+
+def tumbling(aggregate: Any) -> Any:
+    return windows.tumbling("10 seconds", agg={"r": aggregate}, **TIMED)
+
+
+# Operators with the same result as over readable values, once it is unshredded.
+SAME: dict[str, tuple[Make, Any]] = {
+    "count": (lambda: tumbling(agg.count("v")), EVENTS),
+    "first": (lambda: tumbling(agg.first("v", tie_break="n")), EVENTS),
+    "last": (lambda: tumbling(agg.last("v", tie_break="n")), EVENTS),
+    "top": (lambda: tumbling(agg.top(2, "v", ranked_by="n", tie_break="n")), EVENTS),
+    "collect_list": (lambda: tumbling(agg.collect_list("v", at_most=9, tie_break="n")), EVENTS),
+    "count_distinct": (lambda: tumbling(agg.count_distinct("v", at_most=9)), EVENTS),
+    "approx_count_distinct": (lambda: tumbling(agg.approx_count_distinct("v")), EVENTS),
+    "approx_count_distinct_theta": (lambda: tumbling(agg.approx_count_distinct_theta("v")), EVENTS),
+    "bloom_filter_stats": (lambda: tumbling(agg.bloom_filter_stats("v", capacity=99)), EVENTS),
+    "hopping": (
+        lambda: windows.hopping(
+            "20 seconds", "5 seconds", agg={"r": agg.last("v", tie_break="n")}, **TIMED
+        ),
+        EVENTS,
+    ),
+    "cumulative": (
+        lambda: windows.cumulative(
+            "20 seconds", "5 seconds", agg={"r": agg.last("v", tie_break="n")}, **TIMED
+        ),
+        EVENTS,
+    ),
+    "calendar": (
+        lambda: windows.calendar("day", "UTC", agg={"r": agg.last("v", tie_break="n")}, **TIMED),
+        [*EVENTS, (events(200_000),)],
+    ),
+    "session": (
+        lambda: windows.session("4 seconds", agg={"r": agg.last("v", tie_break="n")}, **TIMED),
+        EVENTS,
+    ),
+    "sliding": (
+        lambda: windows.sliding(
+            "4 seconds", agg={"r": agg.count_distinct("v", at_most=9)}, **TIMED
+        ),
+        EVENTS,
+    ),
+    "running": (
+        lambda: windows.running(by="k", agg={"r": agg.approx_count_distinct("v")}),
+        EVENTS,
+    ),
+    "late rows": (
+        lambda: windows.tumbling("5 seconds", agg={"r": agg.count()}, stragglers="route", **TIMED),
+        [*EVENTS, EVENTS[0]],
+    ),
+    "track_clock": (
+        lambda: time.track_clock("ts", by="k", sent="sent", received="ts2"),
+        [(t.append_column("ts2", t.column("ts")),) for (t,) in EVENTS],
+    ),
+    "interval": (
+        lambda: joins.interval(
+            None,
+            "-5 seconds",
+            "5 seconds",
+            by="k",
+            time=("ts", "since"),
+            how="full",
+            delay="5 seconds",
+        ),
+        PAIRS,
+    ),
+    "interval, by subject and value": (
+        lambda: joins.interval(
+            None,
+            "-5 seconds",
+            "5 seconds",
+            by=["k", "v"],
+            time=("ts", "since"),
+            how="full",
+            delay="5 seconds",
+        ),
+        SAME_NAME,
+    ),
+    "asof": (
+        lambda: joins.asof(
+            None, by="k", time="ts", version="since", sequence="seq", delay="5 seconds"
+        ),
+        PAIRS,
+    ),
+    "enrich": (lambda: joins.enrich(None, by="k", sequence="seq", horizon=1_000), ENRICHED),
+    "tables": (lambda: joins.tables(None, by="k", how="left"), TABLES),
+    "tables, by subject and value": (
+        lambda: joins.tables(None, by=["k", "v"], how="left"),
+        TABLES_OF_ONE_NAME,
+    ),
+    "timeline": (
+        lambda: joins.timeline(None, by="k", user="rid", key="id", ranked_by="id", cap=2),
+        FOLLOWS,
+    ),
+    "normalize": (lambda: changes.normalize("k", sequence="lsn", horizon=1_000), UPSERTS),
+    "apply": (lambda: changes.apply("k", sequence="lsn", horizon=1_000), UPSERTS),
+    "apply, history": (
+        lambda: changes.apply("k", sequence="lsn", horizon=1_000, history="intervals"),
+        UPSERTS,
+    ),
+    "aggregate": (lambda: changes.aggregate(by="k", agg={"n": agg.count("v")}), CHANGES),
+    "aggregate, by subject and value": (
+        lambda: changes.aggregate(by=["k", "v"], agg={"n": agg.count()}),
+        CHANGES,
+    ),
+    "tumbling, by subject and value": (
+        lambda: windows.tumbling(
+            "10 seconds", agg={"r": agg.count()}, time="ts", by=["k", "v"], delay="5 seconds"
+        ),
+        EVENTS,
+    ),
+    "seen, by subject and value": (lambda: sketches.seen(["k", "v"], capacity=100), EVENTS),
+    "chain": (
+        lambda: [
+            windows.tumbling("5 seconds", agg={"r": agg.last("v", tie_break="n")}, **TIMED),
+            windows.session(
+                "15 seconds",
+                time="window_start",
+                by="k",
+                agg={"s": agg.count_distinct("r", at_most=9)},
+            ),
+        ],
+        EVENTS,
+    ),
+}
+
+# Operators that compare values of different subjects, which are different once shredded.
+PER_SUBJECT: dict[str, tuple[Make, Any]] = {
+    "tumbling": (
+        lambda: windows.tumbling(
+            "10 seconds", agg={"r": agg.count()}, time="ts", by="v", delay="5 seconds"
+        ),
+        EVENTS,
+    ),
+    "count_distinct": (
+        lambda: windows.tumbling(
+            "10 seconds",
+            agg={"r": agg.count_distinct("v", at_most=9)},
+            time="ts",
+            delay="5 seconds",
+        ),
+        EVENTS,
+    ),
+    "interval": (
+        lambda: joins.interval(
+            None, "-5 seconds", "5 seconds", by="v", time=("ts", "since"), delay="5 seconds"
+        ),
+        SAME_NAME,
+    ),
+    "seen": (lambda: sketches.seen("v", capacity=100), EVENTS),
+    "aggregate": (lambda: changes.aggregate(by="v", agg={"n": agg.count()}), CHANGES),
+}
+
+# Operators that order values: they order the bytes, which has no meaning.
+ORDERS: dict[str, tuple[Make, Any]] = {
+    "min": (lambda: tumbling(agg.min("v")), EVENTS),
+    "max": (lambda: tumbling(agg.max("v")), EVENTS),
+    "approx_top_k": (lambda: tumbling(agg.approx_top_k("v", at_least=0.1)), EVENTS),
+    "ranked_by": (lambda: tumbling(agg.top(2, "n", ranked_by="v", tie_break="n")), EVENTS),
+    "tie_break": (
+        lambda: tumbling(agg.last("n", tie_break="v")),
+        [
+            (t.set_column(1, "ts", pa.array([at(start)] * len(t), TS)),)
+            for (t,), start in zip(EVENTS, STARTS, strict=True)
+        ],
+    ),
+}
+
+# Operators that compare values with constants, which never equal a shredded value.
+CONSTANTS: dict[str, tuple[Make, Any]] = {
+    "count_min": (lambda: tumbling(agg.count_min("v", of=["x"])), EVENTS),
+    "approx_overlap": (
+        lambda: tumbling(agg.approx_overlap("n", of="v", between=["x", "yy"])),
+        EVENTS,
+    ),
+}
+
+# Operators that compute with values, or with event times.
+REFUSED: dict[str, Make] = {
+    "sum": lambda: tumbling(agg.sum("n")),
+    "mean": lambda: tumbling(agg.mean("n")),
+    "variance": lambda: tumbling(agg.variance("n")),
+    "stddev": lambda: tumbling(agg.stddev("n")),
+    "percentile": lambda: tumbling(agg.percentile("n", 0.5, at_most=9)),
+    "approx_percentile": lambda: tumbling(agg.approx_percentile("n", [0.5])),
+    "event time": lambda: windows.tumbling(
+        "10 seconds", time="n", by="k", agg={"r": agg.count()}, delay="5 seconds"
+    ),
+    "sequence": lambda: changes.apply("k", sequence="n", horizon=1_000),
+}
+
+
+def compare(make: Make, batches: Any) -> tuple[list[str], list[str]]:
+    """The results over readable values, and over shredded ones, unshredded."""
+    expected = run(make(), batches)
+    found = run(make(), shredded(batches, ("v", "w"), ["k"] * len(batches[0])))
+    assert expected
+    return as_multiset(expected), as_multiset(unshredded(found, "k"))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_values_that_are_carried_or_compared_within_a_subject_give_the_same_result(
+    name: str,
+) -> None:
+    expected, found = compare(*SAME[name])
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", PER_SUBJECT)
+def test_equal_values_of_different_subjects_are_different_values(name: str) -> None:
+    expected, found = compare(*PER_SUBJECT[name])
+    assert found != expected
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_of_shredded_values_has_no_meaning(name: str) -> None:
+    expected, found = compare(*ORDERS[name])
+    assert found != expected
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_is_never_equal_to_a_shredded_value(name: str) -> None:
+    make, batches = CONSTANTS[name]
+    expected, found = compare(make, batches)
+    assert found != expected
+    assert any("'upper': 1" in row for row in expected)
+    assert not any("'upper': 1" in row for row in found)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operators_that_compute_with_values_refuse_shredded_ones(name: str) -> None:
+    batches = shredded(EVENTS, ["n"], ["k"])
+    with pytest.raises(StreamopsError, match="type binary"):
+        run(REFUSED[name](), batches)
+
+
+def test_a_repeated_micro_batch_is_the_same() -> None:
+    assert shredded(EVENTS, ["v"], ["k"]) == shredded(EVENTS, ["v"], ["k"])
+
+
+@pytest.mark.parametrize("name", ["count_distinct", "last", "interval", "apply", "tables"])
+def test_neither_values_nor_keys_are_in_the_state(name: str) -> None:
+    make, batches = SAME[name]
+    assert "zzz" in state(make(), batches)  # the check finds what is there
+    found = state(make(), shredded(batches, ("v", "w"), ["k"] * len(batches[0])))
+    assert "zzz" not in found
+    assert not any(key_of(subject).hex() in found for subject in SUBJECTS)
+
+
+def state(operator: Any, batches: Any) -> str:
+    """The rows of the state after every micro-batch; bytes in hexadecimal digits."""
+    schemas = tuple(table.schema for table in batches[0])
+    query = Replay(operator, schemas if len(schemas) > 1 else schemas[0], shards=2)
+    found = []
+    for tables in batches:
+        query.run([tables if len(schemas) > 1 else tables[0]])
+        for stage in query._stages:
+            for stored in stage.stored.values():
+                of_shard = Stored(*stored).state(stage.run_step.header, where="test")
+                for table in of_shard.tables.values():
+                    found += [
+                        value.hex() if isinstance(value, bytes) else repr(value)
+                        for row in table.to_pylist()
+                        for value in flat(row)
+                    ]
+    return "\n".join(found)
+
+
+def flat(value: Any) -> list[Any]:
+    match value:
+        case dict():
+            return [part for inner in value.values() for part in flat(inner)]
+        case list():
+            return [part for inner in value for part in flat(inner)]
+    return [value]

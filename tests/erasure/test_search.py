@@ -1,0 +1,182 @@
+"""The search finds a value in every form and in every format, and reports what it cannot decode."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import io
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamops.erasure import search_files
+from streamops.errors import SpecError
+
+VALUE = "ann@example.com"
+SECRET = {"e-mail": VALUE}
+# Its parts come before it, so that compression replaces it by references to them.
+TEXT = (
+    b"ann@exam... ple.com... "
+    + b"; ".join(b"user %d" % n for n in range(50))
+    + VALUE.encode()
+    + b"; user 1" * 20
+)
+
+
+def as_zip(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/part", content)
+    return packed.getvalue()
+
+
+def as_parquet(content: bytes, **options: str) -> bytes:
+    rows = pa.table({"id": [1, 2], "nested": [[{"mail": "x"}], [{"mail": content.decode()}]]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, **options)
+    return sink.getvalue().to_pybytes()
+
+
+def as_stream(content: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def as_lz4_blocks(content: bytes) -> bytes:
+    """As Spark's LZ4BlockOutputStream: a block that is stored, one that is packed, and the last one."""
+    codec, half = pa.Codec("lz4_raw"), len(content) // 2
+    first, second = content[:half], content + content
+    packed = codec.compress(second, asbytes=True)
+    return b"".join(
+        struct.pack("<8sBiii", b"LZ4Block", token, len(block), size, 0) + block
+        for token, block, size in (
+            (0x10 | 6, first, len(first)),
+            (0x20 | 6, packed, len(second)),
+            (0x10 | 6, b"", 0),
+        )
+    )
+
+
+FORMATS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "zlib": zlib.compress,
+    "zstd": lambda content: as_stream(content, "zstd"),
+    "lz4 frame": lambda content: as_stream(content, "lz4"),
+    "lz4 blocks": as_lz4_blocks,
+    "zip": as_zip,
+    "zip in zip": lambda content: as_zip(as_zip(content)),
+    "gzip in parquet": lambda content: as_parquet(base64.b64encode(content)),
+    "parquet": as_parquet,
+    "parquet, gzip": lambda content: as_parquet(content, compression="gzip"),
+    "parquet, zstd": lambda content: as_parquet(content, compression="zstd"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_value_is_found_in_every_format(tmp_path: Path, name: str) -> None:
+    packed = FORMATS[name](TEXT)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / ".part").write_bytes(packed)
+    report = search_files(tmp_path, SECRET)
+    assert {match.name for match in report.matches} == {"e-mail"}
+    assert all(str(tmp_path / "deep" / "er" / ".part") in match.path for match in report.matches)
+    assert (report.files, report.opaque) == (1, ())
+    # Without the value nothing is found.
+    (tmp_path / "deep" / "er" / ".part").write_bytes(FORMATS[name](TEXT.replace(b"ann@", b"bob@")))
+    assert search_files(tmp_path, SECRET).matches == ()
+
+
+@pytest.mark.parametrize("name", [n for n in FORMATS if n != "zip" and "parquet" not in n])
+def test_the_bytes_as_they_are_do_not_have_the_value(name: str) -> None:
+    packed = FORMATS[name](TEXT)
+    # Otherwise the test above would not show that anything is decoded.
+    assert VALUE.encode() not in packed
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize("url_safe", [True, False])
+def test_a_value_is_found_in_base64_at_every_alignment(
+    tmp_path: Path, shift: int, url_safe: bool
+) -> None:
+    encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
+    value = b"\xfb\xff\xfe\x00 key bytes \xff\xff"
+    text = json.dumps({"value": encode(b"x" * shift + value + b"rest").decode()})
+    (tmp_path / "file").write_text(text)
+    report = search_files([tmp_path / "file"], {"key": value})
+    assert {(match.name, match.form) for match in report.matches} == {("key", "base64")}
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        (VALUE.encode("utf-16-le"), "utf-16"),
+        (VALUE.encode("utf-16-be"), "utf-16"),
+        (VALUE.encode().hex().encode(), "hex"),
+        (VALUE.encode().hex().upper().encode(), "hex"),
+        (b"x" + VALUE.encode(), "bytes"),
+    ],
+)
+def test_a_value_is_found_in_other_forms(tmp_path: Path, content: bytes, form: str) -> None:
+    (tmp_path / "file").write_bytes(b"before" + content + b"after")
+    assert {match.form for match in search_files(tmp_path, SECRET).matches} == {form}
+
+
+def test_the_report_does_not_have_the_value(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(VALUE)
+    report = search_files(tmp_path, SECRET)
+    assert report.matches
+    assert "ann" not in repr(report).replace(str(tmp_path), "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"anything" + bytes.fromhex("f7cff485b741e288"),
+        b"PK\x03\x04 and no archive",
+        b"PAR1 and no table PAR1",
+        b"\x1f\x8b and no gzip",
+        b"\x28\xb5\x2f\xfd and no zstd",
+        b"LZ4Block\x26\xff\xff\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00abc",
+        as_stream(TEXT, "zstd")[:-9],
+    ],
+)
+def test_files_that_are_not_decoded_are_searched_as_they_are_and_listed(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "file").write_bytes(content[:8] + b" " + VALUE.encode() + content[8:])
+    (tmp_path / "file").write_bytes(content)
+    report = search_files(tmp_path, {**SECRET, "part": content[-8:]})
+    assert report.opaque == (str(tmp_path / "file"),)
+    assert {match.name for match in report.matches} == {"part"}
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({}, "NOTHING_TO_SEARCH"),
+        ({"age": "31"}, "VALUE_TOO_SHORT"),
+        ({"k": b"abc"}, "VALUE_TOO_SHORT"),
+    ],
+)
+def test_values_that_cannot_be_searched_are_refused(
+    tmp_path: Path, values: dict[str, str | bytes], code: str
+) -> None:
+    with pytest.raises(SpecError, match=code) as caught:
+        search_files(tmp_path, values)
+    assert "31" not in str(caught.value)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="NOTHING_TO_SEARCH"):
+        search_files([tmp_path, tmp_path / "missing"], SECRET)
