@@ -10,8 +10,8 @@ from streamops.joins.core import asof, enrich, interval, tables, timeline
 from streamops.kernel.core import StateFormat
 from streamops.kernel.placement import Placement
 from streamops.patterns.core import match as patterns
-from streamops.search.core import match as search
 from streamops.process.core import per_key
+from streamops.search.core import match as search
 from streamops.sketches.core import seen
 from streamops.time.core import producers, track_clock
 from streamops.windows.core import compare, grid, running, session, sliding

@@ -13,7 +13,19 @@ from types import ModuleType
 import pytest
 
 import streamops
-from streamops import changes, errors, joins, observe, patterns, process, search, sources, sourcing, state, windows
+from streamops import (
+    changes,
+    errors,
+    joins,
+    observe,
+    patterns,
+    process,
+    search,
+    sources,
+    sourcing,
+    state,
+    windows,
+)
 from streamops import time as times
 from streamops.kernel import errors as kernel_errors
 
