@@ -237,7 +237,7 @@ CASES: dict[str, Case] = {
         EVENTS,
     ),
     "per_key": Case(sums(order_by="v", **TIMED_SUMS), (EVENT,), EVENTS),
-    "per_key_timers": Case(bursts(stragglers="route"), (EVENT,), EVENTS),
+    "per_key_timers": Case(bursts(), (EVENT,), EVENTS),
     "per_key_as_rows_arrive": Case(distinct_values(), (EVENT,), EVENTS),
     "per_key_in_a_chain": Case(
         [
