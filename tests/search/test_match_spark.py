@@ -116,27 +116,39 @@ def test_a_batch_is_matched_with_the_final_queries_and_split(spark: SparkSession
     result.unpersist()
 
 
-def test_results_of_windows_are_documents_and_matches_are_counted_in_windows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    script = [
-        [{"k": "a", "ts": at(1)}, {"k": "a", "ts": at(2)}, {"k": "b", "ts": at(3)}],
-        [{"k": "a", "ts": at(60)}],
-        [{"k": "a", "ts": at(120)}],
-    ]
-    events = micro_batches(spark, script, directory=tmp_path / "events")
-    changes = [[{"id": 7, "query": "k:a AND n:>1", "lsn": 1}, {"id": 8, "query": "n:1", "lsn": 1}]]
-    queries = micro_batches(spark, [*changes, [], []], directory=tmp_path / "queries")
-    counted = windows.tumbling(
-        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="0 seconds"
-    )
+TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "0 seconds"}
+EVENTS = [
+    [{"k": "a", "ts": at(1)}, {"k": "a", "ts": at(2)}, {"k": "b", "ts": at(3)}],
+    [{"k": "a", "ts": at(60)}],
+    [{"k": "a", "ts": at(120)}],
+]
+QUERIES_OF_WINDOWS = [
+    [{"id": 7, "query": "k:a AND n:>1", "lsn": 1}, {"id": 8, "query": "n:1", "lsn": 1}],
+    [],
+    [],
+]
+
+
+def test_results_of_windows_are_documents(spark: SparkSession, tmp_path: Path) -> None:
+    events = micro_batches(spark, EVENTS, directory=tmp_path / "events")
+    queries = micro_batches(spark, QUERIES_OF_WINDOWS, directory=tmp_path / "queries")
+    counted = windows.tumbling("10 seconds", **TIMED, agg={"n": agg.count()})
     alerts = search.match(queries, text="k", fields="n", sequence="lsn", horizon=9)
-    per_query = windows.tumbling(
-        "1 minute", time="window_start", by="query_id", agg={"alerts": agg.count()}, delay="0 seconds"
-    )  # fmt: skip
-    per_query = per_query.options(name="per_query")
-    result = events.transform(counted).transform(alerts.options(shards=2)).transform(per_query)
+    result = events.transform(counted).transform(alerts.options(shards=2))
     tables = [rows for _, rows, _ in run_query(result, tmp_path / "query", 240)]
-    found = {(row["query_id"], row["alerts"]) for table in tables for row in records(table)}
-    assert (7, 1) in found
-    assert (8, 1) in found
+    found = [(row["query_id"], row["k"], row["n"]) for table in tables for row in records(table)]
+    assert sorted(found) == [(7, "a", 2), (8, "a", 1), (8, "b", 1)]
+
+
+def test_matches_are_counted_in_windows(spark: SparkSession, tmp_path: Path) -> None:
+    events = micro_batches(spark, EVENTS, directory=tmp_path / "events")
+    saved_queries = [[{"id": 7, "query": "a", "lsn": 1}, {"id": 8, "query": "a OR b", "lsn": 1}]]
+    queries = micro_batches(spark, [*saved_queries, [], []], directory=tmp_path / "queries")
+    alerts = search.match(queries, text="k", sequence="lsn", horizon=9)
+    per_query = windows.tumbling(
+        "10 seconds", **TIMED | {"by": "query_id"}, agg={"alerts": agg.count()}
+    )
+    result = events.transform(alerts.options(shards=2)).transform(per_query)
+    tables = [rows for _, rows, _ in run_query(result, tmp_path / "query", 240)]
+    found = [(r["query_id"], r["window_start"], r["alerts"]) for t in tables for r in records(t)]
+    assert sorted(found) == [(7, at(0), 2), (7, at(60), 1), (8, at(0), 3), (8, at(60), 1)]
