@@ -84,8 +84,12 @@ def test_rows_of_a_guard_and_records_of_debezium(spark: SparkSession, tmp_path: 
     )
     assert sorted(results.column("v").to_pylist()) == [0, 3]
     assert len(rejected) == 2
-    good = '{"op": "c", "before": null, "after": {"id": 1}, "source": {"lsn": 1}}'
-    records = [good, "no json", '{"op": "x", "after": {"id": 2}, "source": {"lsn": 2}}', None]
+    source = '"source": {"connector": "postgresql", "lsn": 1}'
+    good = f'{{"op": "c", "before": null, "after": {{"id": 1}}, {source}}}'
+    unknown = f'{{"op": "x", "after": {{"id": 2}}, {source}}}'
+    no_sequence = '{"op": "c", "before": null, "after": {"id": 1}, "source": {"lsn": 1}}'
+    tombstone = None  # follows a delete, and is not a change
+    records = [good, "no json", unknown, no_sequence, tombstone]
     frame = micro_batches(
         spark, [[{"value": value} for value in records]], directory=tmp_path / "d", source="files"
     )
@@ -93,4 +97,5 @@ def test_rows_of_a_guard_and_records_of_debezium(spark: SparkSession, tmp_path: 
         frame.transform(changes.from_debezium("id bigint", key="id")), tmp_path / "d"
     )
     assert results.column("id").to_pylist() == [1]
-    assert len(results) + len(rejected) == len(records)
+    reasons = sorted(rejected.column("reason").to_pylist())
+    assert reasons == ["no_sequence", "unknown_operation", "unparsable_json"]
