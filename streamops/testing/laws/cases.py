@@ -67,6 +67,15 @@ class Oracle(Protocol):
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What an oracle expects: each step, the maximum of rows in state after it, and the rows at the end."""
+
+    steps: Sequence[Any]
+    bounds: Sequence[int]
+    end: Sequence[Row]
+
+
+@dataclass(frozen=True)
 class Case:
     """A core, and the history that it processes.
 
@@ -106,6 +115,16 @@ class Case:
     def steps(self) -> list[Step]:
         """The steps over the history without any change, with which most laws compare."""
         return play(self, self.batches)
+
+    @cached_property
+    def expected(self) -> Expected:
+        """What the oracle expects of the history."""
+        assert self.oracle is not None
+        oracle, steps, bounds = self.oracle(), [], []
+        for batch, mark in zip(self.batches, self.watermarks(self.batches), strict=True):
+            steps.append(oracle.step(*map(to_rows, batch), mark))
+            bounds.append(oracle.bound())
+        return Expected(steps, bounds, oracle.finish())
 
     @property
     def has_event_time(self) -> bool:
