@@ -66,8 +66,11 @@ def spark_conf() -> Mapping[str, str]:
     """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
     from tests.kafka.broker import jars
 
+    conf = {"spark.python.daemon.module": "tests.worker_daemon"}
     connector = jars("connector")
-    return {"spark.jars": ",".join(map(str, connector))} if connector else {}
+    if connector:
+        conf["spark.jars"] = ",".join(map(str, connector))
+    return conf
 
 
 @pytest.fixture(scope="session")
