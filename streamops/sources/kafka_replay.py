@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, NoReturn
 
@@ -34,6 +36,12 @@ _OWN_OPTIONS = {
     *("endingtimestamp", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp"),
 }
 _TIMEOUT = 30  # seconds
+# A partition, such as one of a topic that was just created, has no leader until one is elected.
+_WITHOUT_LEADER = {
+    *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
+    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"),
+}
+_PAUSE = 0.1  # seconds until a partition without a leader is asked again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,15 +284,10 @@ class _Client:
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
         """The partitions of each topic."""
-        from confluent_kafka import KafkaError
-
         found = {}
         for topic in topics:
-            metadata = self._ask(self.consumer.list_topics, topic, timeout=_TIMEOUT)
-            described = metadata.topics[topic]
+            described = self._ask(partial(self._describe, topic))
             if described.error is not None:
-                if described.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise _failed(described.error)
                 raise SpecError(
                     "TOPIC_NOT_FOUND",
                     f"there is no topic {topic!r}",
@@ -302,7 +305,7 @@ class _Client:
 
         ask, edges = self._ask, self.consumer.get_watermark_offsets
         return {
-            topic: {n: ask(edges, TopicPartition(topic, n), timeout=_TIMEOUT) for n in numbers}
+            topic: {n: ask(partial(edges, TopicPartition(topic, n))) for n in numbers}
             for topic, numbers in partitions.items()
         }
 
@@ -313,23 +316,49 @@ class _Client:
         millis = -(-micros // 1_000)  # Kafka's timestamps have whole milliseconds
         wanted = [TopicPartition(t, number, millis) for t in edges for number in edges[t]]
         found: dict[str, dict[int, int]] = {topic: {} for topic in edges}
-        for at in self._ask(self.consumer.offsets_for_times, wanted, timeout=_TIMEOUT):
-            if at.error is not None:
-                raise _failed(at.error)
+        for at in self._ask(partial(self._look_up, wanted)):
             _, latest = edges[at.topic][at.partition]
             found[at.topic][at.partition] = latest if at.offset < 0 else min(at.offset, latest)
         return found
 
-    def _ask(self, request: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+    def _describe(self, topic: str, *, timeout: float) -> Any:
+        """What is known about a topic, which has an error only where there is no such topic."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        found = self.consumer.list_topics(topic, timeout=timeout).topics[topic]
+        errors = [found.error, *(described.error for described in found.partitions.values())]
+        for error in errors:
+            if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(error)
+        return found
+
+    def _look_up(self, wanted: Sequence[Any], *, timeout: float) -> Any:
+        """An offset for each partition and timestamp."""
         from confluent_kafka import KafkaException
 
-        try:
-            answer = request(*arguments, timeout=timeout)
-        except KafkaException as error:
-            raise _failed(error.args[0]) from None
-        if answer is None:
-            raise _failed(None)
-        return answer
+        found = self.consumer.offsets_for_times(wanted, timeout=timeout)
+        for at in found:
+            if at.error is not None:
+                raise KafkaException(at.error)
+        return found
+
+    def _ask(self, request: Callable[..., Any]) -> Any:
+        """The answer to a request, which waits for the election of leaders."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                answer = request(timeout=_TIMEOUT)
+            except KafkaException as error:
+                refused = error.args[0]
+                if refused.name() not in _WITHOUT_LEADER or time.monotonic() > deadline:
+                    raise _failed(refused) from None
+                time.sleep(_PAUSE)
+                continue
+            if answer is None:
+                raise _failed(None)
+            return answer
 
 
 @contextmanager

@@ -10,14 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import observe, sources, split_side_output
 from streamops.errors import RequirementError, SpecError
+from streamops.sources.kafka_replay import _Client
 from streamops.testing.streaming import run_query
 from tests.kafka.broker import Broker
 
@@ -218,3 +220,38 @@ def test_an_unreachable_broker_is_an_error(kafka: Broker, monkeypatch: pytest.Mo
     monkeypatch.setattr("streamops.sources.kafka_replay._TIMEOUT", 0.5)
     with pytest.raises(RequirementError, match="KAFKA_REQUEST_FAILED"):
         sources.replay("views", servers="127.0.0.1:1")
+
+
+class _Electing:
+    """A client of a real broker whose partition 0 has no leader at the first requests."""
+
+    def __init__(self, consumer: Consumer, name: str) -> None:
+        self._consumer = consumer
+        self._code = getattr(KafkaError, name)
+        self.requests = 0
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        if partition.partition == 0:
+            self.requests += 1
+            if self.requests < 3:
+                raise KafkaException(KafkaError(self._code))
+        return cast("tuple[int, int]", self._consumer.get_watermark_offsets(partition, timeout))
+
+
+@pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "TOPIC_AUTHORIZATION_FAILED"])
+def test_a_partition_whose_leader_is_being_elected_is_asked_again(kafka: Broker, name: str) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, records(range(3)))
+    consumer = kafka.consumer()
+    electing = _Electing(consumer, name)
+    try:
+        if name == "NOT_LEADER_FOR_PARTITION":
+            edges = _Client(electing).edges({topic: [0, 1]})
+            assert sum(end for _, end in edges[topic].values()) == 3
+            assert electing.requests == 3
+        else:
+            with pytest.raises(RequirementError, match=name):
+                _Client(electing).edges({topic: [0, 1]})
+            assert electing.requests == 1
+    finally:
+        consumer.close()
