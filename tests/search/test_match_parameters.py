@@ -131,6 +131,7 @@ def test_the_output_has_the_columns_of_the_document_and_the_id() -> None:
     assert spec.output.names == [*DOCUMENTS.names, "alert", "rejected"]
     assert spec.output.field("alert").type == pa.string()
     assert spec.origins["alert"] == (1, "id")
+    assert spec.reads == (("title",), ("id", "lsn"))
 
 
 def test_without_luqum_the_plan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,8 +149,7 @@ class Conditions:
         """Documents in each of these ranges: pairs of both, about `most` at once."""
         for number in np.unique(self.column[conditions]):
             field = found.fields[number]
-            if field is None:
-                continue
+            assert field is not None, "a range has a bound"
             valid = np.flatnonzero(field.valid)
             order = valid[np.argsort(field.value[valid], kind="stable")]
             values = field.value[order]
@@ -177,8 +176,7 @@ class Conditions:
         for number in np.unique(self.column[condition[ranges]]):
             rows = ranges[self.column[condition[ranges]] == number]
             field = found.fields[number]
-            if field is None:
-                continue
+            assert field is not None, "a range has a bound"
             value = field.value[document[rows]]
             of = condition[rows]
             result[rows] = (

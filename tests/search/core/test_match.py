@@ -182,3 +182,19 @@ def test_all_types_of_fields_are_found_by_value_and_range() -> None:
     ]
     step = match.step(spec, State.empty(match.layout(spec)), inputs, None)
     assert ids(step) == list(range(12))
+
+
+def test_in_a_batch_all_documents_are_matched_with_the_final_queries() -> None:
+    changes = [change(1, "a", 1), change(2, "b +", 1), change(1, "b", 2)]
+    found = match.run(
+        SPEC,
+        [
+            match.pack(SPEC, pa.Table.from_pylist([{"title": "a"}, {"title": "b"}], DOCUMENTS), "left"),
+            match.pack(SPEC, pa.Table.from_pylist(changes, QUERIES).select(SPEC.inputs[1].schema.names), "right"),
+        ],
+    )  # fmt: skip
+    rows = to_rows(found)
+    assert [(row["title"], row["query_id"]) for row in rows if row["rejected"] is None] == [
+        ("b", 1)
+    ]
+    assert [row["rejected"]["row"]["id"] for row in rows if row["rejected"]] == [2]
