@@ -131,10 +131,14 @@ def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> Ch
     """
     source = open_checkpoint(checkpoint, where=_WHERE)
     problems: list[StreamopsError] = [*find_problems(source)]
-    if not _UNREADABLE.isdisjoint(problem.code for problem in problems):
+    codes = {problem.code for problem in problems}
+    if not _UNREADABLE.isdisjoint(codes):
         return CheckpointReport(source.path, problems=problems)
     operators = []
     for files in source.operators:
+        if "CHECKPOINT_FORMAT" in codes:  # Spark's reader looks for files of format 1, and fails
+            operators.append(OperatorReport(files.number, files.api))
+            continue
         try:
             operators.append(_operator(source, files, spark))
         except StreamopsError as error:

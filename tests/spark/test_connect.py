@@ -100,11 +100,13 @@ assert account.transform(observe.lateness_needed()).collect()[0]["saved"] == 0
 ahead = rows.selectExpr("k", "timestamp'2999-01-01' ts").transform(observe.furthest_ahead("ts", by="k"))
 assert ahead.collect()[0]["rows"] == 1
 until = monotonic() + 30
-while len(alarms) < 2 and monotonic() < until:
+while len(alarms) < 3 and monotonic() < until:
     sleep(0.1)
 spark.streams.removeListener(listener)
-assert len(alarms) == len({alarm.run for alarm in alarms}) >= 2
-assert {(alarm.code, alarm.operator) for alarm in alarms} == {("LATE_ROWS", "tumbling")}
+assert len(alarms) == len({alarm.run for alarm in alarms}) == 3
+assert {(alarm.code, alarm.operator) for alarm in alarms} == {
+    ("LATE_ROWS", "tumbling"), ("LATE_ROWS", "match"),
+}, alarms
 print("connect: ok")
 """
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
 import shutil
+import signal
 import struct
+import subprocess
+import sys
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -312,3 +317,60 @@ def test_the_command_line(
     shutil.copy(new / "offsets" / "0", new / "offsets" / "9")
     assert main(["doctor", str(new)]) == 1
     assert "BATCH_UNFINISHED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("after", [MARKER, "state/0/1/*.zip"], ids=["begun", "half written"])
+def test_a_killed_command_leaves_the_original_and_a_directory_that_is_not_finished(
+    spark: SparkSession, tmp_path: Path, after: str
+) -> None:
+    source = tmp_path / "source"
+    found = run(spark, OPERATOR.options(shards=4), source, tmp_path, 0)
+    query = tmp_path / "checkpoint"
+    new, stamp = tmp_path / "new", Checkpoint(query).stamp()
+    command = [sys.executable, "-m", "streamops", "state", "rescale", query]
+    with (tmp_path / "log").open("wb") as log:
+        rewriting = subprocess.Popen(
+            [*command, "--to", new, "--shards", "6"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            end = time.monotonic() + 120
+            while not any(new.glob(after)):
+                assert rewriting.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < end
+                time.sleep(0.001)
+        finally:
+            os.killpg(rewriting.pid, signal.SIGKILL)
+            rewriting.wait()
+    assert Checkpoint(query).stamp() == stamp
+    (problem,) = state.describe(new, spark=spark).problems
+    assert problem.code == "CHECKPOINT_UNFINISHED"
+    assert main(["state", "rescale", str(query), "--to", str(tmp_path / "b"), "--shards", "6"]) == 0
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "b").rename(here / "checkpoint")
+    found += run(spark, OPERATOR.options(shards=6), source, here, 1)
+    assert found == uninterrupted()[: len(found)]
+
+
+def test_a_checkpoint_of_format_2_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    setting = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    spark.conf.set(setting, "2")
+    try:
+        run(spark, OPERATOR.options(shards=4), tmp_path / "source", tmp_path, 0)
+    finally:
+        spark.conf.unset(setting)
+    checkpoint = tmp_path / "checkpoint"
+    report = state.describe(checkpoint, spark=spark)
+    assert [problem.code for problem in report.problems] == ["CHECKPOINT_FORMAT"]
+    assert [(of.number, of.api, of.shards) for of in report.operators] == [(0, GROUPS, 0)]
+    for refused in (
+        lambda: state.rescale(checkpoint, tmp_path / "new", shards=6, spark=spark),
+        lambda: state.migrate(checkpoint, tmp_path / "new", spark=spark),
+    ):
+        with pytest.raises(CheckpointError) as caught:
+            refused()
+        assert caught.value.code == "CHECKPOINT_FORMAT"
+    assert not (tmp_path / "new").exists()
