@@ -40,7 +40,7 @@ test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examp
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
-	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile -m "(spark or connect or slow) and $(ALONE) and not smoke"
+	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or connect or slow) and $(ALONE) and not smoke"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -59,7 +59,7 @@ format: $(STAMP) ## Format the code, and fix what the linter can fix.
 	$(PYTHON) -m ruff format .
 
 test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
-	$(PYTHON) -m pytest -q -n 2 --dist loadfile -m "(spark or connect) and $(ALONE)"
+	$(PYTHON) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or connect) and $(ALONE)"
 
 laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal

@@ -59,6 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for needed in ("spark", "postgres", "kafka"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
+    # Files that take minutes come first, so that no process waits for another one in the end.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")
