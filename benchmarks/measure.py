@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks import per_key
 from benchmarks.cpu import ProcessTree
 from benchmarks.joins import JOINS
 from benchmarks.systems import SYSTEMS, session
@@ -92,6 +93,8 @@ def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> 
         raise RunFailed(f"{system}: {run.rows_dropped:,} rows were dropped as late; none is")
     if workload.is_join:
         return _equal(system, JOINS[workload.windows].found(found), workload.expected())
+    if workload.windows == "per-key" and system != "ceiling":
+        return _equal(system, per_key.found(found), workload.expected())
     if system == "ceiling":
         sent = pd.DataFrame(workload.events())
         if (len(found), found["v"].sum()) != (len(sent), sent["v"].sum()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from benchmarks import per_key
 from benchmarks.joins import REMOVED
 from benchmarks.stream import DELAY
 from benchmarks.workloads import (
@@ -19,7 +20,7 @@ from benchmarks.workloads import (
     P,
 )
 from streamops import aggregates as agg
-from streamops import joins, patterns, sketches, windows
+from streamops import joins, patterns, process, sketches, windows
 from streamops.spark.operator import Operator
 
 TOTALS = {"n": agg.count(), "total": agg.sum("v")}
@@ -52,6 +53,14 @@ def build_window(workload: str) -> Operator:
                 measures={"n": patterns.count(), "total": patterns.sum(None, "v")},
                 delay=DELAY,
                 max_rows=1_000_000,
+            )
+        case "per-key":
+            return process.per_key(
+                per_key.alert_at_levels,
+                by="k",
+                state=per_key.STATE,
+                initial={"n": 0, "total": 0.0, "alerts": 0},
+                output=per_key.OUTPUT,
             )
         case "session":
             gap = f"{GAP_MS} milliseconds"

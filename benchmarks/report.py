@@ -53,6 +53,7 @@ AIMS = [
         Aim(100_000, 60_000, kernel, native, 1.0, windows="sliding", to_windows="tumbling"),
         Aim(100_000, 500_000, kernel, kernel, 1.3, windows="patterns", to_windows="tumbling"),
         Aim(100_000, 500_000, kernel, kernel, 1.3, windows="patterns-hot", to_windows="tumbling"),
+        Aim(100_000, 500_000, "naive", kernel, 15.0, at_most=False, windows="per-key"),
         Aim(10_000_000, 500_000, kernel, None, 1e6 / 300_000, windows="seen"),
         *(
             aim
@@ -108,6 +109,7 @@ _TITLES = {
     "patterns": "Patterns",
     "patterns-hot": "Patterns, half of all events in one key",
     "patterns-starts": "Patterns, every row starts a match",
+    "per-key": "A function per key",
     "distinct": "Distinct items in tumbling windows of ten minutes",
     "seen": "Suppression of duplicates",
     "interval": "Left outer interval join, within an hour",
@@ -142,7 +144,7 @@ def _order(position: _Position) -> tuple[int, int, int]:
     windows, keys, rows = position
     types = (
         *("tumbling", "hopping", "session", "sliding"),
-        *("patterns", "patterns-hot", "patterns-starts", "distinct", "seen", *JOINS),
+        *("patterns", "patterns-hot", "patterns-starts", "per-key", "distinct", "seen", *JOINS),
     )
     return types.index(windows), -keys, -rows
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from benchmarks import join_systems
+from benchmarks import join_systems, per_key
 from benchmarks.join_systems import Join, StateApi
 from benchmarks.stream import DELAY, LARGE, MINUTE_MS, SMALL, Phase
 from benchmarks.workloads import (
@@ -177,6 +177,8 @@ def _count_items(
 
 
 def _naive(events: DataFrame, windows: str, shards: int | None) -> DataFrame:
+    if windows == "per-key":
+        return per_key.naive(events)
     is_distinct = windows == "distinct"
     return (
         events.withWatermark("ts", DELAY)
@@ -197,6 +199,11 @@ def _in_minutes(workload: Workload) -> list[Workload]:
     Small batches stay at full scale: in a replica, what a batch costs before it does anything would
     be divided by a tenth of the rows.
     """
+    if workload.windows == "per-key":
+        # At full scale, where a group costs a millisecond: one large micro-batch takes a minute and more.
+        measured = [phase for phase in workload.phases if phase.batches]
+        few = tuple(Phase(phase.rows, min(phase.warm, 1), 1) for phase in measured)
+        return [replace(workload, phases=few)]
     if workload.windows not in ("tumbling", "distinct", "temporal"):
         return []
     phases = [_fewer(phase) for phase in workload.phases]
@@ -210,7 +217,7 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
     """Return the workload if Spark has its operator on streams."""
-    lacks = ("sliding", "seen", "temporal", "tables")
+    lacks = ("sliding", "seen", "per-key", "temporal", "tables")
     is_pattern = workload.windows.startswith("patterns")
     return [] if is_pattern or workload.windows in lacks else [workload]
 

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import joins
+from benchmarks import joins, per_key
 from benchmarks.stream import (
     DELAY_MS,
     DISORDER_MS,
@@ -52,6 +52,7 @@ WORKLOADS = {
     "100k-keys-patterns": (100_000, "patterns"),
     "100k-keys-patterns-hot": (100_000, "patterns-hot"),
     "1-key-patterns-starts": (1, "patterns-starts"),
+    "100k-keys-per-key": (100_000, "per-key"),
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
     "10m-items-seen": (10_000_000, "seen"),
@@ -158,6 +159,8 @@ class Workload:
         if self.is_join:
             return joins.JOINS[self.windows].expected(self.inputs())
         frame = pd.DataFrame(self.events())
+        if self.windows == "per-key":
+            return per_key.expected(frame)
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
             windows = _sliding(frame)
@@ -267,6 +270,8 @@ def for_verification(name: str) -> Workload:
     phases = (Phase(200_000, 0, 2), Phase(20_000, 0, 5), Phase(1_000, 0, 10))
     if windows == "seen":
         keys = 300_000
+    if windows == "per-key":
+        return Workload(keys, phases, divisor=10, windows=windows)
     if windows in joins.JOINS:
         phases = (Phase(300_000, 0, 3), Phase(60_000, 0, 5), Phase(20_000, 0, 5))
     return Workload(keys, phases, windows=windows)

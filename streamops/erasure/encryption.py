@@ -142,7 +142,10 @@ class Encryption:
         entries = _group_keys(self.keys)
         joined = frame.join(entries, subject == F.col(_SUBJECT), "left")
         of_rows = _call(run, spec, pa.struct([*fields, rejected]))
-        found = joined.withColumn(_RESULT, of_rows(subject, F.col(_VERSIONS), inputs))
+        # As a row of its own: filters on other columns still reach the source. Spark would push a filter on
+        # the results through a plain column, too, and call the function once more for it.
+        result = F.explode(F.array(of_rows(subject, F.col(_VERSIONS), inputs)))
+        found = joined.select("*", result.alias(_RESULT))
         replaced = {
             name: F.col(_RESULT)[f"c{i}"].alias(name, metadata=metadata[i])
             for i, name in enumerate(self.columns)

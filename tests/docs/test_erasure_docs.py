@@ -76,7 +76,7 @@ def test_the_table_of_operators_has_those_that_are_tested() -> None:
     }
     families = {
         "tumbling", "hopping", "cumulative", "calendar", "session", "sliding", "chain",
-        "track_clock", "late rows", "asof", "timeline", "event time", "sequence",
+        "track_clock", "producers", "late rows", "asof", "timeline", "event time", "sequence",
     }  # fmt: skip
     assert {name for name in tested - families if f"{name}`" not in section} == set()
 

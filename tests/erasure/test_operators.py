@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, sketches, time, windows
+from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.errors import StreamopsError
 from streamops.spark.step import Stored
 from streamops.testing import Replay, at
@@ -25,6 +25,16 @@ UPSERT = pa.schema([("k", pa.string()), ("lsn", pa.int64()), ("v", pa.string())]
 CHANGE = pa.schema(
     [("_change_type", pa.string()), ("id", pa.int64()), ("k", pa.string()), ("v", pa.string())]
 )
+WINDOW = pa.schema(
+    [
+        ("k", pa.string()),
+        ("v", pa.string()),
+        ("window_start", TS),
+        ("window_end", TS),
+        ("n", pa.int64()),
+    ]
+)
+QUERY = pa.schema([("id", pa.int64()), ("query", pa.string()), ("lsn", pa.int64())])
 VALUES = ("x", "yy", "zzz", None)
 STARTS = (0, 10, 20, 600)
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "5 seconds"}
@@ -79,6 +89,43 @@ CHANGES = [
 TABLES = [(t, t.rename_columns(["_change_type", "rid", "k", "w"])) for (t,) in CHANGES]
 TABLES_OF_ONE_NAME = [(t, t.rename_columns(["_change_type", "rid", "k", "v"])) for (t,) in CHANGES]
 FOLLOWS = [(left, right.drop(["w"])) for left, right in TABLES]
+
+WINDOWS = [
+    (
+        rows(
+            WINDOW,
+            *(
+                (subject, value, at(start), at(start + 10), start + len(value))
+                for subject in SUBJECTS
+                for value in ("x", "yy", "zzz")
+            ),
+        ),
+    )
+    for start in (*range(0, 50, 10), 600)
+]
+QUERIES = [
+    rows(QUERY, (1, "ann n:>3", 1), (2, "bob OR cid", 1)),
+    rows(QUERY, (1, "-ann", 2)),
+    rows(QUERY),
+    rows(QUERY),
+]
+SEARCHED = [(documents, of) for (documents,), of in zip(EVENTS, QUERIES, strict=True)]
+
+
+REPEATED = [
+    (t.set_column(3, "v", pa.array([VALUES[i // 5 % 4] for i in range(len(t))])),)
+    for (t,) in EVENTS
+]
+
+
+def matched(define: dict[str, Any], pattern: str, **measures: Any) -> Any:
+    return patterns.match(
+        pattern, define=define, measures=measures, within="1 minute", tie_break="n", **TIMED
+    )
+
+
+def searched(**fields: Any) -> Any:
+    return search.match(None, **fields, sequence="lsn", horizon=1_000)
 
 
 def tumbling(aggregate: Any) -> Any:
@@ -206,6 +253,34 @@ SAME: dict[str, tuple[Make, Any]] = {
     ),
 }
 
+SAME |= {
+    "compare, by subject and value": (
+        lambda: windows.compare("10 seconds", values="n", by=["k", "v"], delay="5 seconds"),
+        WINDOWS,
+    ),
+    "producers": (
+        lambda: [
+            time.producers("k", time="ts", delay="5 seconds", idle="1 hour"),
+            windows.tumbling(
+                "10 seconds", time="ts", by="k", agg={"r": agg.last("v", tie_break="n")}
+            ),
+        ],
+        EVENTS,
+    ),
+    "search.match": (lambda: searched(text="k", fields="n"), SEARCHED),
+    "patterns": (
+        lambda: matched(
+            {"changed": patterns.previous("v") != "v", "same": patterns.previous("v") == "v"},
+            "changed+ same?",
+            first=patterns.first("changed", "v"),
+            last=patterns.last(None, "v"),
+            values=patterns.collect_list(None, "v"),
+            n=patterns.count("changed", "v"),
+        ),
+        REPEATED,
+    ),
+}
+
 # Operators that compare values of different subjects, which are different once shredded.
 PER_SUBJECT: dict[str, tuple[Make, Any]] = {
     "tumbling": (
@@ -238,6 +313,14 @@ ORDERS: dict[str, tuple[Make, Any]] = {
     "min": (lambda: tumbling(agg.min("v")), EVENTS),
     "max": (lambda: tumbling(agg.max("v")), EVENTS),
     "approx_top_k": (lambda: tumbling(agg.approx_top_k("v", at_least=0.1)), EVENTS),
+    "patterns, max": (
+        lambda: matched({"row": patterns.current("n") >= 0}, "row+", r=patterns.max("row", "v")),
+        EVENTS,
+    ),
+    "patterns, up": (
+        lambda: matched({"up": patterns.previous("v") < "v"}, "up", r=patterns.last("up", "v")),
+        EVENTS,
+    ),
     "ranked_by": (lambda: tumbling(agg.top(2, "n", ranked_by="v", tie_break="n")), EVENTS),
     "tie_break": (
         lambda: tumbling(agg.last("n", tie_break="v")),
@@ -269,6 +352,10 @@ REFUSED: dict[str, Make] = {
         "10 seconds", time="n", by="k", agg={"r": agg.count()}, delay="5 seconds"
     ),
     "sequence": lambda: changes.apply("k", sequence="n", horizon=1_000),
+    "patterns, sum": lambda: matched(
+        {"row": patterns.current("v").is_null()}, "row+", r=patterns.sum("row", "n")
+    ),
+    "patterns, a number": lambda: matched({"row": patterns.current("n") > 3}, "row+"),
 }
 
 
@@ -312,15 +399,30 @@ def test_a_constant_is_never_equal_to_a_shredded_value(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_operators_that_compute_with_values_refuse_shredded_ones(name: str) -> None:
     batches = shredded(EVENTS, ["n"], ["k"])
-    with pytest.raises(StreamopsError, match="type binary"):
+    with pytest.raises(StreamopsError, match=r"(type|n is) binary"):
         run(REFUSED[name](), batches)
+
+
+@pytest.mark.parametrize("columns", [{"text": "v"}, {"text": "k", "fields": "v"}])
+def test_stored_queries_refuse_to_search_shredded_values(columns: dict[str, str]) -> None:
+    assert run(searched(**columns), SEARCHED)
+    with pytest.raises(StreamopsError, match="type binary"):
+        run(searched(**columns), shredded(SEARCHED, ["v"], ["k", "id"]))
+
+
+def test_comparisons_of_windows_refuse_shredded_values() -> None:
+    operator = windows.compare("10 seconds", values="n", by="k", delay="5 seconds")
+    with pytest.raises(StreamopsError, match="type binary"):
+        run(operator, shredded(WINDOWS, ["n"], ["k"]))
 
 
 def test_a_repeated_micro_batch_is_the_same() -> None:
     assert shredded(EVENTS, ["v"], ["k"]) == shredded(EVENTS, ["v"], ["k"])
 
 
-@pytest.mark.parametrize("name", ["count_distinct", "last", "interval", "apply", "tables"])
+@pytest.mark.parametrize(
+    "name", ["count_distinct", "last", "interval", "apply", "tables", "patterns"]
+)
 def test_neither_values_nor_keys_are_in_the_state(name: str) -> None:
     make, batches = SAME[name]
     assert "zzz" in state(make(), batches)  # the check finds what is there

@@ -175,6 +175,75 @@ else:
 print("connect: ok")
 """
 
+FUNCTIONS_AND_QUERIES = """
+from collections import namedtuple
+import json
+from streamops import process, search, sourcing
+from tests.process.functions import quotients
+from tests.sourcing.seats import change
+from tests.spark import test_every_operator as every
+
+spark.conf.set("spark.sql.shuffle.partitions", "1")
+families = ("patterns", "search", "per_key", "decide")
+cases = {name: case for name, case in every.CASES.items() if name.startswith(families)}
+assert len(cases) >= 7
+every.check_stream(spark, cases, Path("stream").resolve())
+every.check_batch(spark, cases)
+
+case = cases["decide"]
+log = case.operator.options(shards=2, name="log")
+(commands,) = every.batch_frames(spark, case)
+events = commands.transform(log).where("rejection is null").select("k", "version", "type", "user")
+states = {}
+start = namedtuple("State", "holder")(None)
+for row in sorted(map(json.loads, every.at_once(case)), key=lambda row: row["version"]):
+    if row["rejection"] is None:
+        event = namedtuple("Event", "type user")(row["type"], row["user"])
+        version, state = states.get(row["k"], (0, start))
+        states[row["k"]] = (row["version"], change(state, event))
+assert max(version for version, _ in states.values()) > 2
+wanted = [{"k": k, "version": n, "holder": state.holder} for k, (n, state) in states.items()]
+folding = {"by": "k", "state": "holder string"}
+whole = events.transform(sourcing.fold(change, **folding))
+assert_rows(whole.toArrow().to_pylist(), wanted)
+snapshot = events.where("version <= 2").transform(sourcing.fold(change, **folding))
+later = events.where("version > 1").transform(sourcing.fold(change, snapshot=snapshot, **folding))
+assert_rows(later.toArrow().to_pylist(), wanted)
+
+rows = spark.createDataFrame([("secret", 2), ("secret", 0), ("b", 3)], "k string, v long")
+good, rejected = split_side_output(rows.transform(quotients()))
+assert sorted(row.quotient for row in good.collect()) == [20, 30]
+assert [row.rejected.row.v for row in rejected.collect()] == [0]
+try:
+    rows.transform(quotients(errors="fail")).collect()
+except Exception as error:
+    assert "FUNCTION_RAISED" in str(error), error
+    assert "ZeroDivisionError" in str(error) and "secret" not in str(error), error
+else:
+    raise AssertionError("an exception of a function")
+searching = {"text": "k", "sequence": "lsn", "horizon": 9, "rejected": "route"}
+stored = spark.createDataFrame([(1, "secret", 1), (2, "(b", 1)], "id int, query string, lsn int")
+good, rejected = split_side_output(rows.transform(search.match(stored, **searching)))
+assert [(row.k, row.query_id) for row in good.collect()] == [("secret", 1)] * 2
+assert [row.rejected.reason for row in rejected.collect()] == ["invalid_query"]
+for code, wrong in {
+    "COLUMN_NOT_FOUND": search.match(stored, **{**searching, "text": "title"}),
+    "MIXED_FRAMES": search.match(spark.readStream.format("rate").load(), **searching),
+    "COLUMN_TYPE": search.match(stored, **{**searching, "text": "v"}),
+    "FOLD_OF_A_STREAM": None,
+}.items():
+    try:
+        if wrong is None:
+            spark.readStream.format("rate").load().transform(sourcing.fold(change, **folding))
+        else:
+            rows.transform(wrong)
+    except Exception as error:
+        assert code in error.code, error
+    else:
+        raise AssertionError(code)
+print("connect: ok")
+"""
+
 ERASURE = """
 from streamops import erasure
 from streamops.testing import micro_batches
@@ -203,7 +272,15 @@ print("connect: ok")
 """
 
 
-@pytest.mark.parametrize("job", [JOB, CHANGES, ERASURE], ids=["all families", "changes", "erasure"])
+JOBS = {
+    "windows and time": JOB,
+    "changes": CHANGES,
+    "functions and queries": FUNCTIONS_AND_QUERIES,
+    "erasure": ERASURE,
+}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_streams_and_batches_run_through_spark_connect(tmp_path: Path, job: str) -> None:
     # In a process of its own: a process has one session, and it is classic in the other tests.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}

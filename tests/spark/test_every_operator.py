@@ -385,7 +385,18 @@ def one_partition(spark: SparkSession) -> Any:
 def test_every_operator_as_a_stream_and_after_a_restart(
     one_partition: SparkSession, tmp_path: Path, group: str
 ) -> None:
-    cases = GROUPS[group]
+    check_stream(one_partition, GROUPS[group], tmp_path)
+
+
+def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
+    check_batch(
+        one_partition,
+        {n: c for n, c in CASES.items() if c.has_replay and n not in NOT_IN_A_BATCH},
+    )
+
+
+def check_stream(spark: SparkSession, cases: dict[str, Case], folder: Path) -> None:
+    """Run all cases in one query, with a restart, and compare each micro-batch with the replays."""
     emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
     for run in ((0, 1), (2, 3)):
         frames = {
@@ -393,10 +404,10 @@ def test_every_operator_as_a_stream_and_after_a_restart(
                 case,
                 [
                     micro_batches(
-                        one_partition,
+                        spark,
                         [case.tables(number)[side] for number in run],
                         schema=schema,
-                        directory=tmp_path / name / str(side),
+                        directory=folder / name / str(side),
                         source="files",
                     )
                     for side, schema in enumerate(case.schemas)
@@ -405,7 +416,7 @@ def test_every_operator_as_a_stream_and_after_a_restart(
             )
             for name, case in cases.items()
         }
-        for _, table, _ in run_query(tag(frames), tmp_path, 600):
+        for _, table, _ in run_query(tag(frames), folder, 600):
             for name, rows in split(table, cases).items():
                 emitted[name].append(rows)
     expected = replay_together({name: case for name, case in cases.items() if case.has_replay})
@@ -414,17 +425,13 @@ def test_every_operator_as_a_stream_and_after_a_restart(
         if name in expected:
             assert found == expected[name], name
         else:  # rows pass through: the stream has the rows of a batch
-            frame = through(cases[name], batch_frames(one_partition, cases[name]), name)
+            frame = through(cases[name], batch_frames(spark, cases[name]), name)
             assert sorted(row for rows in found for row in rows) == as_rows(frame.toArrow()), name
 
 
-def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
-    cases = {
-        name: case for name, case in CASES.items() if case.has_replay and name not in NOT_IN_A_BATCH
-    }
-    frames = {
-        name: through(case, batch_frames(one_partition, case), name) for name, case in cases.items()
-    }
+def check_batch(spark: SparkSession, cases: dict[str, Case]) -> None:
+    """Run all cases as one batch, and compare them with the results over all rows."""
+    frames = {name: through(case, batch_frames(spark, case), name) for name, case in cases.items()}
     found = split(tag(frames).toArrow(), cases)
     for name, case in cases.items():
         assert found[name] == at_once(case), name
