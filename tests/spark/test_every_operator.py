@@ -322,6 +322,20 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "patterns, first": Case(
+        patterns.match(
+            "low",
+            define={"low": patterns.previous("v") > "v"},
+            within="12 seconds",
+            measures={"least": patterns.last("low", "v")},
+            matches="first",
+            horizon="30 seconds",
+            tie_break="v",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
     "seen": Case(sketches.seen("k", capacity=100), (EVENT,), EVENTS),
     "track_clock": Case(
         time.track_clock("ts", by="k", sent="sent", received="received"),

@@ -174,6 +174,19 @@ CASES: dict[str, Bounded] = {
         ),
         ((EVENT, events),),
     ),
+    "patterns, first": Bounded(
+        patterns.match(
+            "high",
+            define={"high": patterns.previous("v") < "v"},
+            time="ts",
+            by="k",
+            within="30 seconds",
+            delay="5 seconds",
+            matches="first",
+            horizon="1 minute",
+        ),
+        ((EVENT, events),),
+    ),
     "track_clock": Bounded(
         time.track_clock("ts", by="k", sent="sent", received="received", horizon="5 minutes"),
         ((DEVICE, devices),),
