@@ -45,7 +45,7 @@ def match(
     by: str | Sequence[str] = (),
     within: Duration | None = None,
     measures: Mapping[str, Measure] | None = None,
-    matches: Matches = "all",
+    matches: Matches = "every",
     horizon: Duration | None = None,
     skip: str = "past last row",
     tie_break: str | Sequence[str] = (),
@@ -110,8 +110,8 @@ def match(
     measures : mapping of str to Measure, optional
         Values of the rows of a match by output column: :func:`streamops.patterns.count`, ``first``,
         ``last``, ``sum``, ``mean``, ``min``, ``max``, ``collect_list``, ``classifiers``.
-    matches : "all" or "first"
-        Which matches of a key are emitted. "all": every match. "first": the one that starts first. In
+    matches : "every" or "first"
+        Which matches of a key are emitted. "every": all of them. "first": the one that starts first. In
         less than `horizon` after its last row, no further match of the key starts, and no partial match;
         then the key may match again.
     horizon : duration, optional
@@ -154,7 +154,7 @@ def match(
         row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
         ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``, ``HORIZON_MISSING``: a stream without `within`, or
         with the first matches only and without `horizon`. ``HORIZON_WITHOUT_FIRST``,
-        ``SKIP_WITHOUT_ALL``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
+        ``SKIP_WITHOUT_EVERY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
         match.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a

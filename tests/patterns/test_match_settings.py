@@ -96,7 +96,7 @@ def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position:
         ({"matches": "first", "horizon": "0 seconds"}, "DURATION_TOO_SMALL"),
         ({"matches": "first", "horizon": "1 month"}, "CALENDAR_DURATION"),
         ({"horizon": "1 day"}, "HORIZON_WITHOUT_FIRST"),
-        ({"matches": "first", "horizon": "1 day", "skip": "to next row"}, "SKIP_WITHOUT_ALL"),
+        ({"matches": "first", "horizon": "1 day", "skip": "to next row"}, "SKIP_WITHOUT_EVERY"),
         ({"stragglers": "update"}, "UNKNOWN_CHOICE"),
         ({"timeouts": "yes"}, "UNKNOWN_CHOICE"),
         ({"when_full": "ignore"}, "UNKNOWN_CHOICE"),

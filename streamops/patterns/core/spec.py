@@ -42,7 +42,7 @@ from streamops.patterns.core.syntax import Pattern
 
 Stragglers = Literal["drop", "route"]
 Timeouts = Literal["drop", "route"]
-Matches = Literal["all", "first"]
+Matches = Literal["every", "first"]
 WhenFull = Literal["fail", "drop_oldest"]
 
 DEFAULT_MAX_ROWS = 100_000
@@ -420,21 +420,21 @@ class PatternSpec:
             self._number(variable)
         if self.matches == "first" and self.skip != _SKIPS[0]:
             raise SpecError(
-                "SKIP_WITHOUT_ALL",
+                "SKIP_WITHOUT_EVERY",
                 "the search does not continue after the first match of a key",
                 where=self.operator,
                 got=f"skip={self.skip!r} with matches='first'",
-                expected="skip with matches='all'",
+                expected="skip with matches='every'",
                 fix="leave it out: it does not change which match is the first",
             )
 
     def _refuse_bounds(self) -> None:
-        if self.horizon is not None and self.matches == "all":
+        if self.horizon is not None and self.matches == "every":
             raise SpecError(
                 "HORIZON_WITHOUT_FIRST",
                 "no match is remembered: all of them are emitted",
                 where=self.operator,
-                got=f"horizon={format_duration(self.horizon)!r} with matches='all'",
+                got=f"horizon={format_duration(self.horizon)!r} with matches='every'",
                 expected="horizon with matches='first'",
                 fix="leave it out, or set matches='first'",
             )
