@@ -1,6 +1,7 @@
 """Stored queries: the cost of a document as the number of queries grows, at an equal number of matches.
 
-``python -m benchmarks.search --queries 1000 100000 --documents 100000``
+``python -m benchmarks.search --queries 1000 100000 --documents 100000``; with ``--as-of``, documents wait for
+the watermark, and every tenth query has a second version: ``wait`` is what a shard does to store them.
 
 Without Spark, in one shard: ``pack`` is what a task does before the shuffle, ``match`` what the shard does.
 The first 1,000 queries are the same in all runs and match; the others have a frequent word of the documents
@@ -19,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamops import search
+from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.search.core import match
+from streamops.search.core import asof, match
 
 DOCUMENTS = pa.schema([("number", pa.int64()), ("title", pa.string()), ("price", pa.int64())])
 QUERIES = pa.schema([("id", pa.int64()), ("query", pa.string()), ("lsn", pa.int64())])
@@ -103,6 +105,63 @@ def measure(query_count: int, document_count: int, batch_size: int) -> dict[str,
     }
 
 
+def measure_as_of(query_count: int, document_count: int, batch_size: int) -> dict[str, float]:
+    """Costs as of event time. Half of the documents are before the second versions of queries."""
+    instant = pa.timestamp("us", tz="UTC")
+    operator = search.match(
+        None,
+        text="title",
+        fields="price",
+        as_of="ts",
+        time="since",
+        sequence="lsn",
+        delay="0 seconds",
+        max_keys=10**7,
+    )
+    schemas = (
+        DOCUMENTS.append(pa.field("ts", instant)),
+        QUERIES.append(pa.field("since", instant)),
+    )
+    spec: Any = operator.parameters.resolve(schemas, carried=(None, None), shards=1)
+    first, middle = queries(query_count), 1 << 30
+    versions = ((first, 0), (first.slice(0, query_count // 10), middle))
+    table = pa.concat_tables(
+        rows.append_column("since", pa.array(np.full(len(rows), since)).cast(instant))
+        for rows, since in versions
+    )
+    changes = asof.pack(spec, table, "right")
+    none = asof.pack(spec, schemas[1].empty_table(), "right")
+    empty = asof.pack(spec, schemas[0].empty_table(), "left")
+    storing, step = cpu(
+        lambda: asof.step(spec, State.empty(asof.layout(spec)), [empty, changes], 1)
+    )
+    state = step.state
+    waiting = matching = encoding = 0.0
+    results, is_warm = 0, False
+    for batch in (*documents(BATCH, 1), *documents(document_count, 2, batch_size)):
+        times = middle + np.arange(len(batch)) - len(batch) // 2
+        rows = batch.append_column("ts", pa.array(times).cast(instant))
+        packed = asof.pack(spec, rows, "left")
+        stored, step = cpu(lambda rows=packed: asof.step(spec, state, [rows, none], 1))
+        tables = {"documents": step.state.tables["documents"]}
+        encoded, _ = cpu(lambda of=tables: encode(asof.STATE, {}, 1, of))
+        released, step = cpu(
+            lambda of=step.state: asof.step(spec, of, [empty, none], middle + batch_size)
+        )
+        if is_warm:
+            waiting, matching = waiting + stored, matching + released
+            encoding, results = encoding + encoded, results + len(step.output)
+        is_warm = True  # the first step builds the index
+    return {
+        "queries": query_count,
+        "matches": results,
+        "store": storing,
+        "wait, us per document": waiting / document_count * 1e6,
+        "encode, us per document": encoding / document_count * 1e6,
+        "match, us per document": matching / document_count * 1e6,
+    }
+
+
 def _every_query(spec: Any, state: State, none: pa.Table) -> float:
     """CPU seconds per document if every query is verified, on few documents."""
     index, _ = match._find_index(spec, state.tables["rows"])
@@ -122,9 +181,11 @@ def main() -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=BATCH, help="documents per micro-batch")
+    parser.add_argument("--as-of", action="store_true", help="as of the event time of documents")
     arguments = parser.parse_args()
     for count in arguments.queries:
-        found = measure(count, arguments.documents, arguments.batch)
+        act = measure_as_of if arguments.as_of else measure
+        found = act(count, arguments.documents, arguments.batch)
         print(", ".join(f"{name} {value:,.3g}" if isinstance(value, float) else f"{name} {value:,}" for name, value in found.items()), flush=True)  # fmt: skip
 
 

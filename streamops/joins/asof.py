@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 
+from streamops.changelog.versions import Direction
 from streamops.joins.core import asof as core
 from streamops.joins.core.asof_spec import (
     AsofSpec,
-    Direction,
     How,
     LateVersions,
     Stragglers,
     TooLate,
     WaitsFor,
 )
-from streamops.joins.core.join_spec import Delays, parse_delays, parse_keys
-from streamops.kernel.errors import SpecError
-from streamops.kernel.parameters import parse_delay
+from streamops.joins.core.join_spec import parse_keys
+from streamops.kernel.parameters import parse_delay, parse_delays
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 
@@ -215,7 +213,7 @@ def asof(
         direction=direction,
         allow_exact=allow_exact,
         waits_for=waits_for,
-        delay=_parse_delays(delay, waits_for, where),
+        delay=parse_delays(delay, where=where, waits_for=waits_for),
         allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
         stragglers=stragglers,
         late_versions=late_versions,
@@ -225,20 +223,3 @@ def asof(
     if right is None or getattr(right, "isStreaming", True):
         parameters.require_tolerance()
     return Operator(where, parameters, core, right=right)
-
-
-def _parse_delays(delay: Any, waits_for: str, where: str) -> Delays:
-    """Delays of the watermarks on facts and on versions."""
-    left, right = parse_delays(delay, where=where)
-    if waits_for == "both":
-        return left, right
-    if isinstance(delay, tuple) and right is not None:
-        raise SpecError(
-            "DELAY_WITHOUT_WATERMARK",
-            "the versions have a delay, and are not part of the watermark",
-            where=where,
-            got=f"delay={delay!r} with waits_for='facts'",
-            expected="one delay, that of the facts",
-            fix=f"delay={delay[0]!r}, or waits_for='both'",
-        )
-    return left, None

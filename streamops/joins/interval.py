@@ -17,9 +17,9 @@ from streamops.joins.core.interval_spec import (
     Stragglers,
     TooLate,
 )
-from streamops.joins.core.join_spec import parse_delays, parse_keys, parse_times
+from streamops.joins.core.join_spec import parse_keys, parse_times
 from streamops.kernel.core import Input
-from streamops.kernel.parameters import parse_delay
+from streamops.kernel.parameters import parse_delay, parse_delays
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.columns import column
 from streamops.spark.operator import Operator

@@ -15,6 +15,9 @@ import pyarrow as pa
 
 SideName = Literal["left", "right"]
 
+OWNED = "_is_owned"
+"""Last column of packed rows that every shard receives: whether the shard is that of their ``Input.by``."""
+
 SIDES: tuple[SideName, SideName] = ("left", "right")
 """Names of the inputs. An operator with one input has the left one only."""
 
@@ -109,8 +112,9 @@ class Input:
     replicate : callable, optional
         From rows of the input to those of them that every shard receives, or None if there are none.
     is_broadcast : bool
-        Whether every shard receives all rows of the input, and none has rows of its own. ``by`` is
-        empty, and the rows of the other input are distributed by theirs.
+        Whether every shard receives all rows of the input; those of the other input are distributed by
+        their ``by``. Without ``by``, no shard has rows of its own. With it, the last column of packed
+        rows is ``OWNED``, which is true in one shard: this one counts the row, and emits it if it is late.
     """
 
     by: tuple[str, ...]
@@ -221,6 +225,11 @@ class Core(Protocol):
 
     def check(self, spec: Any, state: State) -> None:
         """Fail and print the state if an invariant is violated."""
+
+
+def mark_owned(packed: pa.Table, is_owned: pa.Array) -> pa.Table:
+    """Packed rows of a broadcast input, for the shard that owns some of them."""
+    return packed.set_column(packed.num_columns - 1, OWNED, is_owned)
 
 
 class PassThrough:

@@ -11,11 +11,14 @@ import pyarrow as pa
 from streamops.kernel import hashing
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""
+
+Delays = tuple[int | None, int | None]
+"""Delays of the watermarks on the inputs, left and right, in microseconds."""
 
 _WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
 
@@ -138,6 +141,49 @@ def parse_optional_delay(text: Duration | None, *, parameter: str, where: str) -
     return None if text is None else parse_delay(text, parameter=parameter, where=where)
 
 
+def parse_delays(
+    delay: Duration | tuple[Duration | None, Duration | None] | None,
+    *,
+    where: str,
+    waits_for: str = "both",
+) -> Delays:
+    """Delays of the watermarks on both inputs, in microseconds, from one duration or two.
+
+    The right input has none unless the operator waits for both.
+
+    Raises
+    ------
+    SpecError
+        ``DELAY_WITHOUT_WATERMARK``, or an error of ``parse_delay``.
+    """
+    pair: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
+    left, right = (parse_optional_delay(one, parameter="delay", where=where) for one in pair)
+    if waits_for == "both":
+        return left, right
+    if isinstance(delay, tuple) and right is not None:
+        raise SpecError(
+            "DELAY_WITHOUT_WATERMARK",
+            "the right input has a delay, and is not part of the watermark",
+            where=where,
+            got=f"delay={delay!r} with waits_for={waits_for!r}",
+            expected="one delay, that of the left input",
+            fix=f"delay={delay[0]!r}, or waits_for='both'",
+        )
+    return left, None
+
+
+def unused_watermark(delay: int, *, waits_for: str, where: str) -> WatermarkError:
+    """The error if the right input brings a watermark that the operator does not wait for."""
+    return WatermarkError(
+        "WATERMARK_NOT_WAITED_FOR",
+        "the right input has a watermark, and Spark waits for the lowest watermark of a query",
+        where=f"{where}, right frame",
+        got=f"a watermark with a delay of {format_duration(delay)!r} and waits_for={waits_for!r}",
+        expected="a right frame without a watermark, or waits_for='both'",
+        fix="remove withWatermark(...) from it; or set waits_for='both' if results should wait for it",
+    )
+
+
 def parse_optional_duration(
     text: Duration | None, *, parameter: str, where: str, minimum: int
 ) -> int | None:
@@ -145,6 +191,12 @@ def parse_optional_duration(
     if text is None:
         return None
     return parse_duration(text, parameter=parameter, where=where, minimum=minimum)
+
+
+def show_delays(delays: Delays) -> str:
+    """Format durations of both inputs: one if they are equal."""
+    left, right = map(show_duration, delays)
+    return left if left == right else f"({left}, {right})"
 
 
 def show_duration(micros: int | None) -> str:

@@ -105,8 +105,22 @@ class Greatest:
         return [table] * shards
 
 
+@dataclass(frozen=True, slots=True)
+class Everywhere:
+    """A table with the same rows in every shard: rows of a broadcast input."""
+
+    def merge(self, identity: Identity, tables: Sequence[pa.Table]) -> pa.Table:
+        """The rows of one shard."""
+        return tables[0]
+
+    def split(self, identity: Identity, table: pa.Table, shards: int) -> list[pa.Table]:
+        """A copy for every shard."""
+        return [table] * shards
+
+
 BY_KEY = ByKey()
 GREATEST = Greatest()
+EVERYWHERE = Everywhere()
 
 
 def key_names(identity: Identity) -> list[str]:
@@ -120,7 +134,7 @@ class Placement:
 
     Parameters
     ----------
-    tables : mapping of str to ByKey or Greatest
+    tables : mapping of str to ByKey, Greatest or Everywhere
         The rule of each table of the layout.
     watermark : "equal" or "greatest"
         "equal" if all shards follow the watermark of the query. "greatest" if each shard has its own
@@ -136,7 +150,7 @@ class Placement:
         shards, to the identity and the tables of the new shards.
     """
 
-    tables: Mapping[str, ByKey | Greatest]
+    tables: Mapping[str, ByKey | Greatest | Everywhere]
     watermark: Literal["equal", "greatest"] = "equal"
     key: Names = key_names
     is_single: bool = False

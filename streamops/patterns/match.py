@@ -23,6 +23,7 @@ from streamops.patterns.core.conditions import Expression, not_a_condition
 from streamops.patterns.core.measures import Measure
 from streamops.patterns.core.spec import (
     DEFAULT_MAX_ROWS,
+    Matches,
     PatternSpec,
     Stragglers,
     Timeouts,
@@ -44,6 +45,8 @@ def match(
     by: str | Sequence[str] = (),
     within: Duration | None = None,
     measures: Mapping[str, Measure] | None = None,
+    matches: Matches = "every",
+    horizon: Duration | None = None,
     skip: str = "past last row",
     tie_break: str | Sequence[str] = (),
     delay: Duration | None = None,
@@ -82,10 +85,12 @@ def match(
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + within
     State        per shard: the rows above the watermark, and those of a key from its first start that
                  is not decided; none longer than delay + within; at most `max_rows` per key below
-                 the watermark
+                 the watermark · with the first matches only, one row per key that matched within
+                 `horizon`
     Order        rows may arrive in any order; rows with the same event time are ordered by
                  `tie_break`, then by all other columns that are read
-    Batch        same result, without a watermark; no row is late, and `within` may be omitted
+    Batch        same result, without a watermark; no row is late, and `within` and `horizon` may be
+                 omitted
 
     Parameters
     ----------
@@ -105,10 +110,18 @@ def match(
     measures : mapping of str to Measure, optional
         Values of the rows of a match by output column: :func:`streamops.patterns.count`, ``first``,
         ``last``, ``sum``, ``mean``, ``min``, ``max``, ``collect_list``, ``classifiers``.
+    matches : "every" or "first"
+        Which matches of a key are emitted. "every": all of them. "first": the one that starts first. In
+        less than `horizon` after its last row, no further match of the key starts, and no partial match;
+        then the key may match again.
+    horizon : duration, optional
+        With "first": how long a match is remembered, > 0, in event time from its last row on. Required
+        on a stream; by default for ever in a batch. It may change when a query is restarted; matches
+        that are not remembered any more stay so.
     skip : str
-        Where the search continues after a match. "past last row", or "to next row": behind the first row
-        of the match, so that matches overlap. "to first NAME" or "to last NAME": at this row of the match,
-        or behind its first row if that is not a later one.
+        Where the search continues after a match, not with "first". "past last row", or "to next row":
+        behind the first row of the match, so that matches overlap. "to first NAME" or "to last NAME": at
+        this row of the match, or behind its first row if that is not a later one.
     tie_break : str or sequence of str
         Columns that order rows with the same event time, least first, null before everything.
     delay : duration, optional
@@ -139,8 +152,10 @@ def match(
         A parameter has the wrong type, is out of range or contradicts another. ``PATTERN_SYNTAX``,
         ``PATTERN_EMPTY``, ``PATTERN_OPEN``, ``PATTERN_TOO_LARGE``: the pattern cannot be read, matches no
         row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
-        ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``: a stream without `within`. ``NOT_A_CONDITION``,
-        ``CONDITION_OVER_MATCH``: a condition refers to the match.
+        ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``, ``HORIZON_MISSING``: a stream without `within`, or
+        with the first matches only and without `horizon`. ``HORIZON_WITHOUT_FIRST``,
+        ``SKIP_WITHOUT_EVERY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
+        match.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a
         condition. ``CONDITION_NOT_BOOLEAN``, ``CONDITION_TYPE``. ``ROWS_REVISED``: the rows of the
@@ -197,6 +212,8 @@ def match(
         by=parse_names(by, parameter="by", where=_WHERE),
         within=parse_optional_duration(within, parameter="within", where=_WHERE, minimum=1),
         measures=_parse_measures(measures),
+        matches=matches,
+        horizon=parse_optional_duration(horizon, parameter="horizon", where=_WHERE, minimum=1),
         skip=skip,
         tie_break=parse_distinct_names(tie_break, parameter="tie_break", where=_WHERE, empty=True),
         delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
@@ -205,7 +222,7 @@ def match(
         max_rows=max_rows,
         when_full=when_full,
     )
-    return Operator(_WHERE, spec, core, check=_require_within(spec), prepare=_add_conditions(spec))
+    return Operator(_WHERE, spec, core, check=_require_bounds(spec), prepare=_add_conditions(spec))
 
 
 def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
@@ -247,8 +264,8 @@ def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
     return tuple(named.items())
 
 
-def _require_within(spec: PatternSpec) -> Callable[[DataFrame], None]:
-    """Refuse a stream without a bound: every start would be stored for ever."""
+def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
+    """Refuse a stream without a bound: every start, or every key, would be stored for ever."""
 
     def check(frame: DataFrame) -> None:
         if frame.isStreaming and spec.within is None:
@@ -259,6 +276,16 @@ def _require_within(spec: PatternSpec) -> Callable[[DataFrame], None]:
                 got="within=None on a streaming frame",
                 expected="a duration",
                 fix='set how far the last row of a match may be behind the first: within="1 day"',
+            )
+        if frame.isStreaming and spec.matches == "first" and spec.horizon is None:
+            raise SpecError(
+                "HORIZON_MISSING",
+                "first matches on a stream need a horizon, or every key would be stored for ever",
+                where=_WHERE,
+                got="horizon=None with matches='first' on a streaming frame",
+                expected="a duration",
+                fix='set how long after a match its key is stored: horizon="30 days"; if there are few '
+                'keys, a long one: "36500 days"',
             )
 
     return check

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
-from streamops.kernel.core import SIDES, Core, Spec
+from streamops.kernel.core import SIDES, Core, Input, Spec, mark_owned
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
@@ -124,8 +124,7 @@ def packer(
                     yield _row(number, packed)
                     missing.discard(number)
             if of.is_broadcast:
-                packed = ipc_write(pack_rows(core, spec, side, rows))
-                yield from (_batch(number, packed, None) for number in range(shards))
+                yield from _copy(pack_rows(core, spec, side, rows), rows, of, shards)
                 missing.clear()
                 continue
             # Here and not by Spark: every further column costs Spark more than the hash.
@@ -143,6 +142,17 @@ def packer(
             yield _batch(_NO_SHARD, None, greatest)
 
     return pack
+
+
+def _copy(packed: pa.Table, rows: pa.Table, of: Input, shards: int) -> Batches:
+    """Packed rows for every shard."""
+    if not of.by:
+        copy = ipc_write(packed)
+        yield from (_batch(number, copy, None) for number in range(shards))
+        return
+    shard = shard_of(rows, of.by, shards)
+    for number in range(shards):
+        yield _row(number, mark_owned(packed, pa.array(shard == number)))
 
 
 def unpacker(schema: pa.Schema, *, metrics: int | None = None) -> Callable[[Batches], Batches]:

@@ -11,6 +11,7 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.placement import Placement
 from streamops.patterns.core import match as patterns
 from streamops.process.core import per_key
+from streamops.search.core import asof as search_as_of
 from streamops.search.core import match as search
 from streamops.sketches.core import seen
 from streamops.time.core import producers, track_clock
@@ -19,7 +20,7 @@ from streamops.windows.core import compare, grid, running, session, sliding
 _CORES: tuple[Any, ...] = (
     *(aggregate, history, latest),
     *(asof, enrich, interval, tables, timeline),
-    *(patterns, search),
+    *(patterns, search, search_as_of),
     per_key,
     seen,
     *(producers, track_clock),

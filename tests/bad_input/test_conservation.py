@@ -102,6 +102,31 @@ SEQUENCED = Side(
         *VERSIONS.batches[3:],
     ],
 )
+QUERY_VERSIONS = Side(
+    VERSIONS.schema,
+    [
+        [(ACCEPTED, "a", after(0), 1, "a OR c"), (ACCEPTED, "b", after(0.5), 2, "b v:>1")],
+        [
+            ("null_key", None, after(15), 4, "a"),
+            ("null_time", "a", None, 5, "a"),
+            ("time_out_of_range", "a", TOO_FAR, 6, "a"),
+            (ACCEPTED, "a", after(14), 7, "-z"),
+            ("invalid_query", "b", after(14), 8, "b AND ("),
+        ],
+        [
+            (ACCEPTED, "a", after(60), 8, "c OR a"),
+            ("no_sequence", "b", after(61), None, "b"),
+            ("conflict", "b", after(62), 13, "a"),
+            (ACCEPTED, "b", after(62), 13, "b"),
+        ],
+        [],
+        # A late query counts for the documents that wait: for none of these.
+        [("too_late", "a", after(-5), 9, "b"), (ACCEPTED, "c", after(100), 9, "c")],
+        [(ACCEPTED, "a", FAR, 10, "b")],
+        [],
+        [("too_late", "b", after(2), 11, "a"), (ACCEPTED, "b", FAR, 12, "a OR b")],
+    ],
+)
 UPSERTS = Side(
     pa.schema(
         [("_change_type", pa.string()), ("k", pa.string()), ("lsn", pa.int64()), ("w", pa.string())]
@@ -252,6 +277,21 @@ TABLE: dict[str, Poisoned] = {
     "asof": Poisoned(joins.asof(None, **ASOF), (EVENTS, SEQUENCED)),
     "asof, nearest": Poisoned(
         joins.asof(None, direction="nearest", tolerance="1 second", **ASOF), (EVENTS, SEQUENCED)
+    ),
+    "search, as of": Poisoned(
+        search.match(
+            None,
+            text="k",
+            fields="v",
+            id="k",
+            query="w",
+            as_of="ts",
+            time="since",
+            sequence="seq",
+            delay="10 seconds",
+            rejected="route",
+        ),
+        (EVENTS, QUERY_VERSIONS),
     ),
     "normalize": Poisoned(changes.normalize("k", **CHANGED), (UPSERTS,), CHANGE_COUNTS),
     "apply": Poisoned(changes.apply("k", **CHANGED), (UPSERTS,), CHANGE_COUNTS),

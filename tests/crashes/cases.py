@@ -53,7 +53,8 @@ def _closing(rows: Rows) -> Rows:
     if not far:
         return rows
     later = {at(600): at(_DAYS), at(610): at(_DAYS + 10)}
-    return [{name: later.get(v, v) for name, v in far[0].items()} | {"k": END}]
+    row = {name: later.get(v, v) for name, v in far[0].items()}
+    return [row | ({"k": END} if "k" in row else {})]
 
 
 _RUNNING = windows.running(by="k", agg={"n": agg.count(), "total": agg.sum("v")}, changes="retract")

@@ -28,6 +28,7 @@ SCHEMA = pa.schema(
     ]
 )
 FILE = FOLDER / "patterns.match-v1.bin"
+FIRST_FILE = FOLDER / "patterns.match-v1-first.bin"
 
 Rows = list[tuple[Any, ...]]
 BATCHES: list[tuple[Rows, int | None]] = [
@@ -40,6 +41,11 @@ MORE: list[tuple[Rows, int | None]] = [
     ([("c", 40, False, False, "v", None)], 11),
     ([], 60),
 ]
+AFTER_FIRST: list[tuple[Rows, int | None]] = [
+    ([("a", at, True, False, None, None) for at in (11, 13, 14)], 8),
+    ([], 60),
+]
+"""Key a has matched up to 2, and may match again from 12 on."""
 
 
 def spec_of(**changed: Any) -> PatternSpec:
@@ -60,6 +66,14 @@ def spec_of(**changed: Any) -> PatternSpec:
 
 
 SPEC = spec_of()
+GIVEN_FIRST: dict[str, Any] = {
+    "pattern": "fail{2} (less ok)??",
+    "matches": "first",
+    "horizon": "10 microseconds",
+    "skip": "past last row",
+}
+FIRST = spec_of(**GIVEN_FIRST)
+HISTORIES = {FILE: SPEC, FIRST_FILE: FIRST}
 
 
 def table(rows: Rows) -> pa.Table:
@@ -77,20 +91,21 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_decimal(dtype) else dtype
 
 
-def state() -> State:
+def state(spec: PatternSpec = SPEC) -> State:
     """The core's state after the history."""
-    after = State.empty(match.layout(SPEC))
+    after = State.empty(match.layout(spec))
     for rows, watermark in BATCHES:
-        after = match.step(SPEC, after, [match.pack(SPEC, table(rows))], watermark).state
+        after = match.step(spec, after, [match.pack(spec, table(rows))], watermark).state
     return after
 
 
 def main() -> None:
     """Write missing files."""
-    if not FILE.exists():
-        frame = encode(match.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+    for file, spec in HISTORIES.items():
+        if not file.exists():
+            frame = encode(match.STATE, spec.identity, SHARDS, state(spec).tables)
+            file.write_bytes(frame)
+            print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from streamops import search
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.search.core import match
-from streamops.search.core.match import MatchSpec
+from streamops.search.core.spec import MatchSpec
 from tests.golden.states import FOLDER, SHARDS
 
 Rows = list[tuple[Any, ...]]

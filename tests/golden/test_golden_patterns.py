@@ -10,11 +10,25 @@ import pytest
 from streamops import patterns
 from streamops.patterns.core import match
 from streamops.testing.laws import to_rows
-from tests.golden.pattern_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
+from tests.golden.pattern_states import (
+    AFTER_FIRST,
+    BATCHES,
+    FILE,
+    FIRST,
+    FIRST_FILE,
+    GIVEN_FIRST,
+    MORE,
+    SPEC,
+    Rows,
+    spec_of,
+    state,
+    table,
+)
 from tests.golden.reading import Format, StoredState, multiset
 
 FORMAT = Format(match, "patterns.match")
 STORED = StoredState(FILE, SPEC, state)
+STORED_FIRST = StoredState(FIRST_FILE, FIRST, partial(state, FIRST))
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
@@ -26,13 +40,32 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     everything = [row for rows, _ in (*BATCHES, *MORE) for row in rows]
     expected = multiset(to_rows(match.run(SPEC, [match.pack(SPEC, table(everything))])))
     assert expected, "the history has no match"
-    now, found = read(), []
-    now = type(now)(BATCHES[-1][1], now.tables)
-    for rows, watermark in MORE:
-        step = match.step(SPEC, now, [match.pack(SPEC, table(rows))], watermark)
+    assert multiset(continue_with(MORE, STORED)) == expected
+
+
+def continue_with(batches: list[tuple[Rows, int | None]], stored: StoredState) -> list[Any]:
+    """The results of further micro-batches."""
+    now, found = FORMAT.read(stored), []
+    for rows, watermark in batches:
+        step = match.step(stored.spec, now, [match.pack(stored.spec, table(rows))], watermark)
         now = step.state
         found += to_rows(step.output)
-    assert multiset(found) == expected
+    return found
+
+
+def test_state_with_first_matches_is_the_state_that_its_history_leaves() -> None:
+    assert len(FORMAT.equals_its_history(STORED_FIRST).tables["matched"]) == 1
+
+
+def test_a_key_of_stored_state_does_not_match_again_within_the_horizon() -> None:
+    (found,) = continue_with(AFTER_FIRST, STORED_FIRST)
+    assert (found["user"], found["match_start"], found["match_end"]) == ("a", 13, 14)
+
+
+def test_the_horizon_may_change() -> None:
+    longer = spec_of(**(GIVEN_FIRST | {"horizon": "1 day"}))
+    assert FORMAT.read(STORED_FIRST, identity=longer.identity).rows
+    assert STORED.spec.identity.keys() == FIRST.identity.keys() - {"matches"}
 
 
 def test_limits_and_side_output_may_change() -> None:
@@ -50,6 +83,7 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
         {"pattern": "fail+ ok"},
         {"within": "21 microseconds"},
         {"skip": "past last row"},
+        {"matches": "first", "horizon": "1 day", "skip": "past last row"},
         {"tie_break": "amount"},
         {"define": {"fail": "ok", "ok": "ok", "less": patterns.previous("amount") > "amount"}},
     ],

@@ -8,6 +8,7 @@ from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of, xxhash64
 from streamops.kernel.placement import (
     BY_KEY,
+    EVERYWHERE,
     GREATEST,
     ByKey,
     Placement,
@@ -71,3 +72,9 @@ def test_a_core_can_redistribute_its_own_tables() -> None:
     identity, there = redistribute_states(placement, {}, {0: State(1, {"t": TABLE})}, 1, 2)
     assert identity == {"n": 2}
     assert [state.tables["t"] for state in there] == [TABLE] * 2
+
+
+def test_rows_that_every_shard_has_are_one_table_and_copies_of_it() -> None:
+    merged = EVERYWHERE.merge({}, [TABLE, TABLE, TABLE])
+    assert merged.equals(TABLE)
+    assert all(part.equals(TABLE) for part in EVERYWHERE.split({}, merged, 3))

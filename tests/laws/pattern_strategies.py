@@ -60,16 +60,20 @@ def draw_items(dice: random.Random, depth: int, count: int) -> tuple[Node, ...]:
     return tuple(items)
 
 
-def draw_query(dice: random.Random, within: int | None) -> tuple[Query, str]:
+def draw_query(
+    dice: random.Random, within: int | None, horizons: Sequence[int | None] = (None, 1, 2, 5)
+) -> tuple[Query, str]:
     """A pattern with all that decides about matches, and its text."""
     items = draw_items(dice, 2, dice.randint(1, 3))
     while len(items) == 1 and items[0][0] == "series":
         items = items[0][1]
     absent = tuple(sorted(dice.sample(NAMES, dice.randint(1, 2)))) if dice.random() < 0.25 else ()
     text = " ".join(map(render, items)) + "".join(f" !{name}" for name in absent)
-    resume = dice.choice(["past last row"] * 2 + ["to next row", "to first", "to last"])
+    choices = ["past last row", "past horizon"] * 2 + ["to next row", "to first", "to last"]
+    resume = dice.choice(choices)
+    horizon = dice.choice(horizons) if resume == "past horizon" else None
     used = [name for name in "abc" if name in text.replace("!" + name, "").replace("permute", "")]
-    return Query(items, absent, within, resume, dice.choice(used)), text
+    return Query(items, absent, within, resume, dice.choice(used), horizon), text
 
 
 MEASURES: dict[str, tuple[Any, Any]] = {
@@ -125,7 +129,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
     dice = random.Random(draw(st.integers(0, 2**32)))
     within = draw(st.sampled_from([1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]))
     while True:
-        query, text = draw_query(dice, within)
+        query, text = draw_query(dice, within, (1, 4 * MILLI, 9 * MILLI, 100 * MILLI))
         named = {name for name in NAMES if name in text.replace("permute", "")}
         chosen = {n: dice.choices(CONDITIONS[n], [4, 1, 1][: len(CONDITIONS[n])])[0] for n in named}
         undefined = dice.choice([None, None, None, *"abc"])
@@ -136,6 +140,9 @@ def histories(draw: st.DrawFn) -> laws.Case:
         timeouts = dice.choice(["drop", "route"])
         by = dice.choice([("user",), ("user",), ()])
         skip = query.resume + (f" {query.variable}" if query.resume[:4] in ("to f", "to l") else "")
+        chosen_matches = {"skip": skip}
+        if query.resume == "past horizon":
+            chosen_matches = {"matches": "first", "horizon": f"{query.horizon} microseconds"}
         try:
             operator = patterns.match(
                 text,
@@ -144,7 +151,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
                 by=by,
                 within=f"{within} microseconds",
                 measures={name: MEASURES[name][0] for name in picked},
-                skip=skip,
+                **chosen_matches,
                 tie_break=("n",),
                 delay=f"{dice.choice([0, 2, 5])} milliseconds",
                 stragglers=stragglers,

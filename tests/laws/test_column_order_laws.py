@@ -17,7 +17,7 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.joins.core.timeline import TimelineSpec
 from streamops.kernel.core import State
-from streamops.search.core.match import MatchSpec
+from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows
 from tests.laws import (
@@ -32,6 +32,7 @@ from tests.laws import (
     strategies,
     test_aggregate_laws,
     test_running_laws,
+    test_search_as_of_laws,
     test_search_laws,
     test_tables_laws,
     test_timeline_laws,
@@ -47,6 +48,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "joins.tables, versions": lambda: test_tables_laws.SEQUENCED.map(test_tables_laws.case_of),
     "joins.timeline": test_timeline_laws.cases,
     "search.match": test_search_laws.histories,
+    "search.match, as of": test_search_as_of_laws.histories,
     "patterns.match": pattern_strategies.histories,
     "windows.running": test_running_laws.histories,
     "windows.calendar": grid_strategies.calendars,

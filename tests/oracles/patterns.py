@@ -129,7 +129,9 @@ class Query:
     absent: tuple[str, ...] = ()
     within: int | None = None
     resume: str = "past last row"
+    """Where the search continues after a match; "past horizon" if only the first one is searched."""
     variable: str = ""
+    horizon: int | None = None
 
     def search(
         self,
@@ -161,6 +163,9 @@ class Query:
             elif isinstance(path, list):
                 answer.matches.append((at, path))
                 at += self._advance(path)
+                if self.resume == "past horizon":
+                    until = self.until(times[at - 1])
+                    at = next((i for i in range(at, len(rows)) if times[i] >= until), len(rows))
                 continue
             elif may_start[at] and not waits:
                 self._timeout(rows, at, limit, answer)
@@ -169,8 +174,12 @@ class Query:
             answer.needed = answer.undecided[0]
         return answer
 
+    def until(self, match_end: int) -> int:
+        """From when on the key of a match may match again, if only the first one is searched."""
+        return ENDLESS if self.horizon is None else match_end + self.horizon
+
     def _advance(self, path: Path) -> int:
-        if self.resume == "past last row":
+        if self.resume in ("past last row", "past horizon"):
             return len(path)
         its = [i for i, name in enumerate(path) if name == self.variable]
         if self.resume == "to next row" or not its:
@@ -215,10 +224,12 @@ class PatternOracle:
     rows: dict[Any, list[Row]] = field(default_factory=dict)
     spent: dict[Any, set[int]] = field(default_factory=dict)
     """Rows, by identity, whose start is decided."""
+    until: dict[Any, int] = field(default_factory=dict)
+    """By key that matched, if only first matches are searched: from when on it may match again."""
 
     def fresh(self) -> PatternOracle:
         """An oracle with the same parameters and no rows."""
-        return replace(self, watermark=None, rows={}, spent={})
+        return replace(self, watermark=None, rows={}, spent={}, until={})
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
         """The expected results of a micro-batch."""
@@ -251,15 +262,17 @@ class PatternOracle:
         expected = Expected()
         rows = {key: [*of] for key, of in self.rows.items()}
         spent = {key: {*of} for key, of in self.spent.items()}
-        replace(self, rows=rows, spent=spent)._search(ENDLESS, False, expected)
+        end = replace(self, rows=rows, spent=spent, until={**self.until})
+        end._search(ENDLESS, False, expected)
         return expected.emitted
 
     def bound(self) -> int:
-        """Rows that are not released, or whose bound has not passed."""
+        """Rows that are not released, or whose bound has not passed, and keys that matched."""
         within = ENDLESS if self.query.within is None else self.query.within
         known = -ENDLESS if self.watermark is None else self.watermark
         every = [row for rows in self.rows.values() for row in rows]
-        return sum(row[self.time] + within - 1 > known for row in every)
+        remembered = sum(until - 1 > known for until in self.until.values())
+        return remembered + sum(row[self.time] + within - 1 > known for row in every)
 
     def _search(self, watermark: int, is_open: bool, expected: Expected) -> None:
         for key, rows in self.rows.items():
@@ -273,12 +286,15 @@ class PatternOracle:
             if self.query.resume != "to next row":
                 while first < len(known) and id(known[first]) in spent:
                     first += 1
-            may_start = [id(row) not in spent for row in known]
+            until = self.until.get(key, -ENDLESS)
+            may_start = [id(row) not in spent and row[self.time] >= until for row in known]
             answer = self.query.search(
                 held[first:], times[first:], may_start[first:], watermark, is_open
             )
             for at, path in answer.matches:
                 self._emit(known[first + at :], path, expected)
+                if self.query.resume == "past horizon":
+                    self.until[key] = self.query.until(known[first + at + len(path) - 1][self.time])
             for at, steps in answer.timeouts:
                 if self.timeouts == "route":
                     expected.counts["timeouts"] = expected.counts.get("timeouts", 0) + 1

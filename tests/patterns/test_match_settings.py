@@ -92,6 +92,11 @@ def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position:
         ({"within": "0 seconds"}, "DURATION_TOO_SMALL"),
         ({"max_rows": 0}, "MAX_ROWS_OUT_OF_RANGE"),
         ({"max_rows": True}, "MAX_ROWS_OUT_OF_RANGE"),
+        ({"matches": "last"}, "UNKNOWN_CHOICE"),
+        ({"matches": "first", "horizon": "0 seconds"}, "DURATION_TOO_SMALL"),
+        ({"matches": "first", "horizon": "1 month"}, "CALENDAR_DURATION"),
+        ({"horizon": "1 day"}, "HORIZON_WITHOUT_FIRST"),
+        ({"matches": "first", "horizon": "1 day", "skip": "to next row"}, "SKIP_WITHOUT_EVERY"),
         ({"stragglers": "update"}, "UNKNOWN_CHOICE"),
         ({"timeouts": "yes"}, "UNKNOWN_CHOICE"),
         ({"when_full": "ignore"}, "UNKNOWN_CHOICE"),
@@ -167,6 +172,13 @@ def test_a_stream_needs_a_bound() -> None:
     with pytest.raises(SpecError) as error:
         replay(operator(within=None), [SCHEMA.empty_table()])
     assert code_of(error) == "WITHIN_MISSING"
+
+
+def test_first_matches_on_a_stream_need_a_horizon() -> None:
+    with pytest.raises(SpecError) as error:
+        replay(operator(matches="first"), [SCHEMA.empty_table()])
+    assert code_of(error) == "HORIZON_MISSING"
+    replay(operator(matches="first", horizon="1 day"), [SCHEMA.empty_table()])
 
 
 def test_a_watermark_of_the_frame_leaves_room_for_the_bound() -> None:

@@ -18,7 +18,7 @@ from streamops.kernel.errors import (
     SpecError,
     StreamopsError,
 )
-from streamops.search.core.match import MatchSpec
+from streamops.search.core.spec import MatchSpec
 from streamops.spark.drive import resolve
 from streamops.testing import replay
 

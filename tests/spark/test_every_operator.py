@@ -142,6 +142,20 @@ def stored_queries() -> list[tuple[Rows, ...]]:
     return [([dict(zip(names, row, strict=True)) for row in rows],) for rows in steps]
 
 
+def query_versions() -> list[tuple[Rows, ...]]:
+    """The same queries with the instants at which they take effect; the last one is for the watermark."""
+    batches = [
+        (
+            [row | {"since": at(start + 4 * n)} for n, row in enumerate(rows)]
+            + ([{**rows[0], "id": 9, "since": at(600)}] if start == STARTS[-1] else []),
+        )
+        for start, (rows,) in zip(STARTS, stored_queries(), strict=True)
+    ]
+    late = {"_change_type": "insert", "id": 5, "query": "a OR b", "lsn": 1, "since": at(21)}
+    batches[2][0].append(late)
+    return batches
+
+
 EVENT = columns("k string, ts timestamp, v bigint")
 CLOCKED = columns("k string, ts timestamp, sent timestamp, received timestamp")
 VERSION = columns("k string, since timestamp, seq bigint, w string")
@@ -277,6 +291,23 @@ CASES: dict[str, Case] = {
         (EVENT, columns("_change_type string, id bigint, query string, lsn bigint")),
         pair(EVENTS, stored_queries()),
     ),
+    "search, as of": Case(
+        search.match(
+            None,
+            text="k",
+            fields="v",
+            as_of="ts",
+            time="since",
+            sequence="lsn",
+            delay="10 seconds",
+            rejected="route",
+        ),
+        (
+            EVENT,
+            columns("_change_type string, id bigint, query string, lsn bigint, since timestamp"),
+        ),
+        pair(EVENTS, query_versions()),
+    ),
     "tables": Case(
         joins.tables(None, by="k", how="left"),
         (CHANGE, RIGHT_CHANGE),
@@ -316,6 +347,20 @@ CASES: dict[str, Case] = {
                 "names": patterns.classifiers(),
             },
             skip="to next row",
+            tie_break="v",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
+    "patterns, first": Case(
+        patterns.match(
+            "low",
+            define={"low": patterns.previous("v") > "v"},
+            within="12 seconds",
+            measures={"least": patterns.last("low", "v")},
+            matches="first",
+            horizon="30 seconds",
             tie_break="v",
             **TIMED,
         ),

@@ -103,7 +103,7 @@ def stored_queries(batch: int, *, seed: int = 13) -> Rows:
         texts += [f'"key {dice.randrange(23)}" -v:{dice.randrange(100)}', "-key", "(", "k:ke*"]
         change = dice.choice(["insert", "update_postimage", "delete"])
         row = {"_change_type": change, "id": dice.randrange(20), "query": dice.choice(texts)}
-        found.append(row | {"lsn": 20 * batch + n})
+        found.append(row | {"lsn": 20 * batch + n, "since": at(batch * 15 + n)})
     return found
 
 

@@ -87,6 +87,12 @@ def stored_queries(batch: int, rng: np.random.Generator) -> Rows:
     return rows | {"query": np.array([f"v:{key % 9}" for key in rows["k"].tolist()])}
 
 
+def query_versions(batch: int, rng: np.random.Generator) -> Rows:
+    """The same changes, in effect at the end of their micro-batch."""
+    rows = stored_queries(batch, rng)
+    return rows | {"since": np.full(len(rows["rid"]), NOW + (batch + 1) * PACE)}
+
+
 def change_schema(*names: str) -> pa.Schema:
     types = {"_change_type": pa.string()}
     return pa.schema([(name, types.get(name, pa.int64())) for name in names])
@@ -107,6 +113,7 @@ RIGHT = (change_schema("_change_type", "rid", "k", "lsn"), table_changes("rid"))
 LEFT_AS_IS = (change_schema("_change_type", "id", "k", "v"), table_changes("id"))
 RIGHT_AS_IS = (change_schema("_change_type", "rid", "k"), table_changes("rid"))
 QUERY = pa.schema([*RIGHT[0], pa.field("query", pa.string())])
+QUERY_VERSION = pa.schema([*QUERY, pa.field("since", TS)])
 PAIR = ((EVENT, events), (VERSION, versions))
 INTERVAL: dict[str, Any] = {"by": "k", "time": ("ts", "since"), "delay": "5 seconds"}
 ASOF: dict[str, Any] = {"by": "k", "time": "ts", "version": "since", "sequence": "seq"}
@@ -143,6 +150,21 @@ CASES: dict[str, Bounded] = {
         search.match(None, fields="v", id="rid", query="query", max_keys=100_000, **CHANGED),
         ((EVENT, events), (QUERY, stored_queries)),
     ),
+    "search, as of": Bounded(
+        search.match(
+            None,
+            fields="v",
+            id="rid",
+            query="query",
+            as_of="ts",
+            time="since",
+            sequence="lsn",
+            horizon="5 minutes",
+            delay="5 seconds",
+            max_keys=100_000,
+        ),
+        ((EVENT, events), (QUERY_VERSION, query_versions)),
+    ),
     "tables": Bounded(joins.tables(None, by="k", how="full"), (LEFT_AS_IS, RIGHT_AS_IS)),
     "tables, remembered deletes": Bounded(
         joins.tables(None, by="k", how="left", key=("id", "rid"), **REMEMBER), (LEFT, RIGHT)
@@ -171,6 +193,19 @@ CASES: dict[str, Bounded] = {
             by="k",
             within="30 seconds",
             delay="5 seconds",
+        ),
+        ((EVENT, events),),
+    ),
+    "patterns, first": Bounded(
+        patterns.match(
+            "high",
+            define={"high": patterns.previous("v") < "v"},
+            time="ts",
+            by="k",
+            within="30 seconds",
+            delay="5 seconds",
+            matches="first",
+            horizon="1 minute",
         ),
         ((EVENT, events),),
     ),

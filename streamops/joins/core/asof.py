@@ -32,6 +32,7 @@ from streamops.changelog.change_types import (
     is_change_type,
 )
 from streamops.changelog.table import drop_tombstones
+from streamops.changelog.versions import KeyedRows, MergedVersions, Versions
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.joins.core.side_output import (
     Arrivals,
@@ -41,7 +42,6 @@ from streamops.joins.core.side_output import (
     is_complete,
     join_values,
 )
-from streamops.joins.core.versions import KeyedRows, MergedVersions, Versions
 from streamops.kernel.columns import (
     combine_chunks,
     concat,

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.table import TOMBSTONE, UNAVAILABLE, refuse_change_type
+from streamops.changelog.versions import Direction
 from streamops.joins.core.join_spec import (
-    Delays,
     JoinSpec,
     added_columns,
     require_choices,
@@ -19,20 +19,20 @@ from streamops.joins.core.join_spec import (
     require_key_types,
     require_order,
     revisions_as_sequence,
-    show_delays,
 )
-from streamops.kernel.errors import SchemaError, SpecError, WatermarkError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import (
+    Delays,
     refuse_type,
     require_columns,
     require_instant,
     require_name,
+    show_delays,
     show_duration,
+    unused_watermark,
 )
-from streamops.kernel.time import format_duration
 
 How = Literal["left", "inner"]
-Direction = Literal["backward", "forward", "nearest"]
 Stragglers = Literal["drop", "route", "answer"]
 LateVersions = Literal["ignore", "retract"]
 TooLate = Literal["drop", "route"]
@@ -115,7 +115,7 @@ class AsofSpec(JoinSpec):
         left, right = schemas
         self._refuse_columns(left, right)
         if self.waits_for == "facts" and carried[1] is not None:
-            raise _unused_watermark(carried[1], self.where)
+            raise unused_watermark(carried[1], waits_for=self.waits_for, where=self.where)
         hidden = {self.deleted, CHANGE_TYPE, TOMBSTONE}
         inputs = self.build_inputs(schemas, self.times, self.delay, carried)
         added = added_columns(
@@ -293,15 +293,3 @@ _IDENTITY = (
     *("time", "version", "sequence", "until", "deleted", "how", "tolerance", "direction"),
     *("allow_exact", "allowed_lateness", "stragglers", "late_versions", "too_late"),
 )
-
-
-def _unused_watermark(delay: int, where: str) -> WatermarkError:
-    return WatermarkError(
-        "WATERMARK_NOT_WAITED_FOR",
-        "the versions have a watermark, and Spark waits for the lowest watermark of a query",
-        where=f"{where}, right frame",
-        got=f"a watermark with a delay of {format_duration(delay)!r} and waits_for='facts'",
-        expected="versions without a watermark, or waits_for='both'",
-        fix="remove withWatermark(...) from the versions; or set waits_for='both' if results "
-        "should wait for them",
-    )

@@ -9,22 +9,22 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from streamops.joins.core.join_spec import (
-    Delays,
     JoinSpec,
     added_columns,
     require_choices,
     require_into,
     require_key_types,
     require_order,
-    show_delays,
     show_pair,
 )
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
+    Delays,
     require_columns,
     require_instant,
     require_name,
+    show_delays,
     show_duration,
 )
 

@@ -13,16 +13,14 @@ from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
-    parse_delay,
+    Delays,
     parse_distinct_names,
     parse_names,
     refuse_type,
     require_choice,
     require_keys,
     require_name,
-    show_duration,
 )
-from streamops.kernel.time import Duration
 
 SUFFIX = "_right"
 """Appended to the name of a right column if a left column has the same name."""
@@ -33,7 +31,6 @@ ADDED = (CHANGE_TYPE, "late")
 INSTANT = pa.timestamp("us", tz="UTC")
 
 Columns = tuple[str, ...]
-Delays = tuple[int | None, int | None]
 Keys = tuple[tuple[str, str], ...]
 
 
@@ -46,12 +43,6 @@ class JoinedNames:
 
     schema: pa.Schema
     right: tuple[tuple[str, str], ...]
-
-
-def show_delays(delays: Delays) -> str:
-    """Format durations of both inputs: one if they are equal."""
-    left, right = map(show_duration, delays)
-    return left if left == right else f"({left}, {right})"
 
 
 def show_keys(by: Keys) -> str:
@@ -256,18 +247,6 @@ def parse_times(time: Any, *, where: str) -> tuple[str, str]:
     left, right = time if isinstance(time, tuple) and len(time) == 2 else (time, time)
     for name in (left, right):
         require_name(name, parameter="time", where=where)
-    return left, right
-
-
-def parse_delays(
-    delay: Duration | tuple[Duration | None, Duration | None] | None, *, where: str
-) -> Delays:
-    """Delays of the watermarks on both inputs, in microseconds, from one duration or two."""
-    pair: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
-    left, right = (
-        None if duration is None else parse_delay(duration, parameter="delay", where=where)
-        for duration in pair
-    )
     return left, right
 
 

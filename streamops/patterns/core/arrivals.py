@@ -18,9 +18,11 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 
 def layout(spec: PatternSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's table."""
-    own = [("time", pa.int64()), ("stage", pa.int8()), ("conditions", pa.int64())]
-    return {"rows": pa.schema([*_key_fields(spec), *own, *_value_fields(spec)])}
+    """Columns of the state's tables: rows, and with the first matches only, when they ended."""
+    keys, time = _key_fields(spec), ("time", pa.int64())
+    own = [time, ("stage", pa.int8()), ("conditions", pa.int64())]
+    rows = {"rows": pa.schema([*keys, *own, *_value_fields(spec)])}
+    return rows | ({"matched": pa.schema([*keys, time])} if spec.matches == "first" else {})
 
 
 def packed_schema(spec: PatternSpec) -> pa.Schema:

@@ -4,6 +4,7 @@ Rows are *released* once the watermark has reached their event time: then all ro
 and their conditions over earlier rows are evaluated. A start is decided once no later row can
 change its match: at the latest when the watermark has passed its bound. The state has the rows that are
 not released yet, the released ones that a later match may need, and the last ones that a condition reads.
+If only the first match of a key is emitted, it also has the keys that matched within the horizon.
 
 Event time alone decides: results do not depend on how the stream is divided into micro-batches.
 """
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 STATE = StateFormat("patterns.match", 1)
-PLACEMENT = Placement({"rows": BY_KEY})
+PLACEMENT = Placement({"rows": BY_KEY, "matched": BY_KEY})
 
 METRICS = {
     "rows": "rows",
@@ -93,16 +94,20 @@ def step(
     arrived, late, counts = classify(spec, packed, state.watermark)
     rows = _Rows.of(spec, concat([state.tables["rows"], arrived])).release(spec, now)
     tape, positions = rows.tape(is_open=now < AFTER_ALL)
+    may_start = rows.stages == OPEN
+    if spec.matches == "first":
+        may_start &= _is_past_horizon(spec, state.tables["matched"], rows)
     resume, variable = spec.resume
     search = Search(
         spec.automaton,
         tape,
         np.append(rows.times, AFTER_ALL)[positions],
-        np.append(rows.stages, WAITING)[positions] == OPEN,
+        np.append(may_start, False)[positions],
         within=spec.within,
         watermark=now,
         resume=resume,
         variable=variable,
+        horizon=spec.horizon,
     )
     found = search.find(timeouts=spec.timeouts == "route")
     output = _matches(spec, rows, search, found, positions)
@@ -111,6 +116,10 @@ def step(
     )
     stored = rows.keep(spec, search, found, positions, now)
     stored, overflowed = _limit(spec, stored)
+    tables = {"rows": stored}
+    if spec.matches == "first":
+        last = positions[found.ends - 1]
+        tables["matched"] = _remember(spec, state.tables["matched"], rows.table, last, now)
     metrics = PatternMetrics(
         rows=counts.rows,
         rejected=counts.rejected,
@@ -120,7 +129,7 @@ def step(
         timeouts=len(found.timeouts),
         overflowed=overflowed,
     )
-    return Step(State(watermark, {"rows": stored}), output, late, metrics)
+    return Step(State(watermark, tables), output, late, metrics)
 
 
 def finish(spec: PatternSpec, state: State) -> pa.Table:
@@ -135,17 +144,19 @@ def run(spec: PatternSpec, inputs: Sequence[pa.Table]) -> pa.Table:
 
 
 def next_deadline(spec: PatternSpec, state: State) -> int | None:
-    """When a row is released, or the bound of a start passes."""
+    """When a row is released, the bound of a start passes, or a match is no longer remembered."""
     rows = state.tables["rows"]
     times, waits = _column(rows, "time"), _column(rows, "stage") == WAITING
     due = times[waits]
     if spec.within is not None:
         due = np.concatenate([due, times[~waits] + (spec.within - 1)])
+    if spec.matches == "first" and spec.horizon is not None:
+        due = np.concatenate([due, _column(state.tables["matched"], "time") + (spec.horizon - 1)])
     return int(due.min()) if len(due) else None
 
 
 def check(spec: PatternSpec, state: State) -> None:
-    """Rows of a key are in order, and none is stored for too long."""
+    """Rows of a key are in order, none is stored for too long, and a key has matched once."""
     rows = state.tables["rows"]
     times, stages = _column(rows, "time"), _column(rows, "stage")
     watermark = BEFORE_ALL if state.watermark is None else state.watermark
@@ -162,6 +173,12 @@ def check(spec: PatternSpec, state: State) -> None:
     assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
     sizes = np.bincount(Groups.of(codes)[0].ids[stages != WAITING], minlength=1)
     assert sizes.max() <= spec.max_rows, f"too many: {details}"
+    if spec.matches == "first":
+        matched = state.tables["matched"]
+        details = f"watermark {state.watermark}\n{matched.to_pylist()}"
+        codes = key_codes(_keys(spec, matched), len(matched))
+        assert len(np.unique(codes)) == len(matched), f"a key twice: {details}"
+        assert (_until(spec, matched) - 1 > watermark).all(), f"overdue: {details}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +345,38 @@ def _values(spec: PatternSpec, table: pa.Table) -> pa.Table:
     if not names:
         return table.select(["time"])
     return table.select(names).rename_columns(list(spec.values))
+
+
+def _until(spec: PatternSpec, matched: pa.Table) -> Instants:
+    """From when on a key may match again."""
+    times = _column(matched, "time")
+    return np.full(len(times), AFTER_ALL) if spec.horizon is None else times + spec.horizon
+
+
+def _is_past_horizon(spec: PatternSpec, matched: pa.Table, rows: _Rows) -> Mask:
+    """Which rows may start a match, as far as the match that their key has had is concerned."""
+    if not len(matched):
+        return np.ones(len(rows.times), np.bool_)
+    pairs = zip(_keys(spec, matched), _keys(spec, rows.table), strict=True)
+    keys = [pa.concat_arrays(pair) for pair in pairs]
+    codes = key_codes(keys, len(matched) + len(rows.times))
+    known, wanted = np.split(codes, [len(matched)])
+    order = np.argsort(known)
+    at = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(order) - 1)]
+    is_past: Mask = (known[at] != wanted) | (rows.times >= _until(spec, matched)[at])
+    return is_past
+
+
+def _remember(
+    spec: PatternSpec, matched: pa.Table, rows: pa.Table, last: Ids, watermark: int
+) -> pa.Table:
+    """Keys with the event time of the last row of their match, as long as rows within its horizon may follow.
+
+    A key matches again only when its horizon has passed, so it is never stored twice.
+    """
+    ended = take(rows.select(matched.column_names), last)
+    every = concat([matched, ended])
+    return every.filter(pa.array(_until(spec, every) - 1 > watermark)).combine_chunks()
 
 
 def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:

@@ -21,7 +21,7 @@ from streamops.patterns.core.automaton import ACCEPT, NO_VARIABLE, Automaton
 from streamops.patterns.core.measures import Labels
 from streamops.patterns.core.scan import NEVER, UNKNOWN, Scan, Tape
 
-Resume = Literal["past last row", "to next row", "to first", "to last"]
+Resume = Literal["past last row", "to next row", "to first", "to last", "past horizon"]
 """Where the search continues after a match."""
 
 _FEW = 16
@@ -88,6 +88,8 @@ class Search:
         No row up to here is missing.
     resume, variable : str, int
         Where the search continues after a match, and the variable that this refers to.
+    horizon : int, optional
+        How far behind the last row of a match the search continues, "past horizon". None if it does not.
     """
 
     def __init__(
@@ -101,10 +103,11 @@ class Search:
         watermark: int,
         resume: Resume = "past last row",
         variable: int = NO_VARIABLE,
+        horizon: int | None = None,
     ) -> None:
         self.automaton, self.tape, self.times, self.may_start = automaton, tape, times, may_start
         self.within, self.watermark = within, watermark
-        self.resume, self.variable = resume, variable
+        self.resume, self.variable, self.horizon = resume, variable, horizon
         self.frontiers = np.flatnonzero(tape.is_frontier)
         self.tests = tape.tests(automaton)
         self.scan = Scan.of(automaton, tape, self.tests)
@@ -162,7 +165,11 @@ class Search:
             walk = matches & ~undecided
         keep = np.flatnonzero(matches | undecided)
         start, end, bound, resume = (column[keep] for column in (start, end, bound, resume))
-        return _Starts(start, end, bound, resume, walk[keep], undecided[keep])
+        walk, undecided = walk[keep], undecided[keep]
+        if self.resume == "past horizon":
+            known = ~(walk | undecided)
+            resume[known] = self._past_horizon(end[known])
+        return _Starts(start, end, bound, resume, walk, undecided)
 
     def _bounds(self, starts: Ids) -> tuple[Ids, Mask]:
         """The first position beyond the bound on time of each start, and whether rows may follow."""
@@ -170,13 +177,24 @@ class Search:
         if self.within is None:
             return end, np.full(len(starts), self.tape.is_open)
         deadline = self.times[starts] + self.within
-        low, high = starts + 1, end.copy()
+        bound = self._first_at(deadline, starts + 1, end)
+        return bound, (deadline - 1 > self.watermark) & self.tape.is_open
+
+    def _past_horizon(self, ends: Ids) -> Ids:
+        """The first position that is a horizon after the last row of each match."""
+        frontier: Ids = self.frontiers[np.searchsorted(self.frontiers, ends)]
+        if self.horizon is None:
+            return frontier
+        return self._first_at(self.times[ends - 1] + self.horizon, ends, frontier)
+
+    def _first_at(self, times: Instants, low: Ids, high: Ids) -> Ids:
+        """The first position from `low` on whose row has this time or a later one; `high` if none has."""
         for _ in range(int(np.max(high - low, initial=0)).bit_length()):
             middle = (low + high) >> 1
-            is_inside = (self.times[middle] < deadline) & (low < high)
+            is_inside = (self.times[middle] < times) & (low < high)
             low = np.where(is_inside, middle + 1, low)
             high = np.where(is_inside, high, np.maximum(middle, low))
-        return low, (deadline - 1 > self.watermark) & self.tape.is_open
+        return low
 
     def _is_broken(self, ends: Ids, bounds: Ids) -> Mask:
         """Whether a row that must not follow follows each match, before its bound."""
@@ -200,6 +218,8 @@ class Search:
             if self.resume == "to first":
                 match, position = match[::-1], position[::-1]  # the last assignment wins
             resume[part.start + match] = np.maximum(position, starts[part][match] + 1)
+        if self.resume == "past horizon":
+            return end, self._past_horizon(end)
         return end, resume if self.resume in ("to first", "to last") else end
 
     def _choose(self, starts: _Starts) -> tuple[Ids, Ids]:
@@ -252,6 +272,8 @@ class Search:
             resume = start[number] + 1
             if self.resume == "past last row":
                 resume = end
+            elif self.resume == "past horizon":
+                resume = int(self._past_horizon(np.array([end]))[0])
             elif its:
                 resume = max(start[number] + its[0 if self.resume == "to first" else -1], resume)
             if len(absent) and absent.searchsorted(end) < absent.searchsorted(bound[number]):

@@ -22,6 +22,7 @@ from streamops.kernel.parameters import (
     require_name,
     show_duration,
 )
+from streamops.kernel.time import format_duration
 from streamops.patterns.core.automaton import (
     MAX_CONDITIONS,
     NO_VARIABLE,
@@ -41,6 +42,7 @@ from streamops.patterns.core.syntax import Pattern
 
 Stragglers = Literal["drop", "route"]
 Timeouts = Literal["drop", "route"]
+Matches = Literal["every", "first"]
 WhenFull = Literal["fail", "drop_oldest"]
 
 DEFAULT_MAX_ROWS = 100_000
@@ -69,6 +71,10 @@ class PatternSpec:
     within : int, optional
         A match spans less than this.
     measures : tuple of (name, Measure)
+    matches : str
+        Which matches of a key are emitted.
+    horizon : int, optional
+        With the first match only: how long after its last row the key may match again.
     skip : str
         Where the search continues after a match.
     delay : int, optional
@@ -92,6 +98,8 @@ class PatternSpec:
     by: tuple[str, ...]
     within: int | None = field(metadata=_DURATION)
     measures: tuple[tuple[str, Measure], ...]
+    matches: Matches
+    horizon: int | None = field(metadata=_DURATION)
     skip: str
     tie_break: tuple[str, ...]
     delay: int | None = field(metadata=_DURATION)
@@ -113,6 +121,7 @@ class PatternSpec:
         require_name(self.time, parameter="time", where=where)
         require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
         require_choice(self.timeouts, Timeouts, parameter="timeouts", where=where)
+        require_choice(self.matches, Matches, parameter="matches", where=where)
         require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
         self._refuse_variables()
         self._refuse_skip()
@@ -198,6 +207,8 @@ class PatternSpec:
     @property
     def resume(self) -> tuple[Resume, int]:
         """Where the search continues after a match, and the variable that this refers to."""
+        if self.matches == "first":
+            return "past horizon", NO_VARIABLE
         for choice in _SKIPS[:2]:
             if self.skip == choice:
                 return choice, NO_VARIABLE
@@ -287,7 +298,7 @@ class PatternSpec:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. ``delay``, ``max_rows`` and the side output may change."""
+        """All that the state depends on: not ``delay``, ``horizon``, ``max_rows``, the side output."""
         columns = {name: self.input.field(name) for name in (*self.by, *self.values)}
         return {
             "pattern": self.pattern.text,
@@ -298,6 +309,8 @@ class PatternSpec:
             "skip": self.skip,
             "tie_break": [*self.tie_break],
             "values": [[name, str(columns[name].type)] for name in self.values],
+            # Checkpoints with all matches were written before there was a choice.
+            **({"matches": self.matches} if self.matches == "first" else {}),
         }
 
     def _columns_of(self, measure: Measure) -> list[str]:
@@ -405,8 +418,26 @@ class PatternSpec:
             )
         if variable and to in _SKIPS[2:]:
             self._number(variable)
+        if self.matches == "first" and self.skip != _SKIPS[0]:
+            raise SpecError(
+                "SKIP_WITHOUT_EVERY",
+                "the search does not continue after the first match of a key",
+                where=self.operator,
+                got=f"skip={self.skip!r} with matches='first'",
+                expected="skip with matches='every'",
+                fix="leave it out: it does not change which match is the first",
+            )
 
     def _refuse_bounds(self) -> None:
+        if self.horizon is not None and self.matches == "every":
+            raise SpecError(
+                "HORIZON_WITHOUT_FIRST",
+                "no match is remembered: all of them are emitted",
+                where=self.operator,
+                got=f"horizon={format_duration(self.horizon)!r} with matches='every'",
+                expected="horizon with matches='first'",
+                fix="leave it out, or set matches='first'",
+            )
         if type(self.max_rows) is not int or self.max_rows < 1:
             raise SpecError(
                 "MAX_ROWS_OUT_OF_RANGE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import count, permutations
 from typing import Any
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
-from streamops.kernel.core import Metrics, State, Step
+from streamops.kernel.core import SIDES, Metrics, State, Step, mark_owned
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import shard_of
-from streamops.kernel.placement import redistribute_states
+from streamops.kernel.placement import EVERYWHERE, redistribute_states
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Batch,
@@ -163,13 +163,17 @@ def sharding_changes_nothing(case: Case) -> None:
     same_steps(case.steps, merged, f"over {shards} shards")
 
 
-def _merge_steps(steps: Sequence[Step]) -> Step:
-    """One step with the rows and the states of those of all shards."""
+def _merge_steps(steps: Sequence[Step], everywhere: Collection[str] = ()) -> Step:
+    """One step with the rows and the states of those of all shards.
+
+    ``everywhere`` has the names of tables with the same rows in all of them.
+    """
+    tables = {}
+    for name in steps[0].state.tables:
+        of_shards = [step.state.tables[name] for step in steps]
+        tables[name] = of_shards[0] if name in everywhere else concat(of_shards)
     return Step(
-        State(
-            steps[0].state.watermark,
-            {n: concat([s.state.tables[n] for s in steps]) for n in steps[0].state.tables},
-        ),
+        State(steps[0].state.watermark, tables),
         concat([step.output for step in steps]),
         concat([step.late for step in steps]),
         sum((step.metrics for step in steps), Metrics()),
@@ -183,6 +187,7 @@ def rescaling_changes_nothing(case: Case) -> None:
     at, marks = int(rng.integers(0, len(case.batches) + 1)), case.watermarks(case.batches)
     shards, placement, identity = few, case.core.PLACEMENT, case.spec.identity
     states = [State.empty(case.core.layout(case.spec))] * few
+    everywhere = [name for name, rule in placement.tables.items() if rule == EVERYWHERE]
     merged = []
     for number, (batch, mark) in enumerate(zip(case.batches, marks, strict=True)):
         if number == at and not placement.is_single:
@@ -193,27 +198,32 @@ def rescaling_changes_nothing(case: Case) -> None:
                     same_tables(one, other, f"{few} shards, {many}, and {few} again")
             shards, states = many, there
         steps = [
-            case.core.step(case.spec, state, case.pack(part), mark)
-            for state, part in zip(states, _rows_of_shards(case, batch, shards), strict=True)
+            case.core.step(case.spec, state, part, mark)
+            for state, part in zip(states, _packs_of_shards(case, batch, shards), strict=True)
         ]
         states = [step.state for step in steps]
         for state in states:
             case.core.check(case.spec, state)
-        merged.append(_merge_steps(steps))
+        merged.append(_merge_steps(steps, everywhere))
     same_steps(case.steps, merged, f"{few} shards, and {many} from step {at} on")
 
 
-def _rows_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
-    """The rows of each shard, as the packer assigns them, with copies of those for every shard."""
+def _packs_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
+    """The packed rows of each shard, as the packer assigns them, with copies of those for every shard."""
     parts = []
-    for input_, rows in zip(case.spec.inputs, batch, strict=True):
+    packed = case.pack(batch)
+    for number, (input_, rows) in enumerate(zip(case.spec.inputs, batch, strict=True)):
+        shard = shard_of(rows, input_.by, shards)
         if input_.is_broadcast:
-            parts.append([rows] * shards)
+            own = [packed[number]] * shards
+            if input_.by:
+                own = [mark_owned(packed[number], pa.array(shard == n)) for n in range(shards)]
+            parts.append(own)
             continue
         copies = None if input_.replicate is None else input_.replicate(rows)
-        shard = shard_of(rows, input_.by, shards)
-        own = [rows.filter(pa.array(shard == number)) for number in range(shards)]
-        parts.append([part if copies is None else concat([part, copies]) for part in own])
+        own = [rows.filter(pa.array(shard == n)) for n in range(shards)]
+        own = [part if copies is None else concat([part, copies]) for part in own]
+        parts.append([case.core.pack(case.spec, part, SIDES[number]) for part in own])
     return list(zip(*parts, strict=True))
 
 
@@ -349,8 +359,8 @@ def check_laws(case: Any, laws: Sequence[Callable[[Any], None]] = CORE) -> None:
 
 def _results(case: Case, rows: Sequence[Row]) -> list[Row]:
     """Rows of a batch result without the columns that a folded stream lacks."""
-    ignored = {*case.ignore, "_change_type", "late"}
-    results = (row for row in rows if row.get("late") is None)
+    ignored = {*case.ignore, "_change_type", "late", "rejected"}
+    results = (row for row in rows if row.get("late") is None and row.get("rejected") is None)
     return [{name: v for name, v in row.items() if name not in ignored} for row in results]
 
 

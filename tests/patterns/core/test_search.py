@@ -60,6 +60,7 @@ def compare(seed: int) -> bool:
         watermark=watermark,
         resume=query.resume,  # type: ignore[arg-type]
         variable=pattern.variables.index(query.variable),
+        horizon=query.horizon,
     )
     result = found.find(timeouts=True)
     labels = found.label(result.starts, result.bounds)

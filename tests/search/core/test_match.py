@@ -10,8 +10,8 @@ import pytest
 
 from streamops import search
 from streamops.kernel.core import State
-from streamops.search.core import match
-from streamops.search.core.match import MatchSpec
+from streamops.search.core import match, queries
+from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
 
 Rows = list[dict[str, Any]]
@@ -121,7 +121,7 @@ def test_a_step_without_changes_does_not_write_its_state() -> None:
 def test_a_worker_builds_an_index_once_and_of_no_other_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    match._indexes.clear()
+    queries._indexes.clear()
     built = []
     of = match.QueryIndex.of
     monkeypatch.setattr(match.QueryIndex, "of", lambda *args: built.append(1) or of(*args))
@@ -133,15 +133,15 @@ def test_a_worker_builds_an_index_once_and_of_no_other_queries(
 
 
 def test_a_worker_keeps_a_limited_number_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    match._indexes.clear()
-    monkeypatch.setattr(match, "_INDEXES", 2)
+    queries._indexes.clear()
+    monkeypatch.setattr(queries, "_INDEXES", 2)
     for number in range(5):
         run([([A], [change(number, "a", 1)])])
-    assert len(match._indexes) == 2
+    assert len(queries._indexes) == 2
 
 
 def test_documents_are_matched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "_DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(queries, "_DOCUMENTS_AT_ONCE", 2)
     documents: Rows = [{"title": "a" if n % 2 else "b", "price": n} for n in range(5)]
     (step,) = run([(documents, [change(1, "a", 1), change(2, "price:4", 1)])])
     found = sorted((row["price"], row["query_id"]) for row in to_rows(step.output))

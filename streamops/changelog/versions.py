@@ -1,4 +1,4 @@
-"""Versions of the rows of a table: which one a fact is joined with, and which can be evicted.
+"""Versions of the rows of a table: which one is effective at an instant, and which can be evicted.
 
 A version is effective from its own instant until the next one of its key, or until it ends: by its
 `until`, by a deletion, or by the tolerance. The order of versions is (version time, sequence) and does
@@ -9,7 +9,7 @@ has a value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,52 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE
 from streamops.changelog.table import TOMBSTONE
-from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take, timestamp_micros
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants
+
+Direction = Literal["backward", "forward", "nearest"]
+
+
+class VersionedTable(Protocol):
+    """The columns of versions, and which of them an event can find."""
+
+    @property
+    def right_by(self) -> tuple[str, ...]:
+        """Key columns."""
+
+    @property
+    def version(self) -> str:
+        """Column with the instant from which on a version is effective."""
+
+    @property
+    def sequence(self) -> str:
+        """Column that orders versions of one instant."""
+
+    @property
+    def until(self) -> str | None:
+        """Column with the instant at which a version ends."""
+
+    @property
+    def deleted(self) -> str | None:
+        """Boolean column: whether the version is a delete."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the versions have a change type."""
+
+    @property
+    def tolerance(self) -> int | None:
+        """Greatest distance between an event and its version, inclusive."""
+
+    @property
+    def direction(self) -> Direction:
+        """Whether the version before an event, after it, or the closer of the two is searched."""
+
+    @property
+    def allow_exact(self) -> bool:
+        """Whether a version at exactly the time of the event is a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +91,7 @@ class MergedVersions:
     conflicting: KeyedRows  # stored and new rows that are in conflict with an effective version
     is_rejected: Mask  # which of the rows that arrived are among them
 
-    def before(self, spec: AsofSpec) -> tuple[Versions, Ids]:
+    def before(self, spec: VersionedTable) -> tuple[Versions, Ids]:
         """The stored versions in order, and the position of each among the merged ones."""
         order = np.argsort(self.position)
         stored = self.stored.take(order)
@@ -70,7 +111,7 @@ class Versions:
     ends: Instants
 
     @staticmethod
-    def in_order(spec: AsofSpec, rows: KeyedRows) -> Versions:
+    def in_order(spec: VersionedTable, rows: KeyedRows) -> Versions:
         """Rows that are in order already."""
         ends = np.full(len(rows.times), AFTER_ALL)
         if spec.until is not None:
@@ -82,7 +123,7 @@ class Versions:
         return Versions(rows.table, rows.keys, rows.times, ends)
 
     @staticmethod
-    def merge(spec: AsofSpec, stored: KeyedRows, arrived: KeyedRows) -> MergedVersions:
+    def merge(spec: VersionedTable, stored: KeyedRows, arrived: KeyedRows) -> MergedVersions:
         """Merge stored versions with new ones: one per (key, version time, sequence)."""
         both = KeyedRows(
             concat([stored.table, arrived.table]),
@@ -112,7 +153,7 @@ class Versions:
         )
 
     @staticmethod
-    def read(spec: AsofSpec, stored: KeyedRows) -> Versions:
+    def read(spec: VersionedTable, stored: KeyedRows) -> Versions:
         """The versions of a state."""
         nothing = KeyedRows(stored.table.slice(0, 0), stored.keys[:0], stored.times[:0])
         return Versions.merge(spec, stored, nothing).versions
@@ -120,7 +161,7 @@ class Versions:
     def __len__(self) -> int:
         return len(self.times)
 
-    def find(self, spec: AsofSpec, keys: Ids, times: Instants) -> Ids:
+    def find(self, spec: VersionedTable, keys: Ids, times: Instants) -> Ids:
         """The version to join with each (key, time); -1 if there is none."""
         none = np.full(len(keys), -1, np.int64)
         if not len(self) or not len(keys):
@@ -142,7 +183,7 @@ class Versions:
         return np.where((newer >= 0) & ((older < 0) | is_nearer), newer, older)
 
     def _find_next(
-        self, spec: AsofSpec, index: Ids, queries: Ids, keys: Ids, times: Instants
+        self, spec: VersionedTable, index: Ids, queries: Ids, keys: Ids, times: Instants
     ) -> Ids:
         """The first version with a value after each time; -1 if there is none."""
         is_last = np.ones(len(self), np.bool_)  # by sequence, of all versions at its instant
@@ -159,7 +200,7 @@ class Versions:
             matches &= self.times[found] - times <= spec.tolerance
         return np.where(matches, found, -1)
 
-    def is_needed(self, spec: AsofSpec, horizon: int) -> Mask:
+    def is_needed(self, spec: VersionedTable, horizon: int) -> Mask:
         """Which versions can be joined with a fact later than the horizon.
 
         A backward search needs the newest version at or below the horizon. This also holds for a
@@ -175,7 +216,7 @@ class Versions:
             needed &= self.times > horizon - spec.tolerance
         return needed
 
-    def evicted_at(self, spec: AsofSpec) -> Instants:
+    def evicted_at(self, spec: VersionedTable) -> Instants:
         """The horizons at which a version is no longer needed."""
         if spec.direction == "forward":
             return self.times
@@ -186,7 +227,7 @@ class Versions:
         return np.append(horizons, self.times + spec.tolerance)
 
 
-def is_deleted(spec: AsofSpec, table: pa.Table) -> Mask:
+def is_deleted(spec: VersionedTable, table: pa.Table) -> Mask:
     """Which versions are deletes."""
     flag = np.zeros(len(table), np.bool_)
     if spec.deleted is not None:
@@ -197,7 +238,7 @@ def is_deleted(spec: AsofSpec, table: pa.Table) -> Mask:
     return flag
 
 
-def _resolve_conflicts(spec: AsofSpec, table: pa.Table, groups: Groups) -> tuple[Ids, Ids]:
+def _resolve_conflicts(spec: VersionedTable, table: pa.Table, groups: Groups) -> tuple[Ids, Ids]:
     """The effective row of each group, and the rows in conflict with it.
 
     Of several contents the greatest is effective, compared by the columns in the order of their names:
@@ -208,7 +249,7 @@ def _resolve_conflicts(spec: AsofSpec, table: pa.Table, groups: Groups) -> tuple
     slots, firsts = Groups.of(groups.ids[members])
     rows = take(table, members)
     deleted = is_deleted(spec, rows)
-    others = {*spec.right.by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE, TOMBSTONE}
+    others = {*spec.right_by, spec.version, spec.sequence, spec.deleted, CHANGE_TYPE, TOMBSTONE}
     content = [combine_chunks(rows.column(n)) for n in rows.column_names if n not in others]
     # The other columns decide which of several rows with the same content is stored.
     rest = [combine_chunks(rows.column(name)) for name in rows.column_names if name in others]

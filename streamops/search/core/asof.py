@@ -1,0 +1,348 @@
+"""Match documents against the stored queries that were valid at their event time.
+
+A document at ``t`` waits until the operator's watermark has reached ``t``. It is then matched with the
+version of each query that was in effect at ``t``: the newest at or before it. Rows are late if their time is
+not above the watermark of the previous step. A late document is not matched; a late version counts for
+every document that is still waiting.
+
+Versions, and when they are evicted, are those of as-of joins: :mod:`streamops.changelog.versions`. Of every
+query the newest version at or below the watermark is stored, and all above it; a query that was deleted
+longer ago than the horizon is evicted. Each shard stores the versions of a part of the queries, and all
+documents that wait. One index has all stored versions; of the matches that it finds, those are emitted
+whose version was valid at the time of the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.changelog.batch import first_of_runs, last_of_runs, over_limit
+from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.versions import Direction, KeyedRows, Versions, is_deleted
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    conform,
+    key_codes,
+    take,
+    timestamp_micros,
+)
+from streamops.kernel.core import OWNED, SIDES, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.placement import BY_KEY, EVERYWHERE, GREATEST, Placement
+from streamops.kernel.time import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    MAX_INSTANT,
+    MIN_INSTANT,
+    Instants,
+    advance_watermark,
+)
+from streamops.search.core.nodes import NODES
+from streamops.search.core.queries import (
+    build_matches,
+    build_rejected,
+    build_struct,
+    compile_changes,
+    describe_changes,
+    find_index,
+    find_matches,
+)
+from streamops.search.core.spec import INSTANT, MatchSpec
+from streamops.search.core.tokens import split_tokens
+
+__all__ = [
+    "METRICS",
+    "PLACEMENT",
+    "STATE",
+    "check",
+    "finish",
+    "layout",
+    "next_deadline",
+    "pack",
+    "run",
+    "step",
+]
+
+STATE = StateFormat("search.match_as_of", 1)
+PLACEMENT = Placement({"versions": BY_KEY, "documents": EVERYWHERE, "evicted": GREATEST})
+METRICS = {name: name for name in ("rows", "rejected", "on_time", "too_late", "results")}
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredVersions:
+    """The columns of stored versions, see :class:`streamops.changelog.versions.VersionedTable`."""
+
+    right_by: tuple[str, ...] = ("key.0",)
+    version: str = "time"
+    sequence: str = "sequence"
+    until: str | None = None
+    deleted: str | None = "is_deleted"
+    changes: bool = False
+    tolerance: int | None = None
+    direction: Direction = "backward"
+    allow_exact: bool = True
+
+
+_STORED = _StoredVersions()
+
+
+def layout(spec: MatchSpec) -> Mapping[str, pa.Schema]:
+    """Columns of the state's tables. Columns of documents are in the order of their names."""
+    table = spec.table
+    versions = [
+        ("key.0", table.input.field(spec.id).type),
+        ("time", pa.int64()),
+        ("sequence", table.position),
+        ("is_deleted", pa.bool_()),
+        ("value.0", pa.string()),
+        ("value.1", NODES),
+    ]
+    return {
+        "versions": pa.schema(versions),
+        "documents": _by_name(spec.documents),
+        "evicted": pa.schema([("time", pa.int64())]),
+    }
+
+
+def pack(spec: MatchSpec, rows: pa.Table, side: SideName) -> pa.Table:
+    """Documents with their columns in the order of the state; changes with compiled queries."""
+    if side == "right":
+        return compile_changes(spec, conform(rows, spec.inputs[1].schema))
+    rows = conform(rows, _by_name(spec.documents))
+    return rows.append_column(OWNED, pa.array(np.ones(len(rows), np.bool_)))
+
+
+def step(spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
+    """One micro-batch: see the module's docstring."""
+    left, right = inputs
+    previous = state.watermark
+    watermark = advance_watermark(previous, watermark)
+    current = BEFORE_ALL if watermark is None else watermark
+    arrived, late_documents, metrics = _accept_documents(spec, left, previous)
+    versions = _read(state.tables["versions"])
+    late = [late_documents]
+    if len(right):
+        versions, late_changes, counted = _accept_changes(spec, state, right)
+        late, metrics = [*late, late_changes], metrics + counted
+
+    documents = concat([state.tables["documents"], arrived])
+    times, _ = _times_of(spec, documents)
+    due = times <= current
+    output = _match_documents(spec, versions, _filter(documents, due), times[due])
+    stored, evicted = _evict(spec, versions, state.tables["evicted"], current)
+    tables = {"versions": stored, "documents": _filter(documents, ~due), "evicted": evicted}
+    metrics += Metrics(results=len(output))
+    return Step(State(watermark, tables), output, concat(late), metrics)
+
+
+def finish(spec: MatchSpec, state: State) -> pa.Table:
+    """The matches of all documents that still wait."""
+    nothing = [
+        pack(spec, of.schema.empty_table(), side)
+        for of, side in zip(spec.inputs, SIDES, strict=True)
+    ]
+    return step(spec, state, nothing, AFTER_ALL).output
+
+
+def run(spec: MatchSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+    """The batch result, and rejected rows. Nothing is late."""
+    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
+    return concat([only.output, only.late])
+
+
+def next_deadline(spec: MatchSpec, state: State) -> int | None:
+    """The next watermark at which a document is matched, or a version is evicted."""
+    versions = _read(state.tables["versions"])
+    times, _ = _times_of(spec, state.tables["documents"])
+    forgotten = versions.times[_is_deleted_alone(versions)] + spec.horizon
+    due = np.concatenate([times, versions.evicted_at(_STORED), forgotten])
+    return int(due.min()) if len(due) else None
+
+
+def check(spec: MatchSpec, state: State) -> None:
+    """Every version is stored once, in order, and no row longer than needed."""
+    current = BEFORE_ALL if state.watermark is None else state.watermark
+    versions = _read(state.tables["versions"])
+    details = f"watermark {state.watermark}\n{state.tables['versions'].to_string()}"
+    keys = int(np.count_nonzero(first_of_runs(versions.keys)))
+    assert keys == len(np.unique(versions.keys)) <= spec.limit, f"not in order: {details}"
+    same = versions.keys[1:] == versions.keys[:-1]
+    assert (np.diff(versions.times)[same] >= 0).all(), f"not in order: {details}"
+    assert versions.is_needed(_STORED, current).all(), f"versions overdue: {details}"
+    deletes = versions.times[_is_deleted_alone(versions)]
+    assert (deletes + spec.horizon > current).all(), f"deletes overdue: {details}"
+    documents = state.tables["documents"]
+    times, _ = _times_of(spec, documents)
+    assert (times > current).all(), f"watermark {state.watermark}\n{documents.to_string()}"
+    assert len(state.tables["evicted"]) <= 1, state.tables["evicted"].to_string()
+
+
+def _accept_documents(
+    spec: MatchSpec, packed: pa.Table, previous: int | None
+) -> tuple[pa.Table, pa.Table, Metrics]:
+    """The documents to match; the others as side output of the shard that owns them; its metrics."""
+    schema = _by_name(spec.documents)
+    rows = packed.select(list(range(len(schema))))
+    is_owned = np.asarray(combine_chunks(packed.column(packed.num_columns - 1)))
+    times, valid = _times_of(spec, rows)
+    usable = valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
+    is_late = usable & (times <= (BEFORE_ALL if previous is None else previous))
+    accepted = usable & ~is_late
+    metrics = Metrics(
+        rows=int(np.count_nonzero(is_owned)),
+        rejected=int(np.count_nonzero(is_owned & ~usable)),
+        on_time=int(np.count_nonzero(is_owned & accepted)),
+        too_late=int(np.count_nonzero(is_owned & is_late)),
+    )
+    missed: Ids = np.flatnonzero(is_owned & ~accepted)
+    late = spec.output.empty_table()
+    if spec.rejected == "route" and len(missed):
+        reason = np.where(is_late, "too_late", np.where(valid, "time_out_of_range", "null_time"))
+        dtype = spec.output.field("rejected").type.field("document").type
+        parts = {"document": build_struct(take(rows, missed), dtype)}
+        parts |= _lateness(times[missed], is_late[missed], previous)
+        late = build_rejected(spec, pa.array(reason[missed], pa.string()), parts)
+    return _filter(rows, accepted), late, metrics
+
+
+def _accept_changes(
+    spec: MatchSpec, state: State, rows: pa.Table
+) -> tuple[Versions, pa.Table, Metrics]:
+    """Stored and new versions; side output for changes that are rejected or late; metrics."""
+    stored, evicted = state.tables["versions"], state.tables["evicted"]
+    changes = ClassifiedChanges.of(spec.table, rows)
+    # An update that did not send the query did not change it.
+    changes = changes.without(changes.missing[:, 0])
+    keys = pa.concat_arrays([combine_chunks(stored.column("key.0")), changes.column(spec.id)])
+    known, new = np.split(key_codes([keys], len(keys)), [len(stored)])
+    if len(evicted):
+        # It may be older than a delete that is not stored any more.
+        bound = combine_chunks(evicted.column("time"))[0].as_py()
+        forgotten = ~np.isin(new, known) & (changes.clock <= bound)
+        changes, new = changes.without(forgotten, "forgotten"), new[~forgotten]
+    unknown, firsts = np.unique(new, return_index=True)
+    is_added = ~np.isin(unknown, known)
+    ids = changes.column(spec.id).take(pa.array(firsts[is_added]))
+    count = int(np.count_nonzero(first_of_runs(known)))  # versions of a query are neighbours
+    out = over_limit(spec.table, [ids], count)
+    is_over = np.isin(new, unknown[is_added][out])
+    changes, new = changes.without(is_over, "full"), new[~is_over]
+
+    merged = Versions.merge(
+        _STORED,
+        KeyedRows(stored, known, _times(stored)),
+        KeyedRows(_build_versions(spec, changes), new, changes.clock),
+    )
+    changes.reject(np.flatnonzero(merged.is_rejected), "conflict")
+    rejected = np.flatnonzero(changes.is_rejected)
+    previous = state.watermark
+    is_late = changes.clock <= (BEFORE_ALL if previous is None else previous)
+    is_late &= ~merged.is_rejected
+    missed = changes.positions[is_late]
+    metrics = Metrics(
+        rows=len(rows),
+        rejected=len(rejected),
+        on_time=len(rows) - len(rejected) - len(missed),
+        too_late=len(missed),
+    )
+    late = [spec.output.empty_table()]
+    if spec.rejected == "route" and len(rejected):
+        parts = describe_changes(spec, take(rows, rejected))
+        late.append(build_rejected(spec, changes.reasons(rejected), parts))
+    if spec.rejected == "route" and len(missed):
+        parts = describe_changes(spec, take(rows, missed))
+        parts |= _lateness(changes.clock[is_late], np.ones(len(missed), np.bool_), previous)
+        late.append(build_rejected(spec, pa.repeat("too_late", len(missed)), parts))
+    return merged.versions, concat(late), metrics
+
+
+def _build_versions(spec: MatchSpec, changes: ClassifiedChanges) -> pa.Table:
+    """Changes as rows of the state. A delete has no query."""
+    schema = layout(spec)["versions"]
+    has_query = pa.array(np.arange(len(changes)), mask=changes.is_delete)
+    columns = [changes.column(spec.id), pa.array(changes.clock), changes.sequence]
+    columns.append(pa.array(changes.is_delete))
+    columns += [changes.column(name).take(has_query) for name in spec.table.values]
+    return pa.table(columns, schema=schema)
+
+
+def _match_documents(
+    spec: MatchSpec, versions: Versions, documents: pa.Table, times: Instants
+) -> pa.Table:
+    """One row for each document and query that was valid at its time."""
+    if not len(documents) or not len(versions):
+        return spec.output.empty_table()
+    ends = np.append(versions.times[1:], AFTER_ALL)
+    ends[last_of_runs(versions.keys)] = AFTER_ALL
+    is_live = ~is_deleted(_STORED, versions.table) & (versions.times < ends)
+    index, ids = find_index(spec, STATE, versions.table, pa.array(is_live))
+    if not len(ids):
+        return spec.output.empty_table()
+    begins, ends = versions.times[is_live], ends[is_live]
+    tokens = [split_tokens(documents.column(name)) for name in spec.text]
+    document, query = find_matches(index, documents, tokens, spec.fields)
+    at = times[document]
+    is_valid = (begins[query] <= at) & (at < ends[query])
+    return build_matches(spec, documents, ids, document[is_valid], query[is_valid])
+
+
+def _evict(
+    spec: MatchSpec, versions: Versions, evicted: pa.Table, watermark: int
+) -> tuple[pa.Table, pa.Table]:
+    """The versions that a later document may need; the newest delete that was evicted, if any."""
+    needed = np.flatnonzero(versions.is_needed(_STORED, watermark))
+    if len(needed) < len(versions):
+        versions = Versions.in_order(
+            _STORED,
+            KeyedRows(take(versions.table, needed), versions.keys[needed], versions.times[needed]),
+        )
+    is_old = _is_deleted_alone(versions) & (versions.times + spec.horizon <= watermark)
+    if is_old.any():
+        newest = max([*evicted.column("time").to_pylist(), int(versions.times[is_old].max())])
+        evicted = pa.table([pa.array([newest])], schema=evicted.schema)
+    return _filter(versions.table, ~is_old), evicted
+
+
+def _is_deleted_alone(versions: Versions) -> Mask:
+    """Which versions are deletes of queries that have no other version."""
+    is_alone = first_of_runs(versions.keys) & last_of_runs(versions.keys)
+    return is_alone & is_deleted(_STORED, versions.table)
+
+
+def _lateness(times: Instants, is_late: Mask, previous: int | None) -> dict[str, pa.Array]:
+    """How late rows are, and by which watermark; null for others."""
+    mark = 0 if previous is None else previous
+    return {
+        "lateness": pa.array(mark - times, mask=~is_late).cast(pa.duration("us")),
+        "watermark": pa.array(np.full(len(times), mark), mask=~is_late).cast(INSTANT),
+    }
+
+
+def _read(stored: pa.Table) -> Versions:
+    """The versions of a state: those of a query are neighbours, in order."""
+    codes = key_codes([combine_chunks(stored.column("key.0"))], len(stored))
+    return Versions.in_order(_STORED, KeyedRows(stored, codes, _times(stored)))
+
+
+def _times_of(spec: MatchSpec, documents: pa.Table) -> tuple[Instants, Mask]:
+    """The event times of documents, and which of them are there."""
+    assert spec.as_of is not None
+    return timestamp_micros(documents.column(spec.as_of))
+
+
+def _times(stored: pa.Table) -> Instants:
+    times: Instants = np.asarray(combine_chunks(stored.column("time")))
+    return times
+
+
+def _by_name(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(sorted(schema, key=lambda field: field.name))
+
+
+def _filter(table: pa.Table, mask: Mask) -> pa.Table:
+    return table if mask.all() else table.filter(pa.array(mask)).combine_chunks()

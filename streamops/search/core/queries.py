@@ -1,0 +1,175 @@
+"""Changes of stored queries, compiled; documents matched against an index of queries.
+
+Queries are parsed once, before the shuffle. A step needs an index of its queries; a worker keeps the
+indexes of its shards for later steps, and builds them again from the state if it has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE
+from streamops.changelog.table import REJECTED, TOMBSTONE, UNAVAILABLE
+from streamops.kernel.codec import ipc_write
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.core import StateFormat
+from streamops.kernel.groups import Ids
+from streamops.search.core.evaluate import Documents
+from streamops.search.core.index import QueryIndex
+from streamops.search.core.parse import compile_queries
+from streamops.search.core.spec import COMPILED, REASON, MatchSpec
+
+INVALID_QUERY = "invalid_query"
+
+_DOCUMENTS_AT_ONCE = 1 << 15
+_INDEXES = 32
+_indexes: OrderedDict[bytes, tuple[QueryIndex, pa.Array]] = OrderedDict()
+
+
+def compile_changes(spec: MatchSpec, rows: pa.Table) -> pa.Table:
+    """Changes with their compiled queries; those whose query is invalid are rejected."""
+    count, names = len(rows), rows.column_names
+    is_read = np.ones(count, np.bool_)
+    if CHANGE_TYPE in names:
+        types = combine_chunks(rows.column(CHANGE_TYPE))
+        wanted = pa.array([INSERT, POSTIMAGE])
+        is_read &= np.asarray(pc.is_in(types, value_set=wanted))
+    if TOMBSTONE in names:
+        is_read &= ~np.asarray(combine_chunks(rows.column(TOMBSTONE)).fill_null(False))
+    before = pa.nulls(count, pa.string())
+    if REJECTED in names:
+        before = pc.struct_field(combine_chunks(rows.column(REJECTED)), "reason")
+        was_rejected = np.asarray(combine_chunks(rows.column(REJECTED)).is_valid())
+        is_read &= ~was_rejected
+    else:
+        was_rejected = np.zeros(count, np.bool_)
+    if UNAVAILABLE in names:
+        lists = combine_chunks(rows.column(UNAVAILABLE))
+        sizes = np.asarray(pc.list_value_length(lists).fill_null(0)).astype(np.int64)
+        is_query = np.asarray(pc.equal(lists.flatten(), spec.query).fill_null(False))
+        lacks = np.zeros(count, np.bool_)
+        lacks[np.repeat(np.arange(count), sizes)[is_query]] = True
+        is_read &= ~lacks
+        ends = 2 * np.append(0, np.cumsum(lacks)).astype(np.int32)
+        missing = pa.array([spec.query, COMPILED] * int(lacks.sum()), pa.string())
+        column = pa.ListArray.from_arrays(pa.array(ends), missing)
+        at = names.index(UNAVAILABLE)
+        rows = rows.set_column(at, UNAVAILABLE, column)
+    at = np.flatnonzero(is_read)
+    queries = combine_chunks(rows.column(spec.query)).take(pa.array(at))
+    compiled, errors = compile_queries(spec.language, queries.to_pylist())
+    number = np.full(count, -1)
+    number[at] = np.arange(len(at))
+    index = pa.array(number, mask=number < 0)
+    reason = pa.array([None if error is None else INVALID_QUERY for error in errors], pa.string())
+    position = pa.array([error and error.position for error in errors], pa.int32())
+    message = pa.array([error and error.message for error in errors], pa.string())
+    is_invalid = np.array([error is not None for error in errors], np.bool_)
+    mask = ~was_rejected
+    mask[at[is_invalid]] = False
+    reasons = pa.StructArray.from_arrays(
+        [
+            pc.if_else(pa.array(is_read), reason.take(index), before),
+            position.take(index),
+            message.take(index),
+        ],
+        fields=list(REASON),
+        mask=pa.array(mask),
+    )
+    columns = {name: rows.column(name) for name in rows.column_names}
+    columns |= {REJECTED: reasons, COMPILED: compiled.take(index)}
+    schema = spec.table.input
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def build_rejected(spec: MatchSpec, reasons: pa.Array, parts: Mapping[str, pa.Array]) -> pa.Table:
+    """Rejected rows in the output schema: all columns are null except ``rejected``.
+
+    ``parts`` has its fields besides the reason; a field that is not among them is null.
+    """
+    dtype, count = spec.output.field(REJECTED).type, len(reasons)
+    fields = list(dtype)
+    values = {"reason": reasons, **parts}
+    tag = pa.StructArray.from_arrays(
+        [values.get(f.name, pa.nulls(count, f.type)) for f in fields], fields=fields
+    )
+    columns = [tag if f.name == REJECTED else pa.nulls(count, f.type) for f in spec.output]
+    return pa.table(columns, schema=spec.output)
+
+
+def describe_changes(spec: MatchSpec, rows: pa.Table) -> dict[str, pa.Array]:
+    """The fields of the side output for packed changes: the error in the query, and the row."""
+    of = combine_chunks(rows.column(REJECTED))
+    dtype = spec.output.field(REJECTED).type
+    row = build_struct(rows, dtype.field("row").type)
+    return {"row": row} | {name: pc.struct_field(of, name) for name in ("position", "message")}
+
+
+def build_struct(rows: pa.Table, dtype: pa.StructType) -> pa.Array:
+    """Rows as structs of some of their columns."""
+    fields = list(dtype)
+    return pa.StructArray.from_arrays(
+        [combine_chunks(rows.column(column.name)) for column in fields], fields=fields
+    )
+
+
+def find_matches(
+    index: QueryIndex,
+    documents: pa.Table,
+    tokens: Sequence[pa.ChunkedArray],
+    fields: Sequence[str],
+) -> tuple[Ids, Ids]:
+    """The documents and the queries that match: pairs of positions."""
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+        some = documents.slice(first, _DOCUMENTS_AT_ONCE)
+        document, query = index.match(
+            Documents(
+                [column.slice(first, _DOCUMENTS_AT_ONCE) for column in tokens],
+                [some.column(name) for name in fields],
+                len(some),
+            )
+        )
+        parts.append((document + first, query))
+    document, query = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return document, query
+
+
+def build_matches(
+    spec: MatchSpec, documents: pa.Table, ids: pa.Array, document: Ids, query: Ids
+) -> pa.Table:
+    """The output for pairs of documents and queries."""
+    at = pa.array(document)
+    columns = [combine_chunks(documents.column(name)).take(at) for name in spec.documents.names]
+    columns.append(ids.take(pa.array(query)))
+    columns += [pa.nulls(len(at), of.type) for of in list(spec.output)[len(columns) :]]
+    return pa.table(columns, schema=spec.output)
+
+
+def find_index(
+    spec: MatchSpec, layout: StateFormat, rows: pa.Table, is_live: pa.Array
+) -> tuple[QueryIndex, pa.Array]:
+    """The index of the stored queries that are live, and their ids; built if this worker has none of them.
+
+    A query is known by its text: the compiled one is a function of it and of the parameters.
+    """
+    parameters = f"{layout} {spec.identity}".encode()
+    content = ipc_write(rows.select(["key.0", "value.0"]).append_column("is_live", is_live))
+    key = hashlib.blake2b(content, key=hashlib.blake2b(parameters).digest()).digest()
+    found = _indexes.get(key)
+    if found is None:
+        live = rows.filter(is_live)
+        nodes = combine_chunks(live.column("value.1"))
+        index = QueryIndex.of(nodes, len(spec.text), len(spec.fields))
+        found = index, combine_chunks(live.column("key.0"))
+        _indexes[key] = found
+        if len(_indexes) > _INDEXES:
+            _indexes.popitem(last=False)
+    _indexes.move_to_end(key)
+    return found

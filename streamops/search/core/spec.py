@@ -1,0 +1,299 @@
+"""Parameters of stored queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from streamops.changelog.table import (
+    CHANGE_COLUMNS,
+    DEFAULT_MAX_KEYS,
+    REJECTED,
+    KeyedTable,
+    WhenFull,
+    refuse_change_type,
+    require_change_columns,
+)
+from streamops.kernel.core import Input
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import (
+    Delays,
+    refuse_type,
+    require_choice,
+    require_columns,
+    require_distinct_columns,
+    require_instant,
+    require_keys,
+    require_most_keys,
+    require_name,
+    show_delays,
+    unused_watermark,
+)
+from streamops.search.core.fields import EXPECTED, field_type
+from streamops.search.core.nodes import NODES
+from streamops.search.core.parse import DefaultOperator, Language
+
+Rejected = Literal["drop", "route"]
+WaitsFor = Literal["both", "documents"]
+
+COMPILED = "_compiled"
+"""Column of packed changes with the compiled query."""
+
+INSTANT = pa.timestamp("us", tz="UTC")
+REASON = pa.struct([("reason", pa.string()), ("position", pa.int32()), ("message", pa.string())])
+"""Type of the column of packed changes with the reason for which one is rejected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchSpec:
+    """The parameters of :func:`streamops.search.match`.
+
+    The horizon is in microseconds, or in units of the sequence without ``time``. ``inputs``, ``output``
+    and ``limit``, the queries that one shard may store, are resolved.
+    """
+
+    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
+    needs_preimages: ClassVar[bool] = False
+    lag: ClassVar[int] = 0
+    held_back: ClassVar[int] = 0
+
+    where: str = field(repr=False)  # name of the operator, for errors
+    text: tuple[str, ...]
+    fields: tuple[str, ...]
+    id: str
+    query: str
+    default_operator: DefaultOperator
+    as_of: str | None
+    sequence: tuple[str, ...]
+    horizon: int
+    time: str | None
+    waits_for: WaitsFor
+    delay: Delays = field(metadata={"shown": show_delays})
+    max_keys: int
+    when_full: WhenFull
+    rejected: Rejected
+    into: str
+    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    output: pa.Schema = field(default=pa.schema([]), repr=False)
+    limit: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        choices = {
+            "default_operator": DefaultOperator,
+            "waits_for": WaitsFor,
+            "when_full": WhenFull,
+            "rejected": Rejected,
+        }
+        for name, choice in choices.items():
+            require_choice(getattr(self, name), choice, parameter=name, where=self.where)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+        require_distinct_columns(self.where, id=self.id, query=self.query)
+        require_name(self.into, parameter="into", where=self.where)
+        both = [name for name in self.text if name in self.fields]
+        if both or not self.text + self.fields:
+            raise SpecError(
+                "SAME_COLUMN" if both else "NO_COLUMNS",
+                "a column cannot be text and a field"
+                if both
+                else "the documents have neither text nor fields",
+                where=self.where,
+                got=f"text={self.text!r}, fields={self.fields!r}",
+                expected="each column once",
+                fix="name it as text to search its words, or as a field to compare its whole value",
+            )
+        reserved = {self.id, self.query} & {*self.sequence, self.time}
+        if reserved:
+            raise SpecError(
+                "SAME_COLUMN",
+                "the id and the query cannot order the changes of a query",
+                where=self.where,
+                got=f"id={self.id!r}, query={self.query!r}, sequence={self.sequence!r}, "
+                f"time={self.time!r}",
+                expected="other columns",
+                fix="name the position in the log as `sequence`",
+            )
+        columns = {"id": (self.id,), "sequence": self.sequence, "time": (self.time,)}
+        refuse_change_type(columns, where=self.where)
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Refuse parameters about event time without the event time of documents, and the reverse."""
+        if self.as_of is not None:
+            require_name(self.as_of, parameter="as_of", where=self.where)
+        elif self.delay != (None, None) or self.waits_for != "both":
+            raise SpecError(
+                "DELAY_WITHOUT_AS_OF",
+                "no document waits: each is matched with the queries of its micro-batch",
+                where=self.where,
+                got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None",
+                expected="them together with as_of",
+                fix='as_of="ts" matches documents with the queries that were valid at their event time',
+            )
+
+    @property
+    def times(self) -> tuple[str | None, str | None]:
+        """Event-time columns that determine the watermark."""
+        waits_for_queries = self.as_of is not None and self.waits_for == "both"
+        return self.as_of, self.time if waits_for_queries else None
+
+    @property
+    def delays(self) -> Delays:
+        """Delays of the watermarks that the operator defines."""
+        return self.delay
+
+    @property
+    def event_time(self) -> str | None:
+        """The event-time column of the output is that of the documents."""
+        return self.as_of
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns whose values are compared."""
+        return (*self.text, *self.fields), (self.id, *self.sequence)
+
+    def resolve(
+        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+    ) -> MatchSpec:
+        """Resolve the parameters against the schemas of the documents and of the queries."""
+        documents, queries = schemas
+        self._refuse_documents(documents)
+        times = () if self.time is None else (self.time,)
+        used = {"id": (self.id,), "query": (self.query,), "sequence": self.sequence, "time": times}
+        self._refuse_queries(queries, used)
+        if self.as_of is not None and self.waits_for != "both" and carried[1] is not None:
+            raise unused_watermark(carried[1], waits_for=self.waits_for, where=self.where)
+        wanted = {name for names in used.values() for name in names} | {*CHANGE_COLUMNS}
+        read = pa.schema([column for column in queries if column.name in wanted])
+        added = [pa.field(self.into, queries.field(self.id).type)]
+        if self.rejected == "route":
+            added.append(pa.field(REJECTED, self._rejected_type(documents, read)))
+        taken = {column.name.lower() for column in added}
+        if len(taken) < len(added) or taken & {name.lower() for name in documents.names}:
+            raise self._name_taken(documents.names, sorted(taken))
+        columns = [column.with_nullable(True) for column in documents]
+        left, right = (
+            delay if watermark is None else None
+            for delay, watermark in zip(self.delay, carried, strict=True)
+        )
+        owners = () if self.as_of is None else (self.as_of,)
+        return replace(
+            self,
+            inputs=(
+                Input(owners, self.times[0], documents, left, is_broadcast=True),
+                Input((self.id,), self.times[1], read, right),
+            ),
+            output=pa.schema([*columns, *added]),
+            limit=-(-self.max_keys // shards),
+        )
+
+    def _refuse_documents(self, documents: pa.Schema) -> None:
+        where = f"{self.where}, documents"
+        used = {"text": self.text, "fields": self.fields, "as_of": (self.as_of,)}
+        require_columns(documents.names, used, where=where)
+        if self.as_of is not None:
+            require_instant(documents, self.as_of, where=where)
+        for name in self.text:
+            if not pa.types.is_string(documents.field(name).type):
+                fix = f"F.array_join({name!r}, ' ') for an array; or name it in `fields`"
+                refuse_type(documents, name, "text", "string", fix, where=where)
+        for name in self.fields:
+            if field_type(documents.field(name).type) is None:
+                fix = "cast it: a decimal to bigint or double"
+                refuse_type(documents, name, "a field", EXPECTED, fix, where=where)
+
+    def _refuse_queries(self, queries: pa.Schema, used: Mapping[str, Sequence[str]]) -> None:
+        where = f"{self.where}, queries"
+        require_columns(queries.names, used, where=where)
+        require_keys(queries, (self.id,), where=where)
+        if self.as_of is not None and self.time is not None:
+            require_instant(queries, self.time, where=where)
+        require_change_columns(queries, self.sequence, self.time, where=where)
+        if not pa.types.is_string(queries.field(self.query).type):
+            refuse_type(queries, self.query, "the query", "string", "cast it", where=where)
+        if COMPILED in queries.names and COMPILED in {name for n in used.values() for name in n}:
+            raise self._name_taken(queries.names, [COMPILED])
+
+    def _rejected_type(self, documents: pa.Schema, queries: pa.Schema) -> pa.StructType:
+        """Type of the side output: as of event time, documents and changes may also be late."""
+        row = pa.struct([column for column in queries if column.name not in CHANGE_COLUMNS])
+        late = [
+            ("lateness", pa.duration("us")),
+            ("watermark", INSTANT),
+            ("document", pa.struct(list(documents))),
+        ]
+        return pa.struct([*REASON, *([] if self.as_of is None else late), ("row", row)])
+
+    def _name_taken(self, names: Sequence[str], added: Sequence[str]) -> SchemaError:
+        return SchemaError(
+            "NAME_TAKEN",
+            "two columns of the result have the same name",
+            where=self.where,
+            got=f"columns {', '.join(names)}",
+            expected=f"columns unlike {', '.join(added)}, which the operator adds",
+            fix="rename the column before, or set another name for the id with into=...",
+        )
+
+    @property
+    def documents(self) -> pa.Schema:
+        """Columns of the documents, resolved."""
+        return self.inputs[0].schema
+
+    @property
+    def language(self) -> Language:
+        """What queries may refer to, resolved."""
+        fields = []
+        for name in self.fields:
+            dtype = field_type(self.documents.field(name).type)
+            assert dtype is not None
+            fields.append((name, dtype))
+        return Language(self.text, tuple(fields), self.default_operator)
+
+    @property
+    def table(self) -> KeyedTable:
+        """The table of queries, resolved."""
+        columns = [column for column in self.inputs[1].schema if column.name != REJECTED]
+        added = [pa.field(REJECTED, REASON), pa.field(COMPILED, NODES)]
+        return KeyedTable(
+            where=self.where,
+            key=(self.id,),
+            sequence=self.sequence,
+            time=self.time,
+            horizon=self.horizon,
+            # The text comes first: it decides which of two changes in conflict is effective.
+            values=(self.query, COMPILED),
+            input=pa.schema([*columns, *added]),
+            snapshots="below_log",  # the log has all changes since the snapshot was started
+            limit=self.limit,
+            when_full=self.when_full,
+        )
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Output columns that have values of an input column: which input and column."""
+        return {**{name: (0, name) for name in self.documents.names}, self.into: (1, self.id)}
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that the state depends on: the table, what a query means, and documents that wait."""
+        schema = self.inputs[1].schema
+        parts = {"by": (self.id,), "sequence": self.sequence}
+        columns = {
+            part: [[name, str(schema.field(name).type)] for name in names]
+            for part, names in parts.items()
+        }
+        fields = [[name, str(self.documents.field(name).type)] for name in self.fields]
+        waiting = {
+            "as_of": self.as_of,
+            "documents": sorted([column.name, str(column.type)] for column in self.documents),
+        }
+        return {
+            **columns,
+            "time": self.time,
+            "text": list(self.text),
+            "fields": fields,
+            "default_operator": self.default_operator,
+            **({} if self.as_of is None else waiting),
+        }
