@@ -48,7 +48,7 @@ def stages(
             values = [row["user"], _formatted(row["email"]), _formatted(row["city"])]
             colour = STRAGGLER if ours else SOFT
             for x, text, share in zip(
-                (0.005, 0.062, 0.222), values, (0.05, 0.155, 0.08), strict=True
+                (0.005, 0.065, 0.215), values, (0.05, 0.142, 0.095), strict=True
             ):
                 missing = text is None
                 fill = FILL[REMOVED] if missing else FILL[STRAGGLER] if ours else PAPER
@@ -72,7 +72,7 @@ def stages(
                         va="center_baseline",
                         fontsize=9.6,
                         color=INK if x > 0.01 else colour,
-                        family="monospace" if str(text).startswith("5345") else None,
+                        family="monospace" if str(text).startswith("…") else None,
                     )
     axes.set_xlim(0, 1)
     axes.set_ylim(rows - 0.4, -1.4)
@@ -84,7 +84,7 @@ def stages(
 
 def _formatted(value: Any) -> str | None:
     if isinstance(value, bytes | bytearray):
-        return f"5345…{bytes(value).hex()[-8:]}"
+        return f"…{bytes(value).hex()[-8:]}"
     return None if value is None else str(value)
 
 

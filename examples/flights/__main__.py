@@ -77,8 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
-    checks = [*facts.values(), *joints.values(), *ruled.values(), found, survived]
-    return 0 if all(check.hold for check in checks) else 1
+    holds = [item.hold for item in facts.values()]
+    holds += [item.hold for item in (*joints.values(), *ruled.values())]
+    return 0 if all((found.hold, survived.hold, *holds)) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

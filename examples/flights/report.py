@@ -223,8 +223,8 @@ def _verdict(
     ruled: Mapping[str, Joint],
     survived: Survival,
 ) -> str:
-    checks = [*facts.values(), *joints.values(), *ruled.values()]
-    holds = [item.hold for item in checks]
+    holds = [item.hold for item in facts.values()]
+    holds += [item.hold for item in (*joints.values(), *ruled.values())]
     if all((found.hold, survived.hold, *holds)):
         windows = sum(item.comparison.compared for item in facts.values())
         rows = sum(item.agreement.compared for item in joints.values())
