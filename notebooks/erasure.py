@@ -310,6 +310,9 @@ in_plain = [row.asDict() for row in plain.view().collect()]
 in_shredded = [
     row.asDict() for row in readable(shredded.view(), shredded.keys, ["email"]).collect()
 ]
+for count in ("visits", "cities"):
+    assert [row[count] for row in in_plain] == [row[count] for row in in_shredded]
+assert [row["email"] for row in in_shredded] == [None, EMAILS["user-2"], EMAILS["user-3"]]
 show(
     pictures.views(
         {"values stored as they arrive": in_plain, "values shredded": in_shredded},
@@ -317,9 +320,6 @@ show(
         "All counts are equal. The address of the erased person can no longer be read.",
     )
 )  # fmt: skip
-for count in ("visits", "cities"):
-    assert [row[count] for row in in_plain] == [row[count] for row in in_shredded]
-assert [row["email"] for row in in_shredded] == [None, EMAILS["user-2"], EMAILS["user-3"]]
 
 # %% [markdown]
 # ## 6. Backups of the key table
