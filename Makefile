@@ -23,7 +23,7 @@ help: ## List the tasks.
 setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
 
-demo: $(STAMP) ## Compute windows, sketches and joins from a year of flights, also over a crash, and verify them.
+demo: $(STAMP) ## Compute windows, sketches, joins, patterns, stored queries and a function per key from a year of flights, also over a crash, and verify them.
 	$(PYTHON) -m examples.flights
 
 notebooks: $(STAMP) ## Run the notebooks, and store their outputs.

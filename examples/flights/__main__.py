@@ -18,6 +18,7 @@ from typing import TextIO
 import pandas as pd
 
 from examples.flights.agreements import gather_joints
+from examples.flights.alarms import gather_alarms
 from examples.flights.contents import QUERIES, WINDOWS
 from examples.flights.crash import gather_survival, run_with_crash
 from examples.flights.feeds import feeds, write_feeds
@@ -71,12 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = logs["departures"]
     facts = {windows: gather(chosen.out, rows, run, windows) for windows in WINDOWS}
     found, joints = gather_promises(chosen.out, rows, run), gather_joints(chosen.out, logs, run)
-    survived = gather_survival(chosen.out)
-    print(f"\n{report(facts, found, joints, survived, run)}\n\n{findings(chosen.out)}")
+    ruled, survived = gather_alarms(chosen.out, logs, run), gather_survival(chosen.out)
+    print(f"\n{report(facts, found, joints, ruled, survived, run)}\n\n{findings(chosen.out)}")
     if not chosen.check:
         _show(chosen.out, chosen.every)
         print(f"{time.monotonic() - begun:.0f} seconds in all.")
-    holds = [*(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    holds = [item.hold for item in facts.values()]
+    holds += [item.hold for item in (*joints.values(), *ruled.values())]
     return 0 if all((found.hold, survived.hold, *holds)) else 1
 
 
@@ -86,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Departures of New York's airports by the hour and by the day, the working "
         "days of aircraft, the last hour at each departure, with corrections for flights that "
         "left late; aircraft of airlines, delays of routes and the busiest routes, by sketches; "
-        "flights joined with their landings, with the weather and with a register of aircraft; the "
+        "flights joined with their landings, with the weather and with a register of aircraft; aircraft "
+        "that were late and then cancelled, alerts of dispatchers, and the duty of crews; the "
         "hours once more through a sink, by a process that is killed: a year of real flights as a "
         "stream, verified against a batch.",
     )
@@ -144,10 +147,10 @@ def _run(out: Path, days: int | None, every: int) -> tuple[dict[str, pd.DataFram
         logs, files = writing.result()
     print(
         f"{len(logs['departures']):,} departures, in the order in which they left: a log of {files} "
-        "files, and as many for the schedule,\nthe landings, the weather and a register of "
-        f"aircraft. On 8 March, with snow and long delays, a file is {every}\nminutes of arrivals, "
-        "otherwise a quarter: rows are compared with the watermark of the micro-batch\nbefore, so "
-        "hardly any row of a quarter is late."
+        "files, and as many for the schedule,\nthe landings, the weather, a register of "
+        "aircraft, movements, outcomes, and the alerts of dispatchers.\nOn 8 March, with snow and long "
+        f"delays, a file is {every} minutes of arrivals, otherwise a quarter: rows are\ncompared with the "
+        "watermark of the micro-batch before, so hardly any row of a quarter is late."
     )
     # In its first micro-batch Spark starts a Python process for each operator, one after the other,
     # and gives it ten seconds: no two queries begin at once. The longest one begins first.

@@ -8,10 +8,11 @@ __all__ = [
     "JOINED",
     "OUTPUTS",
     "QUERIES",
+    "RULES",
     "RUNNING",
     "WINDOWS",
-    "Joined",
     "Query",
+    "Rows",
     "Running",
     "Windows",
     "query_of",
@@ -77,8 +78,8 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """The output of a join.
+class Rows:
+    """The output of a join, or of a rule.
 
     Parameters
     ----------
@@ -119,16 +120,23 @@ RUNNING = {
 """The aggregations without windows by their name in the tables."""
 
 JOINED = {
-    "arrivals": Joined("arrivals", ("origin", "scheduled", "landed", "status")),
-    "weather": Joined(
+    "arrivals": Rows("arrivals", ("origin", "scheduled", "landed", "status")),
+    "weather": Rows(
         "weather",
         ("origin", "departed", "delay", "observed", "visibility", "wind", "status"),
     ),
-    "aircraft": Joined("aircraft", ("tailnum", "delay", "manufacturer", "built")),
+    "aircraft": Rows("aircraft", ("tailnum", "delay", "manufacturer", "built")),
 }
 """The joins by their name in the tables."""
 
-OUTPUTS: dict[str, Windows | Running | Joined] = {**WINDOWS, **RUNNING, **JOINED}
+RULES = {
+    "grounded": Rows("grounded", ("tailnum", "match_start", "match_end", "minutes")),
+    "alerts": Rows("alerts", ("origin", "dest", "carrier", "delay"), ("flight_id", "alert")),
+    "duty": Rows("duty", ("tailnum", "at", "violation", "since", "departures")),
+}
+"""The rules by their name in the tables: a pattern, stored queries, a function per key."""
+
+OUTPUTS: dict[str, Windows | Running | Rows] = {**WINDOWS, **RUNNING, **JOINED, **RULES}
 """All outputs by name."""
 
 
@@ -148,6 +156,8 @@ class Query:
         The aggregations without windows that it computes.
     joined : tuple of str
         The joins that it computes.
+    rules : tuple of str
+        The rules that it applies.
     shows : tuple of str
         The metrics displayed while it runs.
     """
@@ -157,12 +167,13 @@ class Query:
     windows: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     shows: tuple[str, ...] = ("stragglers", "corrections", "too_late")
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of everything that it publishes."""
-        return self.windows + self.running + self.joined
+        return self.windows + self.running + self.joined + self.rules
 
 
 QUERIES = {
@@ -186,6 +197,18 @@ QUERIES = {
         files=12,
         joined=("weather", "aircraft"),
         shows=("results", "corrections"),
+    ),
+    "duty": Query(
+        "The duty of the crews of aircraft, with its limit",
+        files=12,
+        rules=("duty",),
+        shows=("results",),
+    ),
+    "outcomes": Query(
+        "Aircraft that were late three times and then cancelled; the alerts of dispatchers",
+        files=12,
+        rules=("grounded", "alerts"),
+        shows=("results",),
     ),
 }
 """The queries by name, in the order in which they run."""

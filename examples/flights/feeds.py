@@ -1,7 +1,10 @@
-"""What the job reads: departures, the schedule, landings, the weather, a register of aircraft.
+"""What the job reads: departures, the schedule, landings, the weather, a register of aircraft;
+movements and outcomes of flights, and the alerts of dispatchers.
 
-All feeds except the register are the data of the package. The package has no registration dates:
-the times at which aircraft are entered, corrected and removed are generated deterministically.
+All feeds except the register and the alerts are the data of the package. The package has no registration
+dates: the times at which aircraft are entered, corrected and removed are generated deterministically. It
+has no dispatchers, whose alerts are invented, and does not say when a flight was cancelled: its outcome
+arrives at its scheduled time.
 """
 
 from __future__ import annotations
@@ -27,6 +30,21 @@ _RENAMED = {
 """Spellings of one manufacturer in the package."""
 _AGAIN = 7
 """One in this many entries of the register is delivered twice."""
+_HISTORY = 3
+"""Days before the first one whose outcomes are read: the pattern looks back as far."""
+_ALERTS = (
+    # When they are entered, in quarters of the departures; the change, the alert and its query.
+    (0, "insert", "cancelled", "cancelled AND origin:LGA"),
+    (0, "insert", "west coast", '("los angeles" OR "san francisco") AND delay:[120 TO *]'),
+    (0, "insert", "united", "+carrier:UA +delay:>240 -chicago"),
+    (0, "insert", "early", "delay:[* TO -20]"),
+    (0, "insert", "islands", "honol* OR anchorage"),
+    (2, "update_postimage", "united", "+carrier:UA +delay:>360 -chicago"),
+    (2, "update_postimage", "west coast", "delay:>soon"),  # is no number: the former query stays
+    (2, "delete", "early", None),
+    (2, "insert", "envoy", "envoy AND NOT cancelled AND delay:>=180"),
+)
+"""What dispatchers want to know, as queries in Lucene's syntax."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +112,46 @@ FEEDS = {
         ),
         arrives="entered",
     ),
+    "movements": Feed(
+        pa.schema(
+            [
+                ("flight_id", pa.int64()),
+                ("tailnum", pa.string()),
+                ("event", pa.string()),
+                ("at", _INSTANT),
+            ]
+        ),
+        arrives="at",
+    ),
+    "outcomes": Feed(
+        pa.schema(
+            [
+                ("flight_id", pa.int64()),
+                ("origin", pa.string()),
+                ("dest", pa.string()),
+                ("carrier", pa.string()),
+                ("tailnum", pa.string()),
+                ("scheduled", _INSTANT),
+                ("delay", pa.int64()),
+                ("notice", pa.string()),
+            ]
+        ),
+        arrives="known",
+    ),
+    "alerts": Feed(
+        pa.schema(
+            [
+                ("entry", pa.int64()),
+                ("alert", pa.string()),
+                ("query", pa.string()),
+                ("_change_type", pa.string()),
+            ]
+        ),
+        arrives="entered",
+    ),
 }
-"""The logs by name. `delay` is in minutes, `visibility` in miles,
-`wind` in miles per hour, `built` is a year."""
+"""The logs by name. `delay` is in minutes, and null of a cancelled flight; `visibility` in miles,
+`wind` in miles per hour, `built` is a year. `event` is "arrived" or "departed"."""
 
 
 def feeds(table: pd.DataFrame, days: int | None) -> dict[str, pd.DataFrame]:
@@ -117,6 +172,9 @@ def feeds(table: pd.DataFrame, days: int | None) -> dict[str, pd.DataFrame]:
         "landings": chosen.dropna(subset=["landed"]).sort_values(["landed", "flight_id"]),
         "weather": _weather(left["departed"]),
         "register": _register(left),
+        "movements": _movements(left),
+        "outcomes": _outcomes(of_days(table, days, before=_HISTORY)),
+        "alerts": _alerts(left["departed"]),
     }
     return {name: found[name].reset_index(drop=True) for name in FEEDS}
 
@@ -167,6 +225,45 @@ def _register(left: pd.DataFrame) -> pd.DataFrame:
     again = log[log["entry"] % _AGAIN == 0].assign(entered=end)
     whole: pd.DataFrame = pd.concat([log, again], ignore_index=True)
     return whole
+
+
+def _movements(left: pd.DataFrame) -> pd.DataFrame:
+    """Departures and landings of flights whose aircraft is known."""
+    flights = left.dropna(subset=["tailnum"])
+    events = {"departed": flights["departed"], "arrived": flights["landed"].dropna()}
+    log = pd.concat(
+        [
+            flights.loc[times.index, ["flight_id", "tailnum"]].assign(event=event, at=times)
+            for event, times in events.items()
+        ]
+    )
+    return log.sort_values(["at", "flight_id", "event"])
+
+
+def _outcomes(flights: pd.DataFrame) -> pd.DataFrame:
+    """Every flight once it left, or was to leave if it was cancelled, with a notice in words."""
+    airlines, airports = (
+        packaged(f"{name}.csv", [code, "name"]).set_index(code)["name"]
+        for name, code in (("airlines", "carrier"), ("airports", "faa"))
+    )
+    dest = flights["dest"]
+    left = flights["departed"]
+    notice = flights["carrier"].map(airlines) + " " + flights["flight"].astype(str)
+    notice += " to " + dest.map(airports).fillna(dest)
+    notice += left.isna().map({True: ", cancelled", False: ""})
+    log = flights.assign(known=left.fillna(flights["scheduled"]), notice=notice)
+    return log.sort_values(["known", "flight_id"])
+
+
+def _alerts(departed: pd.Series) -> pd.DataFrame:
+    """The log of the dispatchers' alerts. The first entry is delivered again at the end."""
+    entered = [departed.iloc[quarter * (len(departed) - 1) // 4] for quarter, *_ in _ALERTS]
+    log = pd.DataFrame(
+        [entry[1:] for entry in _ALERTS], columns=["_change_type", "alert", "query"]
+    ).assign(entered=entered)
+    log.insert(0, "entry", range(1, len(log) + 1))
+    again = log[:1].assign(entered=departed.iloc[-1])
+    return pd.concat([log, again], ignore_index=True)
 
 
 def write_feeds(rows: Mapping[str, pd.DataFrame], cuts: pd.DatetimeIndex, folder: Path) -> int:

@@ -27,6 +27,9 @@ def findings(out: Path) -> str:
         _never_landed,
         _in_fog,
         _by_manufacturer,
+        _grounded,
+        _alerts,
+        _duty,
     )
     return "\n".join(line for section in sections for line in section(out))
 
@@ -119,6 +122,44 @@ def _by_manufacturer(out: Path) -> Iterator[str]:
             f"{most.name} {most['mean']:.0f}: of manufacturers with 1% of the departures, the least "
             "and the most."
         )
+
+
+def _grounded(out: Path) -> Iterator[str]:
+    table = read_table(out, "grounded")
+    for row in table.nlargest(1, "minutes").to_dict("records"):
+        day = row["match_end"].tz_convert(NEW_YORK)
+        yield (
+            f"{_times(len(table))} the next flight of an aircraft that had left late three times in a row "
+            f"was cancelled; {row['tailnum']}, on {day:%-d %B}, after {row['minutes']:,} minutes of delay."
+        )
+
+
+def _alerts(out: Path) -> Iterator[str]:
+    table = read_table(out, "alerts")
+    counts = table.groupby("alert").size().sort_values(ascending=False)
+    if len(counts):
+        named = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        yield f"The alerts of the dispatchers matched {len(table):,} times: {named}."
+
+
+def _duty(out: Path) -> Iterator[str]:
+    table = read_table(out, "duty")
+    if table.empty:
+        return
+    in_the_air = (table["violation"] == "in the air at the limit").sum()
+    yield (
+        "If one crew stayed with its aircraft until it had eight hours of rest, "
+        f"{_flights(in_the_air)} would have been in the air at its limit of sixteen hours, and "
+        f"{_flights(len(table) - in_the_air)} would have left beyond it."
+    )
+
+
+def _flights(number: int) -> str:
+    return "one flight" if number == 1 else f"{number:,} flights"
+
+
+def _times(number: int) -> str:
+    return "Once" if number == 1 else f"{number:,} times"
 
 
 def _between(lower: int, upper: int) -> str:

@@ -93,13 +93,16 @@ def departures(table: pd.DataFrame) -> pd.DataFrame:
     return left.sort_values(["departed", "flight_id"], ignore_index=True)
 
 
-def of_days(table: pd.DataFrame, days: int | None) -> pd.DataFrame:
-    """The flights scheduled for so many days, the day of the storm first; None: for the year."""
+def of_days(table: pd.DataFrame, days: int | None, *, before: int = 0) -> pd.DataFrame:
+    """The flights scheduled for so many days, the day of the storm first; None: for the year.
+
+    `before`: and for so many days before it.
+    """
     if days is None:
         return table
     day = table["scheduled"].dt.tz_convert(NEW_YORK).dt.tz_localize(None).dt.normalize()
-    first = pd.Timestamp(STORM)
-    chosen: pd.DataFrame = table[(day >= first) & (day < first + pd.Timedelta(days=days))]
+    first, end = (pd.Timestamp(STORM) + pd.Timedelta(days=n) for n in (-before, days))
+    chosen: pd.DataFrame = table[(day >= first) & (day < end)]
     return chosen.reset_index(drop=True)
 
 

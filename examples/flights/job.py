@@ -1,4 +1,4 @@
-"""The job: windows, sketches and joins over logs, in streaming queries, into Parquet."""
+"""The job: windows, sketches, joins and rules over logs, in streaming queries, into Parquet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from examples.flights.contents import JOINED, QUERIES
+from examples.flights.contents import JOINED, QUERIES, RULES
 from examples.flights.feeds import FEEDS
 from examples.flights.joining import joined
 from examples.flights.log import columns_of
+from examples.flights.rules import ruled
 from examples.flights.sketching import routed, sketched
 from streamops import aggregates as agg
 from streamops import windows
@@ -68,6 +69,8 @@ def published(read: Callable[[str], DataFrame], names: Iterable[str]) -> DataFra
 def _of(read: Callable[[str], DataFrame], name: str) -> DataFrame:
     if name in JOINED:
         return joined(read, name)
+    if name in RULES:
+        return ruled(read, name)
     rows = read("departures")
     return (routed(rows) if name == "busiest_routes" else rows).transform(OPERATORS[name])
 

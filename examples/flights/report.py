@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from examples.flights.agreements import Joint, agreements
+from examples.flights.alarms import alarms
 from examples.flights.contents import QUERIES, WINDOWS, query_of
 from examples.flights.crash import Survival, survival
 from examples.flights.flights import NEW_YORK
@@ -166,6 +167,7 @@ def report(
     facts: Mapping[str, Facts],
     found: Promises,
     joints: Mapping[str, Joint],
+    ruled: Mapping[str, Joint],
     survived: Survival,
     run: Run,
 ) -> str:
@@ -179,6 +181,8 @@ def report(
         The checks of the sketches.
     joints : mapping of str to Joint
         The checks by join.
+    ruled : mapping of str to Joint
+        The checks by rule.
     survived : Survival
         The check of the target that was written over a crash.
     run : Run
@@ -190,8 +194,9 @@ def report(
         if ours:
             sums = {WINDOWS[name].title: fact.sums for name, fact in ours.items()}
             parts += [*lines(sums), "", *_comparison(ours, run.end(query)), ""]
-    parts += [*promises(found), "", *agreements(joints, run), "", *survival(survived), ""]
-    return "\n".join([*parts, _verdict(facts, found, joints, survived)])
+    parts += [*promises(found), "", *agreements(joints, run), "", *alarms(ruled, run), ""]
+    parts += [*survival(survived), ""]
+    return "\n".join([*parts, _verdict(facts, found, joints, ruled, survived)])
 
 
 def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator[str]:
@@ -212,18 +217,24 @@ def _comparison(facts: Mapping[str, Facts], watermark: pd.Timestamp) -> Iterator
 
 
 def _verdict(
-    facts: Mapping[str, Facts], found: Promises, joints: Mapping[str, Joint], survived: Survival
+    facts: Mapping[str, Facts],
+    found: Promises,
+    joints: Mapping[str, Joint],
+    ruled: Mapping[str, Joint],
+    survived: Survival,
 ) -> str:
-    holds = [*(f.hold for f in facts.values()), *(j.hold for j in joints.values())]
+    holds = [item.hold for item in facts.values()]
+    holds += [item.hold for item in (*joints.values(), *ruled.values())]
     if all((found.hold, survived.hold, *holds)):
         windows = sum(item.comparison.compared for item in facts.values())
         rows = sum(item.agreement.compared for item in joints.values())
+        alarmed = sum(item.agreement.compared for item in ruled.values())
         answers = sum(item.answers for claims in found.claims.values() for item in claims)
         return (
-            f"VERIFIED: all sums add up, {windows:,} windows and {rows:,} joined rows are equal in "
-            f"stream and\nbatch, sketches are within their error bounds, in {answers:,} checks, and the "
-            "crash lost and repeated nothing."
+            f"VERIFIED: all sums add up, {windows:,} windows, {rows:,} joined rows and {alarmed:,} rows of "
+            "rules are equal\nin stream and batch, sketches are within their error bounds, in "
+            f"{answers:,} checks, and the crash lost and repeated\nnothing."
         )
     examples = [item.comparison.example for item in facts.values()]
-    examples += [item.agreement.example for item in joints.values()]
+    examples += [item.agreement.example for item in (*joints.values(), *ruled.values())]
     return "\n".join(["NOT VERIFIED: see above.", *filter(None, examples)])

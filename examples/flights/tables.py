@@ -38,7 +38,7 @@ class OtherVersionError(Exception):
     """The folder holds a run that another version of this made."""
 
 
-_FORMAT = 6
+_FORMAT = 7
 """Of a run's folder: goes up with every change in what a check reads there."""
 
 

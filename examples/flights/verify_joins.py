@@ -5,7 +5,7 @@ Nothing here knows how streamops works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -108,20 +108,28 @@ REJOINED = {"arrivals": with_landing, "weather": with_weather, "aircraft": with_
 """The joins by name: their rows, from what was in the logs, and the instant at which each is `due`."""
 
 
-def agree(table: pd.DataFrame, batch: pd.DataFrame, watermark: pd.Timestamp) -> Agreement:
+def agree(
+    table: pd.DataFrame,
+    batch: pd.DataFrame,
+    watermark: pd.Timestamp,
+    *,
+    key: Sequence[str] = ("flight_id",),
+) -> Agreement:
     """Compare the stream's table with the batch's, row by row.
 
     Parameters
     ----------
     table, batch : DataFrame
-        One row per `flight_id`.
+        One row per `key`.
     watermark : Timestamp
         The watermark at the end of the stream.
+    key : sequence of str
+        The columns that identify a row.
     """
-    columns = [name for name in batch.columns if name not in ("flight_id", "due")]
+    columns = [name for name in batch.columns if name not in (*key, "due")]
     owed = batch[batch["due"] <= watermark]
     both = owed.merge(
-        table, on="flight_id", how="outer", suffixes=("_batch", "_stream"), indicator="side"
+        table, on=[*key], how="outer", suffixes=("_batch", "_stream"), indicator="side"
     )
     paired = both["side"] == "both"
     same = pd.Series(True, index=both.index)
@@ -134,7 +142,7 @@ def agree(table: pd.DataFrame, batch: pd.DataFrame, watermark: pd.Timestamp) -> 
         compared=len(owed),
         still_open=len(batch) - len(owed),
         missing=int((both["side"] == "left_only").sum()),
-        unexpected=int((both["side"] == "right_only").sum() + table.duplicated("flight_id").sum()),
+        unexpected=int((both["side"] == "right_only").sum() + table.duplicated([*key]).sum()),
         different=int((paired & ~same).sum()),
         example=wrong.head(1).to_string(index=False) if len(wrong) else "",
     )

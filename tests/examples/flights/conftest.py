@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.flights.agreements import Joint, gather_joints
-from examples.flights.contents import JOINED, QUERIES, WINDOWS, Query
+from examples.flights.alarms import gather_alarms
+from examples.flights.contents import JOINED, QUERIES, RULES, WINDOWS, Query
 from examples.flights.crash import Crash, gather_survival, store
 from examples.flights.feeds import FEEDS, feeds, write_feeds
 from examples.flights.flights import departures, flights
@@ -27,6 +28,7 @@ from examples.flights.joining import aircraft, arrivals, registered, weather
 from examples.flights.log import borders
 from examples.flights.promises import gather_promises
 from examples.flights.report import Facts, gather, report
+from examples.flights.rules import alerts, duty, grounded
 from examples.flights.tables import Run, late, write_tables
 from streamops.kernel.core import Metrics
 from streamops.testing import BatchResult, replay
@@ -42,6 +44,10 @@ _OF_RUNNING = {
 }
 _CHANGES = ("rows", "rejected", "stale", "duplicates", "ignored", "results", "corrections")
 _OF_REGISTER = {"register": {name: name for name in (*_CHANGES, "deletes")}}
+_OF_RULES = {
+    name: dict(operator.core.METRICS)
+    for name, operator in (("grounded", grounded()), ("alerts", alerts(None)), ("duty", duty()))
+}
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +86,8 @@ def make_run(
     for query, about in QUERIES.items():
         if about.joined:
             results = joined(out / "log", about)
+        elif about.rules:
+            results = ruled(out / "log", about)
         else:
             results = aggregated(read_log(out / "log", "departures", about), about, operators)
         published = {name: ours for name, ours in results.items() if name in about.outputs}
@@ -88,7 +96,8 @@ def make_run(
         watermarks[query] = results[about.outputs[0]][-1].watermark.isoformat()
         for name, ours in results.items():
             counted = total(result.counts for result in ours)
-            names = _OF_RUNNING if name in about.running else _OF_REGISTER.get(name)
+            others = {**_OF_REGISTER, **_OF_RULES}
+            names = _OF_RUNNING if name in about.running else others.get(name)
             counts[name] = counted if names is None else {k: counted[names[k]] for k in names}
     run = Run(days, every, files, watermarks, counts)
     run.write(out)
@@ -143,6 +152,29 @@ def joined(log: Path, about: Query) -> dict[str, list[BatchResult]]:
     return results | {"aircraft": replay(aircraft(None), script), "register": entries}
 
 
+def ruled(log: Path, about: Query) -> dict[str, list[BatchResult]]:
+    """What rules put out, micro-batch by micro-batch."""
+    if about.rules == ("duty",):
+        return {"duty": replay(duty(), read_log(log, "movements", about))}
+    outcomes = read_log(log, "outcomes", about)
+    # On Spark, Spark evaluates the conditions.
+    conditions = {
+        "delay > 15": lambda rows: pc.greater(rows["delay"], 15),
+        "delay IS NULL": lambda rows: rows["delay"].is_null(),
+    }
+    script = []
+    for rows in outcomes:
+        known = rows.filter(pc.field("tailnum").is_valid())
+        for text, evaluate in conditions.items():
+            known = known.append_column(text, evaluate(known))
+        script.append(known)
+    results = {"grounded": replay(grounded(), script)}
+    pairs = [*zip(outcomes, read_log(log, "alerts", about), strict=True)]
+    least = len(results["grounded"]) - len(pairs)
+    empty = tuple(rows.slice(0, 0) for rows in pairs[0])
+    return results | {"alerts": replay(alerts(None), [*pairs, *[empty] * least])}
+
+
 def inserted(rows: pa.Table) -> pa.Table:
     """The rows as inserts into a table."""
     return rows.append_column("_change_type", pa.repeat("insert", len(rows)))
@@ -167,11 +199,12 @@ def put(out: Path, query: str, results: dict[str, BatchResult]) -> None:
 
 
 def of_join(rows: pa.Table, name: str) -> pa.Table:
-    """The columns that the job keeps of a join."""
-    if name not in JOINED or not rows.num_columns:
+    """The columns that the job keeps of a join, or of a rule."""
+    listed = JOINED | RULES
+    if name not in listed or not rows.num_columns:
         return rows
     changes = rows if "_change_type" in rows.column_names else inserted(rows)
-    return changes.select([*JOINED[name].columns, "_change_type"])
+    return changes.select([*listed[name].columns, "_change_type"])
 
 
 def total(counts: Iterable[Metrics]) -> dict[str, int]:
@@ -195,12 +228,16 @@ def joints_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> dict[str, Joint]:
     return gather_joints(out, logs, Run.read(out))
 
 
+def alarms_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> dict[str, Joint]:
+    return gather_alarms(out, logs, Run.read(out))
+
+
 def text_of(out: Path, logs: Mapping[str, pd.DataFrame]) -> str:
     """The report of a run."""
     run, rows = Run.read(out), logs["departures"]
     found = gather_promises(out, rows, run)
-    facts, joints = facts_of(out, rows), joints_of(out, logs)
-    return report(facts, found, joints, gather_survival(out), run)
+    facts, joints, alarms = facts_of(out, rows), joints_of(out, logs), alarms_of(out, logs)
+    return report(facts, found, joints, alarms, gather_survival(out), run)
 
 
 @pytest.fixture(scope="session")

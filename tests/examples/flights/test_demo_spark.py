@@ -53,6 +53,13 @@ def test_the_command_runs_verifies_itself_and_finds_a_planted_fault(
     assert main(["--check", "--out", str(out)]) == 1
     pq.write_table(good, path)
 
+    path = out / "table" / "windows=duty" / "part.parquet"
+    good = pq.read_table(path, partitioning=None)
+    pq.write_table(good.slice(1), path)
+    assert main(["--check", "--out", str(out)]) == 1
+    pq.write_table(good, path)
+    assert main(["--check", "--out", str(out)]) == 0
+
     path = out / "table" / "windows=three_hours" / "part.parquet"
     off = pq.read_table(path, partitioning=None).to_pandas()
     off.loc[3, "departures"] -= 1

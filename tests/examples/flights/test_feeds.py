@@ -75,6 +75,40 @@ def test_some_entries_are_duplicated_also_of_removed_aircraft(
     assert again[again["_change_type"] == "insert"]["tailnum"].isin(deleted).any()
 
 
+def test_movements_are_departures_and_landings_of_known_aircraft(
+    year: dict[str, pd.DataFrame],
+) -> None:
+    counts = year["movements"]["event"].value_counts()
+    known = year["departures"].dropna(subset=["tailnum"])
+    assert counts["departed"] == len(known)
+    assert counts["arrived"] == known["landed"].notna().sum()
+
+
+def test_outcomes_are_all_flights_and_arrive_when_they_leave_or_are_cancelled(
+    year: dict[str, pd.DataFrame], logs: dict[str, pd.DataFrame]
+) -> None:
+    outcomes = year["outcomes"]
+    assert len(outcomes) == len(year["schedule"])
+    cancelled = outcomes["delay"].isna()
+    assert (outcomes["notice"].str.endswith(", cancelled") == cancelled).all()
+    assert (outcomes["known"] == outcomes["scheduled"])[cancelled].all()
+    minutes = (outcomes["known"] - outcomes["scheduled"]).dt.total_seconds() / 60
+    assert (minutes == outcomes["delay"])[~cancelled].all()
+    assert outcomes["notice"].notna().all()
+    # The days before are those that the pattern looks back to.
+    first, start = logs["outcomes"]["scheduled"].min(), logs["schedule"]["scheduled"].min()
+    assert pd.Timedelta(days=2, hours=12) < start - first < pd.Timedelta(days=3, hours=12)
+
+
+def test_alerts_are_changed_deleted_invalid_and_delivered_again(
+    logs: dict[str, pd.DataFrame],
+) -> None:
+    entries = logs["alerts"]
+    assert set(entries["_change_type"]) == {"insert", "update_postimage", "delete"}
+    assert entries.duplicated("entry").sum() == 1
+    assert entries["entered"].nunique() == 3
+
+
 def test_the_register_is_generated_deterministically(
     all_flights: pd.DataFrame, logs: dict[str, pd.DataFrame]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from examples.flights.findings import findings
 
 
-def put(out: Path, windows: str, rows: list[dict[str, object]]) -> None:
+def put(out: Path, windows: str, rows: list[dict[str, object]] | pd.DataFrame) -> None:
     path = out / "table" / f"windows={windows}" / "part.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False), path)
@@ -64,6 +64,13 @@ def tables(tmp_path: Path) -> Path:
     rare = [("BOEING", 6)] * 200 + [("PIPER", 500)]  # less than one in a hundred
     some = [*made[2:4] * 3, *made, *rare]
     put(tmp_path, "aircraft", [{"manufacturer": m, "delay": d} for m, d in some])
+    night = pd.Timestamp("2013-07-02 03:00", tz="UTC")
+    late = [("N1", 99), ("N2", 1_100)]
+    cases = [{"tailnum": name, "match_end": night, "minutes": n} for name, n in late]
+    put(tmp_path, "grounded", cases)
+    put(tmp_path, "alerts", [{"alert": name} for name in ("early", "united", "united")])
+    violations = ["in the air at the limit", *["departed beyond the limit"] * 2]
+    put(tmp_path, "duty", [{"violation": violation} for violation in violations])
     return tmp_path
 
 
@@ -93,14 +100,24 @@ def test_the_largest_fleet_and_the_busiest_route_are_named_with_their_bounds(
 def test_joins_find_flights_not_landed_delays_in_fog_and_by_manufacturer(
     tables: Path,
 ) -> None:
-    landed, fog, makers = findings(tables).splitlines()[6:]
+    landed, fog, makers = findings(tables).splitlines()[6:9]
     assert landed == "2 flights did not land within a day of their schedule: EWR 50.0%, JFK 0.0%, LGA 100.0%."  # fmt: skip
     assert fog == "2 departures with a visibility of a mile or less left 40 minutes late on average, all others 15."  # fmt: skip
     assert makers == "Aircraft of BOEING left 6 minutes late on average, those of EMBRAER 20: of manufacturers with 1% of the departures, the least and the most."  # fmt: skip
 
 
+def test_rules_find_cancellations_after_delays_alerts_and_duties_beyond_the_limit(
+    tables: Path,
+) -> None:
+    grounded, alerts, duty = findings(tables).splitlines()[9:]
+    assert grounded == "2 times the next flight of an aircraft that had left late three times in a row was cancelled; N2, on 1 July, after 1,100 minutes of delay."  # fmt: skip
+    assert alerts == "The alerts of the dispatchers matched 3 times: united 2, early 1."
+    assert duty == "If one crew stayed with its aircraft until it had eight hours of rest, one flight would have been in the air at its limit of sixteen hours, and 2 flights would have left beyond it."  # fmt: skip
+
+
 def test_findings_leave_out_what_the_tables_do_not_have(tables: Path) -> None:
-    for name in ("airline_years", "busiest_routes", "weather", "aircraft"):
+    rules = ("grounded", "alerts", "duty")
+    for name in ("airline_years", "busiest_routes", "weather", "aircraft", *rules):
         (tables / "table" / f"windows={name}" / "part.parquet").unlink()
         (tables / "table" / f"windows={name}").rmdir()
     none = pd.DataFrame({"carrier": [], "aircraft": [], "days": []})
@@ -108,10 +125,12 @@ def test_findings_leave_out_what_the_tables_do_not_have(tables: Path) -> None:
     put(tables, "busiest_routes", [{"routes": {"items": []}}])
     put(tables, "weather", [{"visibility": 10.0, "delay": 1}])
     put(tables, "aircraft", [{"manufacturer": "BOEING", "delay": 1}])
+    for name, column in zip(rules, ("minutes", "alert", "violation"), strict=True):
+        put(tables, name, pd.DataFrame({column: pd.Series(dtype="int64")}))
     assert len(findings(tables).splitlines()) == 5
 
 
 def test_days_of_which_all_have_24_hours_are_not_named(out: Path) -> None:
     """Of the day of the storm and the day after it."""
     assert "clocks" not in findings(out)
-    assert len(findings(out).splitlines()) == 7
+    assert len(findings(out).splitlines()) == 10
