@@ -9,7 +9,12 @@ import pyarrow as pa
 from streamops import patterns
 
 SCHEMA = pa.schema(
-    [("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("price", pa.float64())]
+    [
+        ("user", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("price", pa.float64()),
+        ("seats", pa.int64()),
+    ]
 )
 
 
@@ -20,6 +25,8 @@ def settings(**given: Any) -> Any:
             "first": patterns.first("low", "ts"),
             "prices": patterns.collect_list("high", "price"),
             "mean": patterns.mean("high", "price"),
+            "rows": patterns.count("low"),
+            "seats": patterns.mean("low", "seats"),
         },
     }
     operator = patterns.match(
@@ -56,4 +63,4 @@ def test_conditions_are_read_from_the_columns_that_spark_adds() -> None:
 
 
 def test_values_that_are_aggregated_are_compared() -> None:
-    assert settings(tie_break="price").reads == (("user", "price", "price"),)
+    assert settings(tie_break="price").reads == (("user", "price", "price", "seats"),)
