@@ -14,7 +14,7 @@ from examples.flights.sums import Sum, line, lines
 from examples.flights.tables import Run, changes, read_table
 from examples.flights.verify_joins import REJOINED, Agreement, agree, reasons
 
-__all__ = ["Joint", "agreements", "gather_joints"]
+__all__ = ["Joint", "agreements", "compare_lines", "gather_joints"]
 
 Counted = Mapping[str, Mapping[str, int]]
 Feeds = Mapping[str, pd.DataFrame]
@@ -144,6 +144,33 @@ def _of_tables(table: pd.DataFrame, changed: pd.Series, feeds: Feeds, counts: Co
     ]
 
 
+def compare_lines(
+    found: Mapping[str, Joint], titles: Mapping[str, str], what: str
+) -> Iterator[str]:
+    """The sums of each check, and how the stream and the batch compare, as lines.
+
+    Parameters
+    ----------
+    found : mapping of str to Joint
+        The checks by name.
+    titles : mapping of str to str
+        Their titles in the report.
+    what : str
+        What is checked, in the plural.
+    """
+    for name, joint in found.items():
+        yield from lines({titles[name]: joint.sums})
+        yield ""
+    sides: list[Agreement] = [joint.agreement for joint in found.values()]
+    yield line("", [titles[name] for name in found])
+    yield f"the stream's {what} against the same {what} by pandas"
+    yield line("  rows compared", [side.compared for side in sides])
+    yield line("  missing in the stream", [side.missing for side in sides])
+    yield line("  only in the stream", [side.unexpected for side in sides])
+    yield line("  different", [side.different for side in sides])
+    yield line("  still open, not compared", [side.still_open for side in sides])
+
+
 def agreements(found: Mapping[str, Joint], run: Run) -> Iterator[str]:
     """The report as lines.
 
@@ -154,17 +181,8 @@ def agreements(found: Mapping[str, Joint], run: Run) -> Iterator[str]:
     run : Run
         The metrics of the operators.
     """
-    for name, joint in found.items():
-        yield from lines({JOINED[name].title: joint.sums})
-        yield ""
-    sides = [joint.agreement for joint in found.values()]
-    yield line("", [JOINED[name].title for name in found])
-    yield "the stream's joins against the same joins by pandas"
-    yield line("  rows compared", [joint.compared for joint in sides])
-    yield line("  missing in the stream", [joint.missing for joint in sides])
-    yield line("  only in the stream", [joint.unexpected for joint in sides])
-    yield line("  different", [joint.different for joint in sides])
-    yield line("  still open, not compared", [joint.still_open for joint in sides])
+    titles = {name: JOINED[name].title for name in found}
+    yield from compare_lines(found, titles, "joins")
     ends = [run.end(query_of(name)).tz_convert(NEW_YORK) for name in ("arrivals", "weather")]
     yield f"  open: flights of the day before the watermark, {ends[0]:%-d %B %H:%M}, may still land;"
     yield f"  observations of the weather end with the watermark, {ends[1]:%-d %B %H:%M}."

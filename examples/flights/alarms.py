@@ -9,14 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from examples.flights import verify_rules
-from examples.flights.agreements import Joint
+from examples.flights.agreements import Joint, compare_lines
 from examples.flights.contents import OUTPUTS, QUERIES, RULES, query_of
 from examples.flights.feeds import FEEDS
 from examples.flights.flights import NEW_YORK
 from examples.flights.log import borders, files_of
-from examples.flights.sums import Sum, line, lines
+from examples.flights.sums import Sum
 from examples.flights.tables import Run, read_table
-from examples.flights.verify_joins import Agreement, agree
+from examples.flights.verify_joins import agree
 
 __all__ = ["alarms", "gather_alarms"]
 
@@ -136,17 +136,8 @@ def alarms(found: Mapping[str, Joint], run: Run) -> Iterator[str]:
     run : Run
         The metrics of the operators.
     """
-    for name, joint in found.items():
-        yield from lines({RULES[name].title: joint.sums})
-        yield ""
-    sides: list[Agreement] = [joint.agreement for joint in found.values()]
-    yield line("", [RULES[name].title for name in found])
-    yield "the stream's rules against the same rules by pandas"
-    yield line("  rows compared", [side.compared for side in sides])
-    yield line("  missing in the stream", [side.missing for side in sides])
-    yield line("  only in the stream", [side.unexpected for side in sides])
-    yield line("  different", [side.different for side in sides])
-    yield line("  still open, not compared", [side.still_open for side in sides])
+    titles = {name: RULES[name].title for name in found}
+    yield from compare_lines(found, titles, "rules")
     end = run.end(query_of("grounded")).tz_convert(NEW_YORK)
     yield f"  open: flights after the watermark, {end:%-d %B %H:%M}, which waits a day for those that"
     yield "  leave late."
