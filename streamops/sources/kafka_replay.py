@@ -5,29 +5,30 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any, Literal, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_choice, require_name
 from streamops.kernel.time import parse_instant
+from streamops.sources.kafka_client import (
+    WHERE,
+    Edges,
+    Isolation,
+    KafkaClient,
+    Offsets,
+    open_client,
+)
 
-__all__ = ["Edge", "Isolation", "KafkaReplay", "Offsets", "Since", "replay"]
+__all__ = ["Edge", "KafkaReplay", "Since", "replay"]
 
-Isolation = Literal["read_committed", "read_uncommitted"]
 Since = Literal["end", "start"]
 Edge = Literal["earliest", "latest"]
-Offsets = Mapping[str, Mapping[int, int]]
-"""An offset for each partition of each topic."""
 
-_WHERE = "sources.replay"
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _EARLIEST = -2  # Spark's number for the first offset of a partition
 _OWN_OPTIONS = {
@@ -35,13 +36,6 @@ _OWN_OPTIONS = {
     *("kafka.isolation.level", "startingoffsets", "endingoffsets", "startingtimestamp"),
     *("endingtimestamp", "startingoffsetsbytimestamp", "endingoffsetsbytimestamp"),
 }
-_TIMEOUT = 30  # seconds
-# A partition, such as one of a topic that was just created, has no leader until one is elected.
-_WITHOUT_LEADER = {
-    *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE"),
-    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"),
-}
-_PAUSE = 0.1  # seconds until a partition without a leader is asked again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +127,7 @@ class KafkaReplay:
         """
         require_choice(since, Since, parameter="since", where="KafkaReplay.stream_options")
         known = self.start if since == "start" else self.end
-        with _open_client(self.servers, self.isolation, self.client) as client:
+        with open_client(self.servers, self.isolation, self.client) as client:
             partitions = client.partitions(self.topics)
         starting = {
             topic: {number: known[topic].get(number, _EARLIEST) for number in numbers}
@@ -229,32 +223,32 @@ def replay(
     ----------
     Kreps: "Questioning the Lambda Architecture", 2014: reprocess by a second reader of the log.
     """
-    names = parse_distinct_names(topics, parameter="topics", where=_WHERE)
+    names = parse_distinct_names(topics, parameter="topics", where=WHERE)
     for name in names:
         if not _TOPIC.fullmatch(name):
             raise SpecError(
                 "NOT_A_TOPIC",
                 "`topics` has a name that is not that of a topic",
-                where=_WHERE,
+                where=WHERE,
                 got=f"{name!r}",
                 expected="letters, digits, '.', '_' and '-', up to 249",
                 fix="name each topic by itself; a pattern is not supported",
             )
-    require_name(servers, parameter="servers", where=_WHERE)
-    require_choice(isolation, Isolation, parameter="isolation", where=_WHERE)
+    require_name(servers, parameter="servers", where=WHERE)
+    require_choice(isolation, Isolation, parameter="isolation", where=WHERE)
     further = dict(options or {})
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:
         raise SpecError(
             "OPTION_TAKEN",
             "`options` has options that the plan determines",
-            where=_WHERE,
+            where=WHERE,
             got=", ".join(taken),  # not the values, of which some are secret
             expected="other options of Spark's Kafka source",
             fix="use topics, servers, start, end and isolation",
         )
     bounds = [_parse_bound(value, parameter) for parameter, value in _pair(start, end)]
-    with _open_client(servers, isolation, client or {}) as found:
+    with open_client(servers, isolation, client or {}) as found:
         edges = found.edges(found.partitions(names))
         starting, ending = (bound(found, edges) for bound in bounds)
     # With timestamps and without records between them, both are the same offset.
@@ -272,150 +266,14 @@ def replay(
     )
 
 
-_Edges = dict[str, dict[int, tuple[int, int]]]
-"""By topic and partition: the first offset, and the end of the committed records."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Client:
-    """Requests to Kafka. Errors have no text of the client, which may contain settings."""
-
-    consumer: Any
-
-    def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """The partitions of each topic."""
-        found = {}
-        for topic in topics:
-            described = self._ask(partial(self._describe, topic))
-            if described.error is not None:
-                raise SpecError(
-                    "TOPIC_NOT_FOUND",
-                    f"there is no topic {topic!r}",
-                    where=_WHERE,
-                    got=topic,
-                    expected="a topic that exists, and that the user may read",
-                    fix="create the topic, or correct its name",
-                )
-            found[topic] = sorted(described.partitions)
-        return found
-
-    def edges(self, partitions: Mapping[str, Sequence[int]]) -> _Edges:
-        """The first offset of each partition, and the end of its committed records."""
-        from confluent_kafka import TopicPartition
-
-        ask, edges = self._ask, self.consumer.get_watermark_offsets
-        return {
-            topic: {n: ask(partial(edges, TopicPartition(topic, n))) for n in numbers}
-            for topic, numbers in partitions.items()
-        }
-
-    def at_time(self, edges: _Edges, micros: int) -> Offsets:
-        """The first offset of each partition with this timestamp or a later one."""
-        from confluent_kafka import TopicPartition
-
-        millis = -(-micros // 1_000)  # Kafka's timestamps have whole milliseconds
-        wanted = [TopicPartition(t, number, millis) for t in edges for number in edges[t]]
-        found: dict[str, dict[int, int]] = {topic: {} for topic in edges}
-        for at in self._ask(partial(self._look_up, wanted)):
-            _, latest = edges[at.topic][at.partition]
-            found[at.topic][at.partition] = latest if at.offset < 0 else min(at.offset, latest)
-        return found
-
-    def _describe(self, topic: str, *, timeout: float) -> Any:
-        """What is known about a topic, which has an error only where there is no such topic."""
-        from confluent_kafka import KafkaError, KafkaException
-
-        found = self.consumer.list_topics(topic, timeout=timeout).topics[topic]
-        errors = [found.error, *(described.error for described in found.partitions.values())]
-        for error in errors:
-            if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise KafkaException(error)
-        return found
-
-    def _look_up(self, wanted: Sequence[Any], *, timeout: float) -> Any:
-        """An offset for each partition and timestamp."""
-        from confluent_kafka import KafkaException
-
-        found = self.consumer.offsets_for_times(wanted, timeout=timeout)
-        for at in found:
-            if at.error is not None:
-                raise KafkaException(at.error)
-        return found
-
-    def _ask(self, request: Callable[..., Any]) -> Any:
-        """The answer to a request, which waits for the election of leaders."""
-        from confluent_kafka import KafkaException
-
-        deadline = time.monotonic() + _TIMEOUT
-        while True:
-            try:
-                answer = request(timeout=_TIMEOUT)
-            except KafkaException as error:
-                refused = error.args[0]
-                if refused.name() not in _WITHOUT_LEADER or time.monotonic() > deadline:
-                    raise _failed(refused) from None
-                time.sleep(_PAUSE)
-                continue
-            if answer is None:
-                raise _failed(None)
-            return answer
-
-
-@contextmanager
-def _open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any]) -> Iterator[Any]:
-    """A client that reads no records and commits no offsets."""
-    try:
-        from confluent_kafka import Consumer, KafkaException
-    except ImportError as error:
-        raise RequirementError(
-            "KAFKA_CLIENT_REQUIRED",
-            "offsets are looked up by a client of Kafka, which is not installed",
-            where=_WHERE,
-            got="no package confluent-kafka",
-            expected="confluent-kafka 2.16 or later",
-            fix="pip install 'streamops[kafka]'",
-        ) from error
-    own = {
-        "bootstrap.servers": servers,
-        "isolation.level": isolation,
-        "enable.auto.commit": False,
-    }
-    try:
-        consumer = Consumer({"group.id": "streamops-replay", **settings, **own})
-    except KafkaException as error:
-        raise SpecError(
-            "NOT_A_CLIENT_SETTING",
-            "`client` has a setting that the client refuses",
-            where=_WHERE,
-            got=f"settings {', '.join(settings)} ({error.args[0].name()})",
-            expected="settings of librdkafka",
-            fix="check names and values; names of Java, such as sasl.jaas.config, belong in `options`",
-        ) from None
-    try:
-        yield _Client(consumer)
-    finally:
-        consumer.close()
-
-
-def _failed(error: Any) -> RequirementError:
-    return RequirementError(
-        "KAFKA_REQUEST_FAILED",
-        "Kafka did not answer a request, or refused it",
-        where=_WHERE,
-        got="no answer in time" if error is None else error.name(),
-        expected="a broker that answers, and permission to describe and read the topics",
-        fix="check servers, the security settings in `client`, and the permissions of the user",
-    )
-
-
 def _pair(start: Any, end: Any) -> list[tuple[str, Any]]:
     return [("start", start), ("end", end)]
 
 
-def _parse_bound(value: Any, parameter: str) -> Callable[[_Client, _Edges], Offsets]:
+def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], Offsets]:
     """A function that looks up the offset of a bound in each partition."""
     if isinstance(value, dt.datetime):
-        micros = parse_instant(value, parameter=parameter, where=_WHERE)
+        micros = parse_instant(value, parameter=parameter, where=WHERE)
         return lambda client, edges: client.at_time(edges, micros)
     if isinstance(value, Mapping):
         return lambda client, edges: _check_offsets(value, edges, parameter)
@@ -423,7 +281,7 @@ def _parse_bound(value: Any, parameter: str) -> Callable[[_Client, _Edges], Offs
         raise SpecError(
             "NOT_A_BOUND",
             f"`{parameter}` is not a bound of the range",
-            where=_WHERE,
+            where=WHERE,
             got=f"{parameter}={value!r}",
             expected="'earliest', 'latest', an aware datetime, or offsets by topic and partition",
             fix=f"{parameter}=datetime(2026, 1, 1, tzinfo=timezone.utc)",
@@ -435,14 +293,14 @@ def _parse_bound(value: Any, parameter: str) -> Callable[[_Client, _Edges], Offs
     }
 
 
-def _check_offsets(given: Mapping[Any, Any], edges: _Edges, parameter: str) -> Offsets:
+def _check_offsets(given: Mapping[Any, Any], edges: Edges, parameter: str) -> Offsets:
     """The offsets, if there is one for each partition, within the partition."""
 
     def refuse(code: str, what: str, got: object, expected: object) -> NoReturn:
         raise SpecError(
             code,
             f"`{parameter}` {what}",
-            where=_WHERE,
+            where=WHERE,
             got=got,
             expected=expected,
             fix="use the offsets of a KafkaReplay, or a timestamp",

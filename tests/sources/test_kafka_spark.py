@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from streamops import observe, sources, split_side_output
 from streamops.errors import RequirementError, SpecError
-from streamops.sources.kafka_replay import _Client
+from streamops.sources.kafka_client import KafkaClient
 from streamops.testing.streaming import run_query
 from tests.kafka.broker import Broker
 
@@ -217,7 +217,7 @@ def test_the_lag_of_a_query_is_reported_by_partition(
 
 
 def test_an_unreachable_broker_is_an_error(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamops.sources.kafka_replay._TIMEOUT", 0.5)
+    monkeypatch.setattr("streamops.sources.kafka_client._TIMEOUT", 0.5)
     with pytest.raises(RequirementError, match="KAFKA_REQUEST_FAILED"):
         sources.replay("views", servers="127.0.0.1:1")
 
@@ -246,12 +246,12 @@ def test_a_partition_whose_leader_is_being_elected_is_asked_again(kafka: Broker,
     electing = _Electing(consumer, name)
     try:
         if name == "NOT_LEADER_FOR_PARTITION":
-            edges = _Client(electing).edges({topic: [0, 1]})
+            edges = KafkaClient(electing).edges({topic: [0, 1]})
             assert sum(end for _, end in edges[topic].values()) == 3
             assert electing.requests == 3
         else:
             with pytest.raises(RequirementError, match=name):
-                _Client(electing).edges({topic: [0, 1]})
+                KafkaClient(electing).edges({topic: [0, 1]})
             assert electing.requests == 1
     finally:
         consumer.close()
