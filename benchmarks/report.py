@@ -109,6 +109,8 @@ _TITLES = {
     "patterns": "Patterns",
     "patterns-hot": "Patterns, half of all events in one key",
     "patterns-starts": "Patterns, every row starts a match",
+    "patterns-cut": "Patterns, the bound cuts every match off",
+    "patterns-absent": "Patterns, absence discards nearly every match",
     "per-key": "A function per key",
     "distinct": "Distinct items in tumbling windows of ten minutes",
     "seen": "Suppression of duplicates",
@@ -144,7 +146,8 @@ def _order(position: _Position) -> tuple[int, int, int]:
     windows, keys, rows = position
     types = (
         *("tumbling", "hopping", "session", "sliding"),
-        *("patterns", "patterns-hot", "patterns-starts", "per-key", "distinct", "seen", *JOINS),
+        *("patterns", "patterns-hot", "patterns-starts", "patterns-cut", "patterns-absent"),
+        *("per-key", "distinct", "seen", *JOINS),
     )
     return types.index(windows), -keys, -rows
 

@@ -188,8 +188,10 @@ def match(
     the success, ``a b+`` when it reaches the row behind the last ``b``, ``a !c`` when it reaches the
     bound. After a match that is not decided, the later matches of its key wait.
 
-    The cost of finding the matches is linear in the number of rows, whatever the data. With "to next
-    row", every match is measured by itself, at a cost of its rows.
+    The cost of finding the matches is linear in the number of rows, whatever the data; with absence and
+    with matches that overlap, at most times the logarithm of the number of rows within the bound. Each
+    match is measured by itself, at a cost of its rows: with "to next row", "to first" and "to last", a row
+    may be in many matches.
 
     The metrics of a query are ``rows``, ``rejected``, ``too_late``, ``results``, ``timeouts``,
     ``overflowed``, ``state_rows`` and ``state_bytes``. Rows with a null event time are counted as

@@ -109,46 +109,6 @@ def test_parts_of_matches_cover_all_of_them(monkeypatch: pytest.MonkeyPatch) -> 
     assert [*module.in_parts(np.array([], np.int64))] == []
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("text", "conditions", "within"),
-    [
-        ("a+ b", 0b01, None),  # many starts and no end
-        ("a+ b", 0b11, 50),  # every row matches, and every match is cut by the bound
-        ("(a b)+ !d", 0b11, 50),
-        ("a ... b", 0b01, 50),
-    ],
-)
-def test_the_cost_of_the_worst_case_is_linear(
-    text: str, conditions: int, within: int | None
-) -> None:
-    automaton = compile_pattern(parse_pattern(text, where="test"), BITS, where="test")
-    for count in (2_000, 8_000):
-        is_frontier = np.arange(count + 1) == count
-        tape = Tape(np.where(is_frontier, 0, conditions), is_frontier, False)
-        times = np.where(is_frontier, AFTER_ALL, np.arange(count + 1))
-        found = Search(automaton, tape, times, ~is_frontier, within=within, watermark=AFTER_ALL)
-        steps = Counting(found)
-        result = found.find()
-        assert (result.ends - result.starts).sum() == (count if conditions == 0b11 else 0)
-        assert steps.rows <= count, "a row was followed twice"
-
-
-class Counting:
-    """Counts the rows of the paths that are followed row by row."""
-
-    def __init__(self, search: Search) -> None:
-        self.rows = 0
-        follow_one = search.paths.follow_one
-
-        def count(*arguments: Any) -> list[int]:
-            path: list[int] = follow_one(*arguments)
-            self.rows += len(path)
-            return path
-
-        search.paths.follow_one = count  # type: ignore[method-assign]
-
-
 @pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
 def test_absence_behind_a_match_that_the_bound_cuts_off(
     few: int, monkeypatch: pytest.MonkeyPatch
