@@ -14,6 +14,7 @@ and it is matched. Every tenth query has a second version then, which is valid l
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,6 @@ class Reading:
     """To decode the stored state, which a worker does that has not retained it."""
     index: float
     """To build the index, which a worker does after a change."""
-    memory: int
-    """Bytes that a worker has more when it has decoded the state and built the index."""
     first: float
     """The first micro-batch of a worker, which decodes the state and builds the index."""
     pack: list[float]
@@ -86,12 +85,12 @@ class Reading:
     @property
     def packed(self) -> float:
         """Microseconds per document, before the shuffle."""
-        return mean(self.pack) / self.batch * 1e6
+        return median(self.pack) / self.batch * 1e6
 
     @property
     def matched(self) -> float:
         """Microseconds per document, in the shard."""
-        return mean(self.shard) / self.batch * 1e6
+        return median(self.shard) / self.batch * 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,15 @@ class ReadingAsOf:
     """Of each micro-batch, to store its documents."""
     shard: list[float]
     """To match them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingMemory:
+    """Memory that a worker retains."""
+
+    queries: int
+    retained: int
+    """Bytes: the decoded state, and its index."""
 
 
 def documents(count: int, seed: int, batch_size: int) -> Iterator[pa.Table]:
@@ -152,10 +160,8 @@ def measure(query_count: int, document_count: int, batch_size: int) -> Reading:
     storing, (stored, _) = cpu(step, None, packs)
     del packs
     steps._retained.clear()
-    before = _memory()
     decoding, state = cpu(lambda: Stored(*stored).state(step.header, where="benchmark"))
     indexing, _ = cpu(match._find_index, step.spec, state.tables["rows"])
-    memory = _memory() - before
     every = _every_query(step.spec, state)
     state = None
     gc.collect()
@@ -184,7 +190,6 @@ def measure(query_count: int, document_count: int, batch_size: int) -> Reading:
         len(stored[-1]),
         decoding,
         indexing,
-        memory,
         first,
         packing,
         matching,
@@ -230,13 +235,31 @@ def measure_as_of(query_count: int, document_count: int, batch_size: int) -> Rea
     return ReadingAsOf(query_count, document_count, batch_size, results, waiting, matching)
 
 
+def measure_memory(query_count: int, document_count: int, batch_size: int) -> ReadingMemory:
+    """Measure what a worker retains of a shard."""
+    operator = search.match(
+        None, text="title", fields="price", sequence="lsn", horizon=0, max_keys=10**7
+    )
+    step = build_step(operator, DOCUMENTS, QUERIES)
+    numbers = np.arange(query_count)
+    rows = pa.table([numbers, make_queries(query_count), numbers], schema=QUERIES)
+    stored, _ = step(None, compile_all(step, rows))
+    packed = pack(step, next(documents(1_000, 1, 1_000)))
+    steps._retained.clear()
+    before = _memory()
+    step(stored, [packed])
+    return ReadingMemory(query_count, _memory() - before)
+
+
 def _results(step: ShardStep, emitted: Any) -> int:
     return int(dict(zip(step.metric_names, emitted["metrics"][0], strict=True))["results"])
 
 
 def _memory() -> int:
-    """Bytes of memory that this process has now."""
+    """Bytes of memory that this process has in use now."""
     gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 
@@ -287,15 +310,14 @@ def _lines(record: dict[str, Any]) -> Iterator[str]:
         f"{few.queries:,}. Measured: {ratio:.2f}, {met}."
     )
     yield ""
-    yield "| stored queries | compile, s | state, bytes per query | decode, µs per query | index, µs per query | memory, KB per query | first micro-batch of a worker, s | any other, s | with one change, s |"
+    yield "| stored queries | compile, s | state, bytes per query | decode, µs per query | index, µs per query | first micro-batch of a worker, s | any other, s | with one change, s |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for reading in readings:
         count = reading.queries
-        memory = f"{reading.memory / count / 1e3:.2f}" if count >= 100_000 else ""
         yield (
             f"| {count:,} | {reading.compile:.2f} | {reading.state_bytes / count:.0f} | "
             f"{reading.decode / count * 1e6:.2f} | {reading.index / count * 1e6:.2f} | "
-            f"{memory} | {reading.first:.2f} | {mean(reading.shard):.2f} | "
+            f"{reading.first:.2f} | {median(reading.shard):.2f} | "
             f"{reading.change:.2f} |"
         )
     yield ""
@@ -306,10 +328,16 @@ def _lines(record: dict[str, Any]) -> Iterator[str]:
         yield "| stored queries | matches per document | shard, store, µs per document | shard, match | both |"
         yield "|---|---|---|---|---|"
     for of in as_of:
-        stored, matched = (mean(seconds) / of.batch * 1e6 for seconds in (of.wait, of.shard))
+        stored, matched = (median(seconds) / of.batch * 1e6 for seconds in (of.wait, of.shard))
         yield (
             f"| {of.queries:,} | {of.matches / of.documents:.2f} | {stored:.2f} | {matched:.2f} | "
             f"**{stored + matched:.2f}** |"
+        )
+    for of in (ReadingMemory(**reading) for reading in record["memory"]):
+        yield ""
+        yield (
+            f"A worker retains {of.retained / of.queries / 1e3:.2f} KB per query: the decoded state "
+            f"and its index, with {of.queries:,} queries."
         )
 
 
@@ -317,11 +345,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
     add = parser.add_argument
-    add("--queries", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
+    add("--queries", type=int, nargs="*", default=[1_000, 100_000, 1_000_000])
     add("--as-of-queries", type=int, nargs="*", default=[1_000, 100_000])
+    add("--memory-queries", type=int, nargs="*", default=[100_000])
     add("--documents", type=int, default=1_000_000)
     add("--batch", type=int, default=100_000, help="documents per micro-batch")
     add("--write", action="store_true", help="put the tables into the README")
+    add("--into", type=Path, help="add to a recorded file")
     add("--record", type=Path, help="print the tables of a recorded file, measure nothing")
     options = parser.parse_args(arguments)
     record = json.loads(options.record.read_text()) if options.record else _measure(options)
@@ -338,17 +368,21 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     pa.set_cpu_count(1)
     started = datetime.now(UTC)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    target = RESULTS / f"{started:%Y-%m-%dT%H%M%S}.json"
+    target = options.into or RESULTS / f"{started:%Y-%m-%dT%H%M%S}.json"
     record: dict[str, Any] = {
         "started": started.isoformat(timespec="seconds"),
         "machine": describe_machine(),
         "loads": [os.getloadavg()[0]],
         "readings": [],
         "as_of": [],
+        "memory": [],
     }
+    if options.into:
+        record |= json.loads(target.read_text())
     for name, act, counts in (
         ("readings", measure, options.queries),
         ("as_of", measure_as_of, options.as_of_queries),
+        ("memory", measure_memory, options.memory_queries),
     ):
         for count in counts:
             steps._retained.clear()
