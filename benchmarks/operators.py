@@ -20,7 +20,7 @@ from benchmarks.workloads import (
     P,
 )
 from streamops import aggregates as agg
-from streamops import joins, patterns, process, sketches, windows
+from streamops import joins, patterns, process, search, sketches, windows
 from streamops.spark.operator import Operator
 
 _ONE_KEY = ("patterns-starts", "patterns-cut", "patterns-absent")
@@ -96,4 +96,6 @@ def build_join(workload: str, right: DataFrame | None) -> Operator:
             return joins.tables(
                 right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED
             )
+        case "search":
+            return search.match(right, text="title", fields="price", sequence="lsn", horizon=0)
     raise ValueError(f"no operator for the workload {workload!r}")

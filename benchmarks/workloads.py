@@ -42,7 +42,7 @@ FILL_MINUTES = 2
 SCHEMA = "k long, v double, ts timestamp"
 ITEM = "u long"
 """An additional column, whose distinct values are counted."""
-# Number of keys (or of items to be remembered), and the windows that are computed over them.
+# Number of keys (or of items to be remembered, or of stored queries), and the windows that are computed over them.
 WORKLOADS = {
     "100k-keys": (100_000, "tumbling"),
     "1k-keys": (1_000, "tumbling"),
@@ -61,6 +61,9 @@ WORKLOADS = {
     "500k-rows-interval": (500_000, "interval"),
     "10k-keys-temporal": (10_000, "temporal"),
     "100k-rows-tables": (100_000, "tables"),
+    "1k-queries-search": (1_000, "search"),
+    "100k-queries-search": (100_000, "search"),
+    "1m-queries-search": (1_000_000, "search"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute

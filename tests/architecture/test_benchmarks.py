@@ -9,7 +9,7 @@ from benchmarks.workloads import WORKLOADS
 from streamops.spark.definition import StateApi
 
 WORKLOAD_NAMES = sorted({name for _, name in WORKLOADS.values()})
-JOINS = {"interval", "temporal", "tables"}
+JOINS = {"interval", "temporal", "tables", "search"}
 
 
 @pytest.mark.parametrize("workload", WORKLOAD_NAMES)
