@@ -16,7 +16,7 @@ from streamops import sourcing
 from streamops.errors import FunctionError, SchemaError, SpecError
 from streamops.sourcing.core import fold as core
 from streamops.testing import laws, replay
-from tests.sourcing.test_decide import COMMAND, VALUES, carts, fold_cart
+from tests.sourcing.carts import COMMAND, VALUES, carts, fold_cart
 
 LOG = pa.schema(
     [("cart", pa.string()), ("version", pa.int64()), ("type", pa.string()), ("item", pa.string())]
