@@ -14,12 +14,22 @@ from pyspark.sql import functions as F
 
 from streamops import process, sourcing
 from streamops.spark.columns import spark_schema
+from streamops.spark.settings import PARTITIONS
 from streamops.testing import at, micro_batches
 from streamops.testing.streaming import run_query
 from tests.sourcing import wallets
 from tests.sourcing.seats import COMMAND, change, reserve
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def one_partition(spark: SparkSession) -> Iterator[None]:
+    """For a few rows, more tasks only take time."""
+    before = spark.conf.get(PARTITIONS)
+    spark.conf.set(PARTITIONS, "1")
+    yield
+    spark.conf.set(PARTITIONS, str(before))
 
 
 def wallet(spark: SparkSession, rows: list[tuple[Any, ...]], schema: Any) -> DataFrame:
@@ -55,7 +65,7 @@ def test_errors_of_a_worker_have_their_code_and_no_value(spark: SparkSession) ->
     with pytest.raises(Exception, match="EVENT_LOG") as caught:
         gap.transform(fold).collect()
     assert "secret" not in str(caught.value)
-    with pytest.raises(Exception, match=r"FUNCTION_RAISED.*TypeError at .*in add") as caught:
+    with pytest.raises(Exception, match=r"(?s)FUNCTION_RAISED.*TypeError at .*in add") as caught:
         wallet(spark, [("secret", 1, None, "EUR")], wallets.NEW).transform(fold).collect()
     assert "secret" not in str(caught.value)
 
@@ -118,6 +128,7 @@ def decide_and_count(commands: DataFrame, *, is_wider: bool) -> DataFrame:
     return functools.reduce(DataFrame.unionByName, parts)
 
 
+@pytest.mark.slow
 def test_a_nullable_field_can_be_added_to_the_state_of_a_running_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
