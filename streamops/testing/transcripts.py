@@ -22,7 +22,8 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``.
+Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``;
+as the ``operator``, one that returns an operator, such as one of ``process.per_shard``.
 ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
@@ -382,10 +383,15 @@ def _clock(named: dict[str, Any], where: str) -> Operator:
 
 def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     family, _, function = str(name).partition(".")
-    operator = _import(family, function) if family != "aggregates" else None
-    if operator is None:
-        raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
-    parameters = inspect.signature(operator).parameters
+    operator: Any = _import(family, function) if family != "aggregates" else None
+    if ":" in str(name):
+        operator = _function(name, where)
+    try:
+        parameters = inspect.signature(operator).parameters
+    except (TypeError, ValueError):
+        raise malformed(
+            where, "no such operator", got=name, expected="such as windows.tumbling"
+        ) from None
     if "agg" in parameters:
         agg = require_mapping(arguments.get("agg", {}), where, "agg")
         arguments = arguments | {"agg": {key: _aggregate(v, where) for key, v in agg.items()}}
@@ -404,11 +410,16 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     if "queries" in parameters:
         arguments = {"queries": None, **arguments}
     try:
-        return operator(**arguments)
+        made = operator(**arguments)
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"
         ) from error
+    if not isinstance(made, Operator):
+        raise malformed(
+            where, f"{name} does not return an operator", got=repr(made), expected="an Operator"
+        )
+    return made
 
 
 def _function(name: Any, where: str) -> Any:

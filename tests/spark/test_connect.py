@@ -184,9 +184,9 @@ from tests.sourcing.seats import change
 from tests.spark import test_every_operator as every
 
 spark.conf.set("spark.sql.shuffle.partitions", "1")
-families = ("patterns", "search", "per_key", "decide")
+families = ("patterns", "search", "per_key", "decide", "silences")
 cases = {name: case for name, case in every.CASES.items() if name.startswith(families)}
-assert len(cases) >= 7
+assert len(cases) >= 10
 every.check_stream(spark, cases, Path("stream").resolve())
 every.check_batch(spark, cases)
 

@@ -30,12 +30,15 @@ from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.process.functions import bursts, distinct_values, sums, window_totals
+from tests.process.silences import silences
+from tests.sourcing.alarms import alarms
 from tests.sourcing.seats import COMMAND, commands, seats
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
 Rows = list[dict[str, Any]]
 TS = pa.timestamp("us", tz="UTC")
+SECOND = dt.timedelta(seconds=1)
 STARTS = (0, 20, 45, 70)
 """Where the event time of each micro-batch starts, in seconds. The query restarts before the third."""
 
@@ -263,6 +266,27 @@ CASES: dict[str, Case] = {
         EVENTS,
     ),
     "decide": Case(seats(), (COMMAND,), commands()),
+    "decide_in_a_chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            alarms(),
+            windows.tumbling(
+                "20 seconds", time="window_end", by="k", agg={"events": agg.count("type")}
+            ),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
+    "silences": Case(silences(5 * SECOND, by="k", time="ts", delay=10 * SECOND), (EVENT,), EVENTS),
+    "silences_in_a_chain": Case(
+        [
+            windows.tumbling("5 seconds", agg={"n": agg.count()}, **TIMED),
+            silences(5 * SECOND, by="k", time="window_end"),
+            windows.tumbling("20 seconds", time="window_end", by="k", agg={"n": agg.count()}),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
     "interval": Case(
         joins.interval(
             None,
