@@ -124,10 +124,14 @@ CONDITIONS["d"] = [
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> laws.Case:
-    """A pattern, few keys, many ties, micro-batches without rows, late rows."""
+def histories(draw: st.DrawFn, *, overflows: bool = False) -> laws.Case:
+    """A pattern, few keys, many ties, micro-batches without rows, late rows.
+
+    With ``overflows``, keys have more rows than `max_rows`, and the oldest are dropped.
+    """
     dice = random.Random(draw(st.integers(0, 2**32)))
-    within = draw(st.sampled_from([1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]))
+    bounds = [1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]
+    within = draw(st.sampled_from([20 * MILLI, 60 * MILLI] if overflows else bounds))
     while True:
         query, text = draw_query(dice, within, (1, 4 * MILLI, 9 * MILLI, 100 * MILLI))
         named = {name for name in NAMES if name in text.replace("permute", "")}
@@ -139,6 +143,9 @@ def histories(draw: st.DrawFn) -> laws.Case:
         stragglers = dice.choice(["drop", "route"])
         timeouts = dice.choice(["drop", "route"])
         by = dice.choice([("user",), ("user",), ()])
+        limit: dict[str, Any] = {}
+        if overflows:
+            limit = {"max_rows": dice.choice([1, 1, 2, 3, 5]), "when_full": "drop_oldest"}
         skip = query.resume + (f" {query.variable}" if query.resume[:4] in ("to f", "to l") else "")
         chosen_matches = {"skip": skip}
         if query.resume == "past horizon":
@@ -156,13 +163,19 @@ def histories(draw: st.DrawFn) -> laws.Case:
                 delay=f"{dice.choice([0, 2, 5])} milliseconds",
                 stragglers=stragglers,
                 timeouts=timeouts,
+                **limit,
             )
             break
         except SpecError as error:
             if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
                 raise
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
-    batches = tuple((_batch(draw, dice, at),) for at in range(draw(st.integers(2, 6))))
+    count = draw(st.integers(4 if overflows else 2, 6))
+    # A row far in the future decides all others.
+    odd = [None] if overflows else [None, ENDLESS // 4]
+    # Before 1970 Spark has no watermark: with times around 0, there is none until lag and delay have passed.
+    base = 1_000 * MILLI if overflows else dice.choice([0, 1_000 * MILLI])
+    batches = tuple((_batch(draw, dice, base + at * 6 * MILLI, odd),) for at in range(count))
     native = [name for name, (of, _) in chosen.items() if isinstance(of, str)]
 
     def tie(row: Row) -> Any:
@@ -179,6 +192,8 @@ def histories(draw: st.DrawFn) -> laws.Case:
         {name: MEASURES[name][1] for name in picked},
         stragglers,
         timeouts,
+        limit.get("max_rows"),
+        spec.reach,
     )
 
     def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
@@ -198,11 +213,11 @@ def histories(draw: st.DrawFn) -> laws.Case:
     )
 
 
-def _batch(draw: st.DrawFn, dice: random.Random, at: int) -> pa.Table:
+def _batch(draw: st.DrawFn, dice: random.Random, base: int, odd: Sequence[int | None]) -> pa.Table:
     rows = []
     for _ in range(draw(st.sampled_from([0, 2, 6, 12]))):
-        time: int | None = at * 6 * MILLI + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
-        time = dice.choice([time] * 15 + [None, ENDLESS // 4])
+        time: int | None = base + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
+        time = dice.choice([time] * 15 + [*odd])
         flags = [dice.choice([True] * 4 + [False, None]) for _ in NAMES[:3]]
         rows.append(
             [dice.choices(USERS, [4, 1, 1])[0], time, *flags, dice.choice([None, 1, 2, 3, 4])]

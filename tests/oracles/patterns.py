@@ -219,6 +219,10 @@ class PatternOracle:
     """By name: a function of pairs of a row and its variable."""
     stragglers: str = "drop"
     timeouts: str = "drop"
+    max_rows: int | None = None
+    """Of released rows that are stored, the oldest beyond this number are dropped."""
+    reach: int = 0
+    """How many rows before its own a condition reads."""
 
     watermark: int | None = None
     rows: dict[Any, list[Row]] = field(default_factory=dict)
@@ -226,10 +230,14 @@ class PatternOracle:
     """Rows, by identity, whose start is decided."""
     until: dict[Any, int] = field(default_factory=dict)
     """By key that matched, if only first matches are searched: from when on it may match again."""
+    held: dict[int, frozenset[str]] = field(default_factory=dict)
+    """By identity of a released row: the variables whose conditions it satisfies."""
+    dropped: list[Row] = field(default_factory=list)
+    """Kept, because a row that is new must not have the identity of a dropped one."""
 
     def fresh(self) -> PatternOracle:
         """An oracle with the same parameters and no rows."""
-        return replace(self, watermark=None, rows={}, spent={}, until={})
+        return replace(self, watermark=None, rows={}, spent={}, until={}, held={}, dropped=[])
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
         """The expected results of a micro-batch."""
@@ -262,7 +270,8 @@ class PatternOracle:
         expected = Expected()
         rows = {key: [*of] for key, of in self.rows.items()}
         spent = {key: {*of} for key, of in self.spent.items()}
-        end = replace(self, rows=rows, spent=spent, until={**self.until})
+        copied = {"until": {**self.until}, "held": {**self.held}, "dropped": [*self.dropped]}
+        end = replace(self, rows=rows, spent=spent, **copied)
         end._search(ENDLESS, False, expected)
         return expected.emitted
 
@@ -278,7 +287,10 @@ class PatternOracle:
         for key, rows in self.rows.items():
             known = [row for row in rows if row[self.time] <= watermark]
             known.sort(key=lambda row: (row[self.time], self.tie(row)))
-            held = [self._holds(known, at) for at in range(len(known))]
+            for at, row in enumerate(known):
+                if id(row) not in self.held:
+                    self.held[id(row)] = self._holds(known, at)
+            held = [self.held[id(row)] for row in known]
             spent = self.spent.setdefault(key, set())
             times = [row[self.time] for row in known]
             # Rows before the first start that is not decided are out of the way.
@@ -299,12 +311,30 @@ class PatternOracle:
                 if self.timeouts == "route":
                     expected.counts["timeouts"] = expected.counts.get("timeouts", 0) + 1
                     self._late(known[first + at], "timed_out", expected, steps=steps)
+            end = len(known) if answer.needed is None else first + answer.needed
             if self.query.resume == "to next row":
                 undecided = {first + at for at in answer.undecided}
                 spent |= {id(row) for i, row in enumerate(known) if i not in undecided}
             else:
-                end = len(known) if answer.needed is None else first + answer.needed
                 spent |= {id(row) for row in known[:end]}
+            if self.max_rows is not None:
+                self._drop(key, known, end, watermark, expected)
+
+    def _drop(
+        self, key: Any, known: Sequence[Row], end: int, watermark: int, expected: Expected
+    ) -> None:
+        """Forget the oldest of the rows that are stored: those from ``end`` on, and those for conditions."""
+        within = ENDLESS if self.query.within is None else self.query.within
+        recent = range(max(len(known) - self.reach, 0), len(known))
+        stored = {at for at in recent if known[at][self.time] + within - 1 > watermark}
+        stored |= {*range(end, len(known))}
+        excess = len(stored) - (self.max_rows or 0)
+        if excess > 0:
+            expected.counts["overflowed"] += excess
+            oldest = known[: sorted(stored)[excess - 1] + 1]
+            self.dropped += oldest
+            numbers = {id(row) for row in oldest}
+            self.rows[key] = [row for row in self.rows[key] if id(row) not in numbers]
 
     def _holds(self, rows: Sequence[Row], at: int) -> frozenset[str]:
         within = ENDLESS if self.query.within is None else self.query.within
