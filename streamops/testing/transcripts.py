@@ -22,7 +22,8 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``.
+Measures of matches are ``count a``, ``first a v``, ``classifiers``; conditions are columns, or comparisons
+such as ``previous v < v``. A function of one's own is ``module:name``.
 ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
@@ -51,6 +52,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import operator as operators
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -105,6 +107,14 @@ _FAMILIES = (
 _FUNCTIONS = ("function", "on_timer", "decide", "evolve")
 # Parameters of which a pair is a tuple, which YAML does not have.
 _PAIRS = ("time", "delay", "key", "sequence")
+_COMPARE = {
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+    "==": operators.eq,
+    "!=": operators.ne,
+}
 _COLUMNS = {"k": "string", "ts": "timestamp"}
 _REQUIRED = {"name", "operator", "spec", "script"}
 _OPTIONAL = {"options", "columns", "with_watermark", "behind", "epoch"}
@@ -393,6 +403,9 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
         measures = require_mapping(arguments.get("measures", {}), where, "measures")
         measures = {key: _measure(value, where) for key, value in measures.items()}
         arguments = arguments | {"measures": measures}
+    if "define" in parameters:
+        define = require_mapping(arguments.get("define", {}), where, "define")
+        arguments = arguments | {"define": {key: _condition(v) for key, v in define.items()}}
     if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
         arguments = {"time": "ts", **arguments}
     named = {key: v for key, v in arguments.items() if key in _FUNCTIONS}
@@ -438,6 +451,14 @@ def _aggregate(value: Any, where: str) -> Any:
     except TypeError:
         pass  # it has other parameters
     raise malformed(where, "not an aggregate", got=value, expected="count, sum v, last v by seq")
+
+
+def _condition(value: Any) -> Any:
+    """A column; or a comparison with another row, such as ``previous v < v``."""
+    match str(value).split():
+        case ["previous" | "initial" as name, column, sign, other] if sign in _COMPARE:
+            return _COMPARE[sign](_import("patterns", name)(column), other)
+    return value
 
 
 def _measure(value: Any, where: str) -> Any:
