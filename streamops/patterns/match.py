@@ -154,7 +154,7 @@ def match(
         row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
         ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``, ``HORIZON_MISSING``: a stream without `within`, or
         with the first matches only and without `horizon`. ``HORIZON_WITHOUT_FIRST``,
-        ``SKIP_WITHOUT_EVERY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
+        ``SKIP_WITHOUT_EVERY``, ``SKIP_TILL_ANY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
         match.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a

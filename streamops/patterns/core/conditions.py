@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.columns import type_name
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids
 from streamops.kernel.ordering import ranks
-
-Values = Callable[[str, int], pa.Array]
-"""From Spark SQL and an offset to its values: of each row, or of the row so many rows before it."""
+from streamops.patterns.core.measures import Measure
 
 _COMPARE: Mapping[str, Callable[[Ids, Ids], Any]] = {
     "<": np.less,
@@ -185,6 +184,10 @@ class NullTest(Expression):
         return f"{self.part!r}.is_null()"
 
 
+Values = Callable[[Value], pa.Array]
+"""The values that an expression reads, one for each row."""
+
+
 def values_of(expression: Expression) -> Iterator[Value]:
     """Each value that an expression reads."""
     match expression:
@@ -201,7 +204,7 @@ def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
     """Evaluate an expression for each row."""
     match expression:
         case Value():
-            return values(expression.text, expression.offset)
+            return values(expression)
         case Literal():
             return pa.scalar(expression.value)
         case Negation():
@@ -226,8 +229,43 @@ def to_expression(value: object) -> Expression:
     raise not_a_condition(value)
 
 
+def require_boolean(
+    name: str, condition: Expression, types: Mapping[str, pa.DataType], *, where: str
+) -> None:
+    """Refuse the condition of a variable if it cannot be evaluated on values of these types.
+
+    Raises
+    ------
+    SchemaError
+        ``CONDITION_TYPE`` or ``CONDITION_NOT_BOOLEAN``.
+    """
+    listed = ", ".join(f"{text} is {type_name(dtype)}" for text, dtype in types.items())
+    try:
+        value = evaluate(condition, lambda of: pa.nulls(1, types[of.text]))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        raise SchemaError(
+            "CONDITION_TYPE",
+            f"the condition of {name!r} does not suit the types of its columns",
+            where=where,
+            got=f"{condition!r}; {listed}",
+            expected="comparisons of values of one type, or of numbers",
+            fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
+        ) from None
+    if not pa.types.is_boolean(value.type):
+        raise SchemaError(
+            "CONDITION_NOT_BOOLEAN",
+            f"the condition of {name!r} is neither true nor false",
+            where=where,
+            got=f"{condition!r} of type {type_name(value.type)}",
+            expected="boolean",
+            fix="compare it with something: patterns.previous('price') < 'price'",
+        )
+
+
 def not_a_condition(value: object) -> SpecError:
     """The error for a value that cannot be part of a condition."""
+    if isinstance(value, Measure):
+        return value.in_condition()
     return SpecError(
         "NOT_A_CONDITION",
         "this cannot be part of a condition",

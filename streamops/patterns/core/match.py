@@ -26,7 +26,7 @@ from streamops.kernel.ordering import ranks
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 from streamops.patterns.core.arrivals import classify, layout, pack, packed_schema, timed_out
-from streamops.patterns.core.conditions import Expression, evaluate
+from streamops.patterns.core.conditions import Expression, Value, evaluate
 from streamops.patterns.core.measures import Labels, measure
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search, in_parts
@@ -232,12 +232,12 @@ class _Rows:
         sources = dict(spec.sources)
         first = np.maximum.accumulate(np.where(self.begins, np.arange(len(self.times)), 0))
 
-        def values(text: str, offset: int) -> pa.Array:
-            name = f"value.{spec.values.index(sources[text])}"
+        def values(of: Value) -> pa.Array:
+            name = f"value.{spec.values.index(sources[of.text])}"
             column = combine_chunks(self.table.column(name))
-            if not offset:
+            if not of.offset:
                 return column
-            row = np.arange(len(column)) - offset
+            row = np.arange(len(column)) - of.offset
             outside = row < first
             row = np.maximum(row, 0)
             if spec.within is not None:  # it may have been evicted

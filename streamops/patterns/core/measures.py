@@ -43,8 +43,9 @@ class Measure:
     def __repr__(self) -> str:
         return self.text
 
-    def _refuse(self, other: object) -> NoReturn:
-        raise SpecError(
+    def in_condition(self) -> SpecError:
+        """The error for a measure in a condition."""
+        return SpecError(
             "CONDITION_OVER_MATCH",
             "a condition cannot refer to the match",
             where="patterns.match",
@@ -53,6 +54,9 @@ class Measure:
             fix="compare with patterns.previous(column, n), the n-th row before; or filter the matches by "
             "their measures",
         )
+
+    def _refuse(self, other: object) -> NoReturn:
+        raise self.in_condition()
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
