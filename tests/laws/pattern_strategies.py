@@ -14,7 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.patterns.core import match
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
-from tests.oracles.patterns import ENDLESS, Node, PatternOracle, Query, render
+from tests.oracles.patterns import ENDLESS, Anchored, Node, PatternOracle, Query, render
 from tests.oracles.windows import Expected, Row
 
 NAMES = "abcd"
@@ -115,6 +115,24 @@ CONDITIONS: dict[str, list[tuple[Any, Any]]] = {
     ]
     for name in NAMES[:3]
 }
+
+
+def rises(row: Row, before: Sequence[Row], first: Row) -> bool:
+    """Whether the value is greater than in the first row of the match."""
+    return is_less(first, [row])
+
+
+def returns(row: Row, before: Sequence[Row], first: Row) -> bool:
+    """Whether the value fell, and is not the first one; if neither of them is null."""
+    return is_less(row, before) and first["n"] is not None and first["n"] != row["n"]
+
+
+ANCHORED: list[tuple[Any, Any]] = [
+    (patterns.initial("n") < "n", Anchored(rises)),
+    ((patterns.previous("n") > "n") & ~(patterns.initial("n") == "n"), Anchored(returns)),
+]
+"""Conditions over the first row of the match."""
+
 CONDITIONS["d"] = [
     (
         patterns.previous("a").is_null(),
@@ -124,10 +142,11 @@ CONDITIONS["d"] = [
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, overflows: bool = False) -> laws.Case:
+def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = False) -> laws.Case:
     """A pattern, few keys, many ties, micro-batches without rows, late rows.
 
     With ``overflows``, keys have more rows than `max_rows`, and the oldest are dropped.
+    With ``anchored``, at least one condition depends on the first row of the match.
     """
     dice = random.Random(draw(st.integers(0, 2**32)))
     bounds = [1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]
@@ -136,7 +155,9 @@ def histories(draw: st.DrawFn, *, overflows: bool = False) -> laws.Case:
         query, text = draw_query(dice, within, (1, 4 * MILLI, 9 * MILLI, 100 * MILLI))
         named = {name for name in NAMES if name in text.replace("permute", "")}
         chosen = {n: dice.choices(CONDITIONS[n], [4, 1, 1][: len(CONDITIONS[n])])[0] for n in named}
-        undefined = dice.choice([None, None, None, *"abc"])
+        if anchored:
+            chosen |= {name: dice.choice(ANCHORED) for name in dice.sample(sorted(named), 1)}
+        undefined = None if anchored else dice.choice([None, None, None, *"abc"])
         if undefined in chosen and "!" + str(undefined) not in text and len(chosen) > 1:
             chosen[str(undefined)] = (None, lambda row, before: True)
         picked = dice.sample(sorted(MEASURES), dice.randint(0, 4))

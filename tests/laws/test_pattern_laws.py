@@ -47,6 +47,11 @@ def test_patterns_keep_every_law(case: laws.Case) -> None:
     laws.check_laws(case, [*LAWS, nothing_happens_before_the_deadline])
 
 
+@given(case=histories(anchored=True))
+def test_conditions_over_the_first_row_keep_every_law(case: laws.Case) -> None:
+    laws.check_laws(case, [*LAWS, nothing_happens_before_the_deadline])
+
+
 DEPEND_ON_MICRO_BATCHES = (stream_equals_batch, stream_equals_batch_over_accepted_rows)
 
 

@@ -132,7 +132,7 @@ def test_parameters_that_cannot_work_are_refused(given: dict[str, Any], code: st
         ),
         (
             {"define": {"fail": patterns.count("ok"), "ok": "ok"}},
-            "cannot refer to the match",
+            "other rows of the match than its first one",
             "filter the matches by their measures",
         ),
     ],
@@ -170,7 +170,8 @@ def test_a_condition_over_the_match_is_refused(condition: Any) -> None:
     with pytest.raises(SpecError) as error:
         condition()
     assert code_of(error) == "CONDITION_OVER_MATCH"
-    assert "cannot refer to the match" in error.value.what
+    assert "other rows of the match than its first one" in error.value.what
+    assert "patterns.initial(column)" in error.value.fix
     assert "patterns.previous(column, n)" in error.value.fix
     assert "filter the matches by their measures" in error.value.fix
 
@@ -180,6 +181,15 @@ def test_conditions_are_combined_by_operators_and_not_by_and_or_not() -> None:
     with pytest.raises(SpecError) as error:
         assert one
     assert code_of(error) == "CONDITION_AS_BOOLEAN"
+
+
+@pytest.mark.parametrize("value", ["", None, 3])
+@pytest.mark.parametrize("refer", [patterns.initial, patterns.previous, patterns.current])
+def test_a_reference_to_a_row_needs_a_value(refer: Any, value: Any) -> None:
+    with pytest.raises(SpecError) as error:
+        refer(value)
+    assert code_of(error) == "NOT_A_NAME"
+    assert error.value.where == f"patterns.{refer.__name__}"
 
 
 @pytest.mark.parametrize("offset", [0, -1, True, 1.0])
@@ -201,6 +211,12 @@ def test_only_earlier_rows_are_known(offset: Any) -> None:
         ({"define": {"fail": patterns.previous("price"), "ok": "ok"}}, "CONDITION_NOT_BOOLEAN"),
         ({"define": {"fail": patterns.previous("user") > "price", "ok": "ok"}}, "CONDITION_TYPE"),
         ({"define": {"fail": patterns.previous("user") + 1 > 0, "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"define": {"fail": patterns.initial("user") > "price", "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"define": {"fail": "fail", "ok": patterns.initial("price")}}, "CONDITION_NOT_BOOLEAN"),
+        (
+            {"define": {"fail": "fail", "ok": patterns.initial("prise") > 1}},
+            "CONDITION_NEEDS_SPARK",
+        ),
         ({"measures": {"t": patterns.sum("ok", "user")}}, "AGGREGATE_TYPE"),
     ],
 )

@@ -1,8 +1,8 @@
 """Conditions of variables, as users write them.
 
 A condition is Spark SQL, which Spark evaluates row by row before the rows are packed. Or it is an
-expression that compares values of a row with values of earlier rows of its key: the values are Spark SQL,
-and the comparison is evaluated here, once the rows are in order.
+expression that compares values of a row with values of earlier rows of its key, or of the first row of the
+match: the values are Spark SQL, and the comparison is evaluated here, once the rows are in order.
 """
 
 from __future__ import annotations
@@ -136,6 +136,18 @@ class Value(Expression):
         return f"previous({self.text!r}{f', {self.offset}' if self.offset > 1 else ''})"
 
 
+class Initial(Value):
+    """The value of Spark SQL, of the first row of the match."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, 0)
+
+    def __repr__(self) -> str:
+        return f"initial({self.text!r})"
+
+
 class Literal(Expression):
     """A number or a boolean."""
 
@@ -198,6 +210,13 @@ def values_of(expression: Expression) -> Iterator[Value]:
             yield from values_of(expression.right)
         case Negation() | NullTest():
             yield from values_of(expression.part)
+
+
+def is_anchored(condition: object) -> bool:
+    """Whether a condition depends on the first row of the match."""
+    return isinstance(condition, Expression) and any(
+        isinstance(value, Initial) for value in values_of(condition)
+    )
 
 
 def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
@@ -271,9 +290,10 @@ def not_a_condition(value: object) -> SpecError:
         "this cannot be part of a condition",
         where="patterns.match",
         got=f"{value!r} of type {type(value).__name__}",
-        expected="Spark SQL as text, a number, patterns.previous(...) or patterns.current(...)",
-        fix="conditions see the row and earlier rows of its key, and no aggregate of the match: compare "
-        "with patterns.previous(...), or filter the matches by their measures; a text literal is Spark "
+        expected="Spark SQL as text, a number, patterns.previous(...), patterns.initial(...) or "
+        "patterns.current(...)",
+        fix="conditions see the row, earlier rows of its key, and the first row of the match: compare "
+        "with patterns.previous(...) or patterns.initial(...), or filter the matches by their measures; a text literal is Spark "
         "SQL, too: \"'text'\"",
     )
 

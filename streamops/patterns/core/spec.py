@@ -33,6 +33,7 @@ from streamops.patterns.core.automaton import (
 from streamops.patterns.core.conditions import (
     Expression,
     Value,
+    is_anchored,
     require_boolean,
     values_of,
 )
@@ -191,9 +192,22 @@ class PatternSpec:
 
     @property
     def read_values(self) -> list[Value]:
-        """The values that conditions over earlier rows read."""
+        """The values that conditions over other rows read."""
         conditions = (c for _, c in self.define if isinstance(c, Expression))
         return [value for condition in conditions for value in values_of(condition)]
+
+    @property
+    def anchored(self) -> tuple[tuple[str, Expression], ...]:
+        """The conditions that depend on the first row of the match: they are evaluated by each search."""
+        return tuple(
+            (name, c) for name, c in self.define if isinstance(c, Expression) and is_anchored(c)
+        )
+
+    @property
+    def earlier(self) -> tuple[tuple[str, int], ...]:
+        """Values of earlier rows, as text and offset, that are stored with a row for these conditions."""
+        read = (value for _, condition in self.anchored for value in values_of(condition))
+        return tuple(dict.fromkeys((of.text, of.offset) for of in read if of.offset))
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -203,6 +217,10 @@ class PatternSpec:
         names += [c for _, of in self.measures for c in self._columns_of(of)]
         names += [sources[value.text] for value in self.read_values]
         return tuple(dict.fromkeys(names))
+
+    def column_of(self, value: Value) -> str:
+        """The stored column with the values of an expression's value."""
+        return f"value.{self.values.index(dict(self.sources)[value.text])}"
 
     @property
     def resume(self) -> tuple[Resume, int]:
