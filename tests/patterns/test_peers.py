@@ -288,6 +288,7 @@ def test_many_rows_until_a_start_is_decided() -> None:
     assert found("five ... lower", rows, **lower) == [[0, 101]]
     rest = {"define": {"rest": patterns.initial("v") <= "v", "five": patterns.current("v") == 5}}
     assert found("five rest+", rows, **rest) == [[*range(101)]]
+    assert found("five rest+", rows[:101], **rest) == [[*range(101)]], "at the end of the stream"
 
 
 def test_conditions_are_combined_with_spark_sql_of_the_row() -> None:
