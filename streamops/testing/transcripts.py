@@ -22,13 +22,13 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-Measures of matches are ``count a``, ``first a v``, ``classifiers``; conditions are columns, or comparisons
-such as ``previous v < v``. A function of one's own is ``module:name``.
+Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``.
 ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
 before the operator, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
 ``epoch``, by default 2024-01-01T00:00:00Z, or are ISO timestamps with an offset.
+Conditions of patterns are columns, or comparisons with another row, such as ``previous v < v``.
 
 A line of the script is a micro-batch, with ``rows`` or without. ``no_data: true`` is the micro-batch that
 Spark adds at the end of an ``availableNow`` run that advanced the watermark: the query restarts after it,
