@@ -391,6 +391,22 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "patterns, initial": Case(
+        patterns.match(
+            "from (above | fall)+",
+            define={
+                "above": patterns.initial("v") < "v",
+                "fall": (patterns.previous("v") > "v") & (patterns.initial("v") != "v"),
+            },
+            within="12 seconds",
+            measures={"values": patterns.collect_list(None, "v"), "names": patterns.classifiers()},
+            timeouts="route",
+            tie_break="v",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
     "seen": Case(sketches.seen("k", capacity=100), (EVENT,), EVENTS),
     "track_clock": Case(
         time.track_clock("ts", by="k", sent="sent", received="received"),

@@ -65,7 +65,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Starts:
+class Starts:
     """Starts that match or are undecided, sorted.
 
     ``end`` and ``resume`` are unknown where ``walk`` is set: the path must be followed.
@@ -152,7 +152,7 @@ class Search:
         rows = rows[np.argsort(match[rows], kind="stable")]
         return Labels(match[rows], position[rows], variable[rows], len(starts))
 
-    def _starts(self) -> _Starts:
+    def _starts(self) -> Starts:
         """Every start that matches or may still match, whatever precedes it."""
         start = np.flatnonzero(self.may_start & (self.earliest[:, 0] < NEVER))
         bound, is_open = self._bounds(start)
@@ -178,7 +178,7 @@ class Search:
         if self.resume == "past horizon":
             known = ~(walk | undecided)
             resume[known] = self._past_horizon(end[known])
-        return _Starts(start, end, bound, resume, walk, undecided)
+        return Starts(start, end, bound, resume, walk, undecided)
 
     def _bounds(self, starts: Ids) -> tuple[Ids, Mask]:
         """The first position beyond the bound on time of each start, and whether rows may follow."""
@@ -245,7 +245,7 @@ class Search:
             marked[part.start + match] = position
         return end, marked
 
-    def _choose(self, starts: _Starts) -> tuple[Ids, Ids]:
+    def _choose(self, starts: Starts) -> tuple[Ids, Ids]:
         """One match after the other in every key, all keys at once."""
         needed = self.frontiers.copy()
         key = np.searchsorted(self.frontiers, starts.start)
@@ -274,7 +274,7 @@ class Search:
         return np.flatnonzero(chosen), needed
 
     def _choose_one(
-        self, starts: _Starts, following: Ids, chosen: Mask, first: int, limit: int
+        self, starts: Starts, following: Ids, chosen: Mask, first: int, limit: int
     ) -> int:
         """The matches of one key, up to a start that is undecided, which is returned, or to the end."""
         start, bound = starts.start[first:limit].tolist(), starts.bound[first:limit].tolist()
