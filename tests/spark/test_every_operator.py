@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,7 @@ CASES: dict[str, Case] = {
     ),
     "sliding": Case(windows.sliding("15 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
     "session": Case(windows.session("4 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "running": Case(windows.running(by="k", agg=COUNT, changes="retract"), (EVENT,), EVENTS),
     "compare": Case(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),
         (WINDOW,),
@@ -587,11 +588,13 @@ def text(value: Any) -> str:
 
 
 def replay_together(
-    cases: dict[str, Case], runs: Sequence[Sequence[int]] = ((0, 1), (2, 3))
+    cases: dict[str, Case],
+    runs: Sequence[Sequence[int]] = ((0, 1), (2, 3)),
+    look: Callable[[str, Replay], None] = lambda name, query: None,
 ) -> dict[str, list[list[str]]]:
     """Results of each micro-batch of a query that has all operators, and so one watermark.
 
-    The query restarts before each run.
+    The query restarts before each run. Each operator can be looked at before each micro-batch.
     """
     queries = {
         name: Replay(
@@ -610,6 +613,7 @@ def replay_together(
     def step(number: int | None) -> int:
         for name, query in queries.items():
             query._next = watermark
+            look(name, query)
             tables = None if number is None else cases[name].tables(number)
             results[name].append(as_rows(query._step(tables).table))
         return max(watermark, min((query._next for query in has_time.values()), default=0))
