@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import sys
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,64 +20,21 @@ from streamops.sources.core.status import Names
 from streamops.sources.kafka_client import KafkaClient
 from streamops.sources.postgres_client import Client, DriverError
 from streamops.sources.postgres_log import PostgresLog
-from tests.kafka import broker as kafka_broker
-from tests.kafka.broker import Broker
-from tests.servers import postgres as postgres_server
+from tests.servers.certificates import LOCALHOST
+from tests.servers.postgres import Server
+from tests.servers.secured import PASSWORD, USER, Secured, Trust
 from tests.sinks.contract import RUN
-
-pytest.importorskip("cryptography", reason="cryptography is not installed")
-from tests.servers.certificates import LOCALHOST, Authority
 
 _NUMBERS = itertools.count()
 
 
-@dataclass(frozen=True)
-class Trust:
-    """Files of clients: the certificates of the server's authority and of another one."""
-
-    right: Path
-    wrong: Path
-
-
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest.fixture(scope="module")
-def trust(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    folder = tmp_path_factory.mktemp("trust")
-    found = Trust(folder / "right.pem", folder / "wrong.pem")
-    found.right.write_text(authority.certificate)
-    found.wrong.write_text(Authority("another authority").certificate)
-    return found
-
-
-@pytest.fixture(scope="module")
-def server(authority: Authority) -> Iterator[postgres_server.Server]:
-    """A server that accepts encrypted connections only, except by its socket."""
-    installed = postgres_server.programs()
-    if installed is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")
-    identity = authority.sign("server", LOCALHOST)
-    files = {
-        "server.crt": identity.certificate,
-        "server.key": identity.key,
-        "hba.conf": "local all all trust\nhostssl all all 127.0.0.1/32 trust\n",
-    }
-    settings = {"listen_addresses": "localhost", "port": str(kafka_broker.free_port())}
-    settings |= {"ssl": "on", "hba_file": "data/hba.conf"}
-    with postgres_server.serving(installed, files, **settings) as server:
-        yield server
-
-
 @pytest.fixture
-def url(server: postgres_server.Server) -> str:
+def url(server: Server) -> str:
     address = f"{LOCALHOST}:{server.settings['port']}"
     return f"postgresql://postgres@{address}/postgres?application_name=client{next(_NUMBERS)}"
 
 
-def is_encrypted(server: postgres_server.Server, url: str) -> list[Any]:
+def is_encrypted(server: Server, url: str) -> list[Any]:
     """Whether the connections of this client are encrypted."""
     statement = (
         "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = %s"
@@ -91,9 +45,7 @@ def is_encrypted(server: postgres_server.Server, url: str) -> list[Any]:
 
 
 @pytest.mark.postgres
-def test_the_sink_verifies_the_server(
-    server: postgres_server.Server, url: str, trust: Trust
-) -> None:
+def test_the_sink_verifies_the_server(server: Server, url: str, trust: Trust) -> None:
     verified = f"{url}&sslmode=verify-full&sslrootcert={trust.right}"
     sink = sinks.postgres(verified, "tls")
     sink._deliver_rows(pa.table({"a": [1]}), 0, RUN)
@@ -130,9 +82,7 @@ def test_a_server_that_requires_encryption_refuses_others(url: str) -> None:
 
 
 @pytest.mark.postgres
-def test_sqlalchemy_passes_the_options_on(
-    server: postgres_server.Server, url: str, trust: Trust
-) -> None:
+def test_sqlalchemy_passes_the_options_on(server: Server, url: str, trust: Trust) -> None:
     url = url.replace("postgresql:", "postgresql+psycopg:")
     sink = sinks.sqlalchemy(f"{url}&sslmode=verify-full&sslrootcert={trust.right}", "alchemy")
     sink._deliver_rows(pa.table({"a": [1]}), 0, RUN)
@@ -143,9 +93,7 @@ def test_sqlalchemy_passes_the_options_on(
 
 
 @pytest.mark.postgres
-def test_the_outbox_passes_the_options_on(
-    server: postgres_server.Server, url: str, trust: Trust
-) -> None:
+def test_the_outbox_passes_the_options_on(server: Server, url: str, trust: Trust) -> None:
     client = Client(f"{url}&sslmode=verify-full&sslrootcert={trust.right}", lambda cursor: None)
     assert client.fetch("SELECT 1") == [(1,)]
     assert is_encrypted(server, url) == [True]
@@ -157,42 +105,6 @@ def test_the_outbox_passes_the_options_on(
     with pytest.raises(RequirementError) as error:
         PostgresLog(wrong, Names(outbox=columns, publication="shop", slot="slot")).check()
     assert "certificate" in error.value.got
-
-
-PASSWORD = "hunter two"
-
-
-@dataclass(frozen=True)
-class Secured:
-    """A broker, and its addresses by protocol."""
-
-    broker: Broker
-    servers: dict[str, str]
-    client: Any
-
-
-@pytest.fixture(scope="module")
-def secured(authority: Authority) -> Iterator[Secured]:
-    """A broker that wants a certificate of clients on one port, and a password on another one."""
-    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    if not kafka_broker.jars("broker"):
-        pytest.skip("Kafka is not there: scripts/get-kafka")
-    server, client = authority.sign("server", LOCALHOST), authority.sign("client")
-    ports = {name: kafka_broker.free_port() for name in ("SSL", "SASL_SSL")}
-    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    settings = {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": one_line(server.certificate),
-        "ssl.keystore.key": one_line(server.key),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.certificates": one_line(authority.certificate),
-        "listener.name.ssl.ssl.client.auth": "required",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{module} user_alice="{PASSWORD}";',
-    }
-    with kafka_broker.running(ports, settings) as broker:
-        servers = {name: f"{LOCALHOST}:{port}" for name, port in ports.items()}
-        yield Secured(broker, servers, client)
 
 
 def deliver(secured: Secured, protocol: str, **client: str) -> Any:
@@ -237,7 +149,7 @@ def test_the_sink_refuses_a_broker_that_it_does_not_trust(secured: Secured, trus
 @pytest.mark.kafka
 @pytest.mark.usefixtures("impatient")
 def test_a_password_opens_the_encrypted_port(secured: Secured, trust: Trust) -> None:
-    user = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": PASSWORD}
+    user = {"sasl_mechanism": "PLAIN", "sasl_username": USER, "sasl_password": PASSWORD}
     assert deliver(secured, "SASL_SSL", ssl_ca_location=str(trust.right), **user) == [b"{}"]
 
 
@@ -250,7 +162,7 @@ def test_sources_pass_the_settings_on(secured: Secured, trust: Trust) -> None:
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(trust.right),
         "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
+        "sasl.username": USER,
         "sasl.password": PASSWORD,
     }
     servers = secured.servers["SASL_SSL"]
@@ -259,11 +171,6 @@ def test_sources_pass_the_settings_on(secured: Secured, trust: Trust) -> None:
         sources.replay(
             topic, servers=servers, client={**client, "ssl.ca.location": str(trust.wrong)}
         )
-
-
-def one_line(pem: str) -> str:
-    """PEM as a value of a file of properties."""
-    return pem.strip().replace("\n", "\\n")
 
 
 def dotted(settings: dict[str, str]) -> dict[str, str]:
