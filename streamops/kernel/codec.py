@@ -3,14 +3,15 @@
 :mod:`streamops.kernel.frame` defines the frame. Its parameters are the identity of the spec: all that
 the state depends on. Its body has, for each table: name size (uint16), name, size (uint64), and an Arrow
 IPC stream, with split byte streams (see :func:`split_bytes`) and Zstandard compression. In version 1,
-byte streams are not split, and the compression is LZ4. Nothing is unpickled.
+byte streams are not split, and the compression is LZ4. Nothing is unpickled, and what a frame declares is
+compared with a limit before memory is allocated for it.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -22,7 +23,10 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.frame import FRAME, Content, Header, read_frame
+from streamops.kernel.ipc_size import declared_size
 
+LARGEST = 4 << 30
+"""Bytes of the decompressed tables of a shard; documented in docs/state-formats.md."""
 _UNSPLIT = 1
 """The version of the frame without split byte streams."""
 _NAME = struct.Struct("<H")
@@ -49,11 +53,20 @@ def encode(
     >>> blob = encode(layout, {"size": 10}, 4, {"panes": pa.table({"pane": [1, 2]})})
     >>> decode(blob, layout, {"size": 10}, 4, where="doc")["panes"].column("pane").to_pylist()
     [1, 2]
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_TOO_LARGE``.
     """
-    parts = []
+    parts, streams = [], []
     for name, table in tables.items():
         stream = ipc_write(split_bytes(table), compression="zstd")
+        streams.append(stream)
         parts += [_NAME.pack(len(name.encode())), name.encode(), _SIZE.pack(len(stream)), stream]
+    # What cannot be read must not be written. The exact size takes longer than this one.
+    if sum(table.nbytes for table in tables.values()) > LARGEST // 2:
+        _require_size(streams, layout.kind)
     return Header(layout, identity, shards).frame(b"".join(parts))
 
 
@@ -79,7 +92,7 @@ def decode(
     ------
     StateFormatError
         ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
-        ``STATE_SHARDS`` or ``STATE_PARAMETERS``.
+        ``STATE_SHARDS``, ``STATE_PARAMETERS`` or ``STATE_TOO_LARGE``.
     """
     found = read_stored(blob, where=where)
     frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
@@ -135,6 +148,8 @@ class StoredFrame:
         The parameters that the state depends on.
     body : bytes
         The encoded tables.
+    where : str
+        Who reads it, for errors.
     """
 
     frame: int
@@ -142,6 +157,7 @@ class StoredFrame:
     shards: int
     identity: Mapping[str, Any]
     body: bytes
+    where: str
 
     @property
     def layout(self) -> str:
@@ -154,8 +170,14 @@ class StoredFrame:
         return self.format.version
 
     def tables(self) -> dict[str, pa.Table]:
-        """Decode the tables."""
-        tables = _tables(self.body)
+        """Decode the tables.
+
+        Raises
+        ------
+        StateFormatError
+            ``STATE_TOO_LARGE``, or ``STATE_CORRUPT``.
+        """
+        tables = _tables(self.body, self.where)
         is_split = self.frame != _UNSPLIT
         return {name: join_bytes(table) if is_split else table for name, table in tables}
 
@@ -180,10 +202,19 @@ def read_stored(blob: bytes, *, where: str) -> StoredFrame:
         _refuse_version(f"frame {found.layout}", f"frame {_UNSPLIT} or {FRAME}", where)
     format_ = StateFormat(found.type_name.decode(), found.version)
     identity = json.loads(found.parameters)
-    return StoredFrame(found.layout, format_, found.shards, identity, found.body)
+    return StoredFrame(found.layout, format_, found.shards, identity, found.body, where)
 
 
-def _tables(body: bytes) -> list[tuple[str, pa.Table]]:
+def _tables(body: bytes, where: str) -> list[tuple[str, pa.Table]]:
+    streams = _streams(body)
+    _require_size([stream for _, stream in streams], where)
+    try:
+        return [(name, ipc_read(stream)) for name, stream in streams]
+    except (OSError, pa.ArrowException) as error:
+        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format", where) from error
+
+
+def _streams(body: bytes) -> list[tuple[str, bytes]]:
     found, position = [], 0
     while position < len(body):
         (size,) = _NAME.unpack_from(body, position)
@@ -192,9 +223,27 @@ def _tables(body: bytes) -> list[tuple[str, pa.Table]]:
         position += size
         (size,) = _SIZE.unpack_from(body, position)
         position += _SIZE.size
-        found.append((name, ipc_read(body[position : position + size])))
+        found.append((name, body[position : position + size]))
         position += size
     return found
+
+
+def _require_size(streams: Sequence[bytes], where: str) -> None:
+    """Refuse tables that are too large when they are decompressed."""
+    try:
+        size = sum(map(declared_size, streams))
+    except ValueError as error:
+        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format", where) from error
+    if size > LARGEST:
+        _refuse(
+            "STATE_TOO_LARGE",
+            "the state of a shard is larger than the limit",
+            where=where,
+            got=f"{size:,} bytes without compression",
+            expected=f"at most {LARGEST:,} bytes",
+            fix="use more shards, also of a checkpoint: state.rescale. If the checkpoint is much smaller than "
+            "these bytes, find out who wrote it",
+        )
 
 
 def _refuse_version(got: str, expected: str, where: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, get_args
@@ -21,6 +22,7 @@ Delays = tuple[int | None, int | None]
 """Delays of the watermarks on the inputs, left and right, in microseconds."""
 
 _WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def require_name(value: object, *, parameter: str, where: str) -> None:
@@ -39,6 +41,25 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
             got=f"{value!r} of type {type(value).__name__}",
             expected="text",
             fix='write the name in quotes, such as "ts", and not F.col("ts")',
+        )
+
+
+def require_topic(name: str, *, parameter: str, where: str) -> None:
+    """Raise an error if the name is not one that a topic of Kafka can have.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_TOPIC``.
+    """
+    if not _TOPIC.fullmatch(name):
+        raise SpecError(
+            "NOT_A_TOPIC",
+            f"`{parameter}` has a name that is not that of a topic",
+            where=where,
+            got=f"{name!r}",
+            expected="letters, digits, '.', '_' and '-', up to 249, but not '.' or '..'",
+            fix="name a topic by itself; a pattern is not supported",
         )
 
 

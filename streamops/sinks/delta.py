@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from streamops.sinks.sink import Columns, Missing, TableSink, parse_key
 
 __all__ = ["DeltaSink", "delta"]
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _WHERE = "sinks.delta"
 _ATTEMPTS = 20
 """How often a commit is tried while others commit to the table, for example to compact its files."""
@@ -162,6 +164,15 @@ class DeltaSink(TableSink):
         """Validate the parameters."""
         super().__post_init__()
         self._require_names("path", "name")
+        if "://" not in self.path and _ESCAPE.search(self.path):
+            raise SpecError(
+                "PATH_UNSUPPORTED",
+                "deltalake takes '%' and two digits in a local path for an encoded character, in part only",
+                where=self.where,
+                got=repr(self.path),
+                expected="a path without such a sequence",
+                fix="rename the folder, or use a symbolic link",
+            )
         options: Any = self.storage_options
         texts = (
             [t for pair in options.items() for t in pair] if isinstance(options, Mapping) else [0]

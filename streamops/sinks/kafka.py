@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.parameters import require_topic
 from streamops.sinks.core.kafka_records import (
     KEY,
     VALUE,
@@ -42,7 +43,7 @@ _TIMEOUT = 60  # seconds, for a request that has a deadline
 _POLL_EVERY = 10_000
 # Settings of the client that the protocol of this sink depends on.
 _OWN_SETTINGS = {"bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level"}
-_SECRET = ("password", "secret", "key.pem", "token", "oauthbearer.config")
+_SECRET = ("password", "passphrase", "secret", "key.pem", "token", "oauthbearer.config")
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -180,6 +181,8 @@ class KafkaSink(KeyedSink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         self._require_names("topic", "servers", "name", "ledger")
+        for parameter in ("topic", "ledger"):
+            require_topic(getattr(self, parameter), parameter=parameter, where=_WHERE)
         self._require_choices(records=Envelope, new_checkpoint=Literal["refuse", "continue"])
         super().__post_init__()
         own = sorted(_OWN_SETTINGS & set(self.client))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -13,7 +12,12 @@ from typing import Any, Literal, NoReturn
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.errors import SpecError
-from streamops.kernel.parameters import parse_distinct_names, require_choice, require_name
+from streamops.kernel.parameters import (
+    parse_distinct_names,
+    require_choice,
+    require_name,
+    require_topic,
+)
 from streamops.kernel.time import parse_instant
 from streamops.sources.kafka_client import (
     WHERE,
@@ -29,7 +33,6 @@ __all__ = ["Edge", "KafkaReplay", "Since", "replay"]
 Since = Literal["end", "start"]
 Edge = Literal["earliest", "latest"]
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _EARLIEST = -2  # Spark's number for the first offset of a partition
 _OWN_OPTIONS = {
     *("subscribe", "subscribepattern", "assign", "kafka.bootstrap.servers"),
@@ -225,15 +228,7 @@ def replay(
     """
     names = parse_distinct_names(topics, parameter="topics", where=WHERE)
     for name in names:
-        if not _TOPIC.fullmatch(name):
-            raise SpecError(
-                "NOT_A_TOPIC",
-                "`topics` has a name that is not that of a topic",
-                where=WHERE,
-                got=f"{name!r}",
-                expected="letters, digits, '.', '_' and '-', up to 249",
-                fix="name each topic by itself; a pattern is not supported",
-            )
+        require_topic(name, parameter="topics", where=WHERE)
     require_name(servers, parameter="servers", where=WHERE)
     require_choice(isolation, Isolation, parameter="isolation", where=WHERE)
     further = dict(options or {})

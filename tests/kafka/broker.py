@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,6 @@ _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": 1,
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     # After a crash the controller accepts the broker again once its session has timed out.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 500,
@@ -72,10 +71,16 @@ class Broker:
         Its settings, its log, and its data, which outlive its process.
     port : int
         Of clients.
+    listeners : mapping of str to int
+        Further ports, by security protocol such as "SSL".
+    settings : mapping of str to str
+        Further settings, such as those of these protocols.
     """
 
     folder: Path
     port: int
+    listeners: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -202,12 +207,18 @@ class Broker:
 
     def _format(self) -> None:
         """Write the settings, and prepare the folder of the data."""
-        controller = f"{_LOCALHOST}:{_free_port()}"
+        controller = f"{_LOCALHOST}:{free_port()}"
+        ports = {"PLAINTEXT": self.port, **self.listeners}
+        clients = ",".join(f"{name}://{_LOCALHOST}:{port}" for name, port in ports.items())
+        protocols = ",".join(f"{name}:{name}" for name in ports)
         settings = _SETTINGS | {
             "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"{clients},CONTROLLER://{controller}",
+            "advertised.listeners": clients,
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.folder / "data",
+            **self.settings,
         }
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         self._settings.write_text("".join(lines))
@@ -243,10 +254,12 @@ class Broker:
 
 
 @contextmanager
-def running() -> Iterator[Broker]:
+def running(
+    listeners: Mapping[str, int] | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
     """Start a broker on an empty folder, yield it, and stop it."""
     with tempfile.TemporaryDirectory(prefix="streamops-kafka-") as folder:
-        broker = Broker(Path(folder), _free_port())
+        broker = Broker(Path(folder), free_port(), listeners or {}, settings or {})
         broker._format()
         try:
             broker.start()
@@ -262,7 +275,7 @@ def _java(main: str) -> list[str]:
     return [str(find_java().home / "bin" / "java"), *small, log, "-cp", path, main]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that no outgoing connection takes while the broker is down."""
     for port in random.sample(_BELOW_EPHEMERAL, 100):
         with socket.socket() as probe:

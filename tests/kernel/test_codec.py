@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamops.kernel import codec
 from streamops.kernel.codec import decode, encode, ipc_read, ipc_write
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
@@ -129,6 +130,46 @@ def test_a_damaged_frame_is_refused() -> None:
     assert error.expected == f"{len(FRAME) - 32} bytes with checksum {checksum:08x}"
     assert error.got.startswith(f"{len(FRAME) - 32} bytes with checksum ")
     assert error.fix == "restore the checkpoint from a copy, or start from a new one and replay"
+
+
+def forged(old: bytes, new: bytes) -> bytes:
+    """The frame with other bytes in its body, and the checksum that fits them."""
+    assert FRAME.count(old, 32) >= 1
+    return with_checksum(FRAME[:32] + FRAME[32:].replace(old, new))
+
+
+def test_a_small_frame_cannot_claim_memory() -> None:
+    # A column of two int32: its compressed buffer begins with its size, 8 bytes.
+    prefix = struct.pack("<qI", 8, 0xFD2FB528)  # followed by the magic of Zstandard
+    raw = struct.pack("<q", -1)
+    old = prefix if FRAME.count(prefix, 32) else raw
+    error = refused(forged(old, struct.pack("<q", 1 << 50) + old[8:]))
+    assert error.code == "STATE_TOO_LARGE"
+    assert error.expected == "at most 4,294,967,296 bytes"
+    smaller = struct.pack("<q", 1 << 20)  # below the limit, and not the size of what is compressed
+    assert refused(forged(old, smaller + old[8:])).code == "STATE_CORRUPT"
+
+
+def test_zeros_that_compress_to_nothing_count_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(rows: int) -> dict[str, pa.Table]:
+        column = pa.array([0] * rows)
+        return {"a": pa.table({"n": column}), "b": pa.table({"n": column})}
+
+    monkeypatch.setattr(codec, "LARGEST", 16_000)  # two tables of 1,000 int64
+    blob = encode(LAYOUT, IDENTITY, 16, zeros(1_000))
+    assert len(blob) < 1_000
+    assert read(blob)["a"].num_rows == 1_000
+    monkeypatch.setattr(codec, "LARGEST", 15_999)
+    assert refused(blob).got == "16,000 bytes without compression"
+    with pytest.raises(StateFormatError, match="STATE_TOO_LARGE"):
+        encode(LAYOUT, IDENTITY, 16, zeros(1_000))
+
+
+def test_tables_that_are_no_streams_are_refused() -> None:
+    for body in (b"\x01\x00a" + struct.pack("<Q", 8) + b"\xff" * 8,):
+        header = struct.pack("<4sHHIIIQ", b"SOPS", 2, 3, 16, 11, 2, len(body))
+        blob = with_checksum(header + bytes(4) + b"doc.example{}" + body)
+        assert refused(blob, identity={}).code == "STATE_CORRUPT"
 
 
 def test_a_frame_with_trailing_bytes_is_refused() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,8 @@ class Server:
     @property
     def where(self) -> str:
         """Its connection string."""
-        return f"host={self.folder} user=postgres dbname=postgres"
+        port = self.settings.get("port", "5432")
+        return f"host={self.folder} port={port} user=postgres dbname=postgres"
 
     @property
     def url(self) -> str:
@@ -125,6 +126,15 @@ class Server:
         with self._log.open("ab") as log:
             subprocess.run(command, check=True, stdout=log, stderr=log, **self._owner())
 
+    def _add(self, files: Mapping[str, str]) -> None:
+        """Add files to its data, which only it can read."""
+        for name, text in files.items():
+            file = self._data / name
+            file.write_text(text)
+            file.chmod(0o600)
+            if os.geteuid() == 0:
+                shutil.chown(file, "postgres", "postgres")
+
     def _await(self) -> None:
         assert self.process is not None
         end = time.monotonic() + PATIENCE
@@ -139,11 +149,14 @@ class Server:
 
 
 @contextmanager
-def serving(installed: Path, **settings: str) -> Iterator[Server]:
-    """Start a server with further settings, yield it, and stop it."""
+def serving(
+    installed: Path, files: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[Server]:
+    """Start a server with further files in its data and further settings, yield it, and stop it."""
     with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
         server = Server(installed, Path(folder), {**SETTINGS, **settings})
         server._initialize()
+        server._add(files or {})
         try:
             server.start()
             yield server

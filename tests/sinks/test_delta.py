@@ -14,7 +14,19 @@ import pytest
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
 from streamops.sinks.core import delta_commit
-from tests.sinks.contract import INF, NAN, RUN, Contract, D, I, Target, ordered, round_trip, run_of
+from tests.sinks.contract import (
+    INF,
+    NAN,
+    ODD,
+    RUN,
+    Contract,
+    D,
+    I,
+    Target,
+    ordered,
+    round_trip,
+    run_of,
+)
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -237,6 +249,18 @@ def test_files_can_be_compacted_meanwhile(path: str, target: Target) -> None:
     assert target.content("k", "v") == ordered(values.items())
 
 
+@pytest.mark.parametrize("odd", [*ODD, "100%", "a=b", "#x", "?x=1", "file:x"])
+def test_names_of_folders_are_taken_literally(tmp_path: Path, odd: str) -> None:
+    path = str(tmp_path / odd)
+    target = Target(lambda **options: sinks.delta(path, **options), lambda: read(path))
+    for batch, values in enumerate(([1, 2], [2, 3])):
+        rows = pa.table({"k": values, "v": [batch] * 2})
+        target.sink(key="k", name=odd)._deliver_rows(rows, batch, run_of(batch))
+    assert target.content("k", "v") == [(1, 0), (2, 1), (3, 1)]
+    assert target.sink(name=odd).read_ledger().batch == 1  # type: ignore[union-attr]
+    assert [found.name for found in tmp_path.iterdir()] == [odd]
+
+
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "very-secret-key", "AWS_REGION": "nowhere-1"}
 
 
@@ -258,6 +282,7 @@ def test_credentials_are_never_shown(path: str) -> None:
     [
         {"path": ""},
         {"path": 1},
+        {"path": "/tmp/100%25"},
         {"name": ""},
         {"key": []},
         {"key": ["a", "a"]},

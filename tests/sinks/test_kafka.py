@@ -21,7 +21,7 @@ from streamops.sinks.core.ledger import Entry
 from streamops.sinks.kafka import KafkaSink, _Writer
 from streamops.spark.identity import Identity
 from tests.kafka.broker import Broker
-from tests.sinks.contract import RUN, A, B, D, I, LedgerContract, Target, run_of
+from tests.sinks.contract import ODD, RUN, A, B, D, I, LedgerContract, Target, run_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -323,6 +323,40 @@ def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 30
     assert "secret words" not in repr(sink)
     assert "sasl.password" in repr(sink)
+
+
+def test_values_of_secret_settings_are_not_in_errors(capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("sasl.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"):
+        # The client repeats a value that it refuses; here it is the secret, too.
+        client = {name: "hunter-two", "debug": "hunter-two"}
+        sink = sinks.kafka("t", servers="127.0.0.1:1", client=client)
+        with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
+            sink._deliver_rows(pa.table({VALUE: ["{}"]}), 0, RUN)
+        assert "***" in error.value.got
+        assert "hunter-two" not in f"{error.value}{error.value.__cause__!r}{sink!r}"
+    captured = capfd.readouterr()
+    assert "hunter-two" not in captured.out + captured.err
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_names_are_quoted(kafka: Broker, make: Callable[..., ArrowSink], odd: str) -> None:
+    sink = make(key=odd, name=odd, records="debezium")
+    first = {odd: ["a"], "v": [odd], "revision": [0], "_change_type": [I]}
+    sink._deliver_rows(pa.table(first), 0, RUN)
+    second = {odd: ["a", "a"], "v": [odd, "new"], "revision": [0, 1], "_change_type": [B, A]}
+    sink._deliver_rows(pa.table(second), 1, RUN)
+    ((key, old), (_, new)) = read(kafka, sink)
+    assert key == {odd: "a"}
+    assert old["after"] == {odd: "a", "v": odd, "revision": 0} == new["before"]
+    assert (new["after"]["v"], new["source"]["name"]) == ("new", odd)
+    assert make(name=odd).read_ledger().batch == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["a b", "x; ls", "$(ls)", "a/b", "'", "ünï", ".", "..", "x" * 250])
+def test_names_that_no_topic_can_have_are_refused(name: str) -> None:
+    for wrong in ({"topic": name}, {"topic": "t", "ledger": name}):
+        with pytest.raises(SpecError, match="NOT_A_TOPIC"):
+            sinks.kafka(**wrong, servers="s")  # type: ignore[arg-type]
 
 
 def test_parameters() -> None:

@@ -15,6 +15,7 @@ from streamops import sinks
 from streamops.errors import SinkError, SpecError
 from tests.sinks.contract import (
     NAN,
+    ODD,
     RUN,
     TYPES,
     A,
@@ -195,6 +196,16 @@ def test_a_large_micro_batch_has_several_files(path: str, target: Target) -> Non
     target.deliver(0, a=pa.array(range((1 << 20) + 1)))
     assert len(list(Path(path, "_batches").glob("*/*.parquet"))) == 2
     assert sinks.read_parquet(path, check="content").count_rows() == (1 << 20) + 1
+
+
+@pytest.mark.parametrize("odd", [*ODD, "100%25", "a=b", "#x", "?x=1", "file:x"])
+def test_names_of_folders_are_taken_literally(tmp_path: Path, odd: str) -> None:
+    for batch in range(2):
+        sink = sinks.parquet(str(tmp_path / odd))
+        sink._deliver_rows(pa.table({"k": [batch]}), batch, run_of(batch))
+    found = sinks.read_parquet(str(tmp_path / odd), check="content").to_table()
+    assert found.column("k").to_pylist() == [0, 1]
+    assert [found.name for found in tmp_path.iterdir()] == [odd]
 
 
 def test_credentials_are_never_displayed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
 from streamops.sinks.sink import JSON
-from tests.sinks.contract import RUN, TYPES, Contract, D, I, Target, round_trip, run_of
+from tests.sinks.contract import ODD, RUN, TYPES, Contract, D, I, Target, round_trip, run_of
 
 sa = pytest.importorskip("sqlalchemy")
 _NUMBERS = itertools.count()
@@ -125,6 +125,19 @@ class TestSqlite(OfDatabases):
         target.deliver(0, RUN, {"key": "k"}, k=["a", "A"])
         with pytest.raises(SinkError, match="TARGET_KEY"):
             target.deliver(1, run_of(2), {"key": "k"}, k=["a"])
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_names_of_tables_are_quoted(url: str, odd: str) -> None:
+    target = make_target(url, odd)
+    for batch, values in enumerate(([1, 2], [2, 3])):
+        rows = pa.table({"k": values, odd: [f"{odd} {batch}"] * 2})
+        target.sink(key="k", name=odd)._deliver_rows(rows, batch, run_of(batch))
+    assert target.content("k", odd) == [(1, f"{odd} 0"), (2, f"{odd} 1"), (3, f"{odd} 1")]
+    assert target.sink(name=odd).read_ledger().batch == 1  # type: ignore[union-attr]
+    (tables,) = (make_target(url, "sqlite_master"),)
+    names = {row["name"] for row in tables.rows() if row["type"] == "table"}
+    assert names == {odd, "streamops_entries"}
 
 
 @pytest.mark.postgres
