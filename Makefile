@@ -99,10 +99,12 @@ constraints: $(STAMP) ## Install the newest versions of all packages, and write 
 	: > constraints.txt
 	scripts/make-venv build/newest
 	echo '# Versions of all packages with which streamops is tested, on Python 3.11. `make constraints` writes them anew.' > constraints.txt
-	$(PYTHON) -m pip --python build/newest/bin/python freeze --exclude-editable >> constraints.txt
+	@# What builds the package is installed by nothing else.
+	$(PYTHON) -m pip --python build/newest/bin/python install -qU setuptools
+	$(PYTHON) -m pip --python build/newest/bin/python freeze --all --exclude pip --exclude-editable >> constraints.txt
 
 audit: $(STAMP) ## Ask PyPI for known vulnerabilities of these versions. Needs PyPI itself, not a mirror.
-	[ -x build/audit/bin/pip-audit ] || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install -q pip-audit; }
+	[ -x build/audit/bin/pip-audit ] || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install -q pip-audit==2.10.1; }
 	build/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 hooks: $(STAMP) ## Let git check format, lint and import direction before each commit.

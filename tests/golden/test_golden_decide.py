@@ -75,7 +75,10 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
 
 @pytest.mark.parametrize(
     ("changed", "names"),
-    [({"by": "seen", "expected_version": None}, ["by"]), ({"command_id": "seen", "expected_version": None}, ["order_by"])],
+    [
+        ({"by": "seen", "expected_version": None}, ["by"]),
+        ({"command_id": "seen", "expected_version": None}, ["order_by"]),
+    ],
     ids=repr,
 )
 def test_other_parameters_are_refused_by_name(changed: dict[str, Any], names: list[str]) -> None:
