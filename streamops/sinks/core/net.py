@@ -194,6 +194,8 @@ def _latest(rows: pa.Table, keys: Ids, order: Ints, *, where: str) -> Net:
     repeated = same_key & (order[1:] == order[:-1])
     _refuse(rows, repeated, at[1:], "REVISION_OUT_OF_STEP", where=where)
     is_last = np.append(~same_key, True)[: len(at)]
+    if is_last.all():
+        return _added_only(rows)  # without a copy
     return _added_only(take(rows, np.sort(at[is_last])))
 
 
