@@ -53,6 +53,8 @@ def code_of(error: pytest.ExceptionInfo[Any]) -> str:
         ("permute(fail, ok", 1),
         ("permute(fail,, ok)", 14),
         ("fail .. ok", 6),
+        pytest.param("fail{" + "1" * 5_000 + "}", 5, id="a number of 5,000 digits"),
+        pytest.param("(" * 5_000 + "fail" + ")" * 5_000, 65, id="5,000 nested groups"),
     ],
 )
 def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position: int) -> None:
