@@ -18,6 +18,7 @@ import os
 import resource
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,9 @@ from streamops.spark.identity import Identity
 RUN = Identity("query", "run")
 STORED = 1_000_000
 """Rows of a target before the first micro-batch."""
+
+_SETTLE = 0.3
+"""Seconds in which threads of a writer free its memory, which would count for the next one."""
 
 Write = Callable[[pa.Table, int], None]
 
@@ -273,6 +277,7 @@ def measure(pair: Pair) -> tuple[float, float]:
         for which, write in both if number % 2 else reversed(both):
             before = read_cpu()
             write(table, number)
+            time.sleep(_SETTLE)
             rates[which].append(len(table) / (read_cpu() - before))
     return statistics.median(rates[0]), statistics.median(rates[1])
 

@@ -130,8 +130,10 @@ def delta(
     ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
     as it was.
 
-    A micro-batch passes through the memory of the driver, and so do the keys of the table, in parts, if the
-    rows are a change stream. Tables with deletion vectors or column mapping are refused.
+    A micro-batch passes through the memory of the driver. If the table has at most 32 rows per change between
+    the lowest and the highest key, these rows do, too, up to 256 MB, and are replaced in one commit. Otherwise
+    the rows are merged, and the keys of the table pass through the driver in parts if the rows are a change
+    stream. Tables with deletion vectors or column mapping are refused.
     """
     _require_driver()
     return DeltaSink(
@@ -327,8 +329,8 @@ class DeltaSink(TableSink):
     def _rewrite(self, commit: Commit, stored: Range, is_changed: Any, added: pa.Table) -> None:
         """Delete rows of a range, and add others."""
         if is_changed.any():
-            kept = stored.rows.filter(pa.array(~is_changed))
-            commit.replace_range(stored, pa.concat_tables([kept, added]))
+            unchanged = stored.rows.filter(pa.array(~is_changed))
+            commit.replace_range(stored, pa.concat_tables([unchanged, added]))
         else:
             commit.append(added)  # which is much faster
 

@@ -249,7 +249,10 @@ KEYS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int8(), [-128, 0, 127]),
     (pa.date32(), [dt.date(1, 1, 1), dt.date(2026, 1, 1), dt.date(9999, 12, 31)]),
     (pa.timestamp("us", "UTC"), [*INSTANTS, INSTANTS[1] + dt.timedelta(hours=1)]),
-    (pa.timestamp("us"), [t.replace(tzinfo=None) for t in [*INSTANTS, dt.datetime(2026, 6, 1)]]),
+    (
+        pa.timestamp("us"),
+        [t.replace(tzinfo=None) for t in [*INSTANTS, dt.datetime(2026, 6, 1, tzinfo=dt.UTC)]],
+    ),
     (pa.string(), ["", "b", "c"]),
     (pa.float64(), [-INF, 0.5, NAN]),
     (pa.decimal128(10, 2), [Decimal("-1.50"), Decimal("0.00"), Decimal("7.25")]),

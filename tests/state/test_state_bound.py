@@ -73,7 +73,7 @@ def commands(batch: int, rng: np.random.Generator) -> Rows:
     return {
         "k": np.array([f"seat {number}" for number in rng.integers(0, 40, ROWS)]),
         "ts": instants(batch, rng),
-        "id": batch * ROWS + np.arange(ROWS),
+        "id": 1_000_000 + batch * ROWS + np.arange(ROWS),  # of equal length
         "user": rng.choice(["x", "y"], ROWS),
         "seen": pa.nulls(ROWS, pa.int64()),
     }

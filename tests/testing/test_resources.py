@@ -25,9 +25,9 @@ def test_open_files_that_are_not_closed_are_found(tmp_path: Path) -> None:
 
 
 def test_memory_that_is_not_released_is_found() -> None:
-    resources, kept = Resources(), []
+    resources, stored = Resources(), []
     for _ in range(8):
-        kept.append(b"x" * (MEMORY // 2))
+        stored.append(b"x" * (MEMORY // 2))
         resources.measure()
     with pytest.raises(AssertionError, match="memory grows"):
         resources.check()
