@@ -48,7 +48,7 @@ ALL = {
 }
 NAMES = [*ALL]
 GROUPS = "applyInPandasWithState"
-ON_GROUPS = ("session", "interval", "apply", "seen")
+ON_GROUPS = ("interval", "apply", "seen")
 QUERIES = {part: {name: ALL[name] for name in NAMES[part::2]} for part in range(2)}
 
 
