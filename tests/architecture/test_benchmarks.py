@@ -40,13 +40,13 @@ def test_the_cpu_of_processes_that_a_benchmark_started_counts_also_after_their_e
     child = subprocess.Popen(["sh", "-c", f"({BUSY}) & {BUSY}"], start_new_session=True)
     try:
         deadline = time.monotonic() + 30
-        while read_started() - before < 0.2:
+        while read_started() - before < 0.4:
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    assert read_started() - before >= 0.1  # of the one that is waited for
+    assert read_started() - before >= 0.05  # of the one that is waited for; both had about half
 
 
 def test_the_cpu_of_other_processes_does_not_count() -> None:
