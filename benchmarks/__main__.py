@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks import report
+from benchmarks.machine import describe_machine
 from benchmarks.measure import Run, RunFailed, measure, verify
 from benchmarks.stream import DELAY
 from benchmarks.systems import MASTER, SETTINGS, SYSTEMS
@@ -122,7 +120,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "quick": options.quick,
         "repeats": repeats,
         "shards": options.shards,
-        "machine": _machine(),
+        "machine": describe_machine(),
         "spark": {"master": MASTER, "delay": DELAY, **SETTINGS},
         "runs": [],
     }
@@ -168,20 +166,6 @@ def _page(record: dict[str, Any]) -> str:
         f"Load average before the runs {min(loads):.1f} to {max(loads):.1f}.{quick}"
     )
     return f"{head}\n\n{report.markdown(runs)}"
-
-
-def _machine() -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(memory / 2**30),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("pyspark", "pandas", "pyarrow", "numpy")},
-    }
 
 
 def _rotated(items: Sequence[T], by: int) -> list[T]:

@@ -120,4 +120,6 @@ def ceiling(left: DataFrame, right: DataFrame, workload: str, shards: int | None
 
     sides = [side.mapInArrow(identity, side.schema) for side in (left, right)]
     names = [name for name in left.columns if name in right.columns]
+    if not names:
+        return sides[0].unionByName(sides[1], allowMissingColumns=True)
     return sides[0].select(*names).unionByName(sides[1].select(*names))

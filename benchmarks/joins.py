@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.documents import expected_matches, found_matches, make_inputs
 from benchmarks.stream import DELAY_MS, DISORDER_MS, LARGE, MINUTE_MS, ORIGIN_MS, Phase
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,7 @@ HOUR_MS = 60 * MINUTE_MS
 # Of 13 rows 3 are clicks, of 11 one is a version of a key, of 10 two are changes of the right.
 CLICKS, VERSIONS, RIGHTS = (13, 3), (11, 1), (10, 2)
 FACTS_PER_MINUTE = 30_000
-FILL = {"interval": 650_000, "temporal": 650_000, "tables": 500_000}
+FILL = {"interval": 650_000, "temporal": 650_000, "tables": 500_000, "search": 500_000}
 """Rows before the first phase, after which the state has its final size."""
 OF = 5
 """In tables: rows of the left for each of the right."""
@@ -285,5 +286,14 @@ JOINS = {
         _changes,
         _joined,
         _folded,
+    ),
+    "search": JoinWorkload(
+        {
+            "left": "k long, title string, price long",
+            "right": "id long, query string, lsn long",
+        },
+        make_inputs,
+        expected_matches,
+        found_matches,
     ),
 }

@@ -20,9 +20,10 @@ from benchmarks.workloads import (
     P,
 )
 from streamops import aggregates as agg
-from streamops import joins, patterns, process, sketches, windows
+from streamops import joins, patterns, process, search, sketches, windows
 from streamops.spark.operator import Operator
 
+_ONE_KEY = ("patterns-starts", "patterns-cut", "patterns-absent")
 TOTALS = {"n": agg.count(), "total": agg.sum("v")}
 
 
@@ -43,17 +44,8 @@ def build_window(workload: str) -> Operator:
         case "sliding":
             size = f"{REACH_MS} milliseconds"
             return windows.sliding(size, time="ts", by="k", agg=TOTALS, delay=DELAY)
-        case "patterns" | "patterns-hot" | "patterns-starts":
-            return patterns.match(
-                "low ... high",
-                define={"low": f"v < {LOW}", "high": f"v >= {HIGH}"},
-                time="ts",
-                by="k",
-                within=f"{WITHIN_MS} milliseconds",
-                measures={"n": patterns.count(), "total": patterns.sum(None, "v")},
-                delay=DELAY,
-                max_rows=1_000_000,
-            )
+        case _ if workload.startswith("patterns"):
+            return _build_pattern(workload)
         case "per-key":
             return process.per_key(
                 per_key.alert_at_levels,
@@ -66,6 +58,27 @@ def build_window(workload: str) -> Operator:
             gap = f"{GAP_MS} milliseconds"
             return windows.session(gap, time="ts", by="k", agg=TOTALS, delay=DELAY)
     raise ValueError(f"no operator for the workload {workload!r}")
+
+
+def _build_pattern(workload: str) -> Operator:
+    """A pattern with two measures."""
+    text, define = "low ... high", {"low": f"v < {LOW}", "high": f"v >= {HIGH}"}
+    if workload == "patterns-cut":  # all rows are one match, which the bound cuts into pieces
+        text, define = "low{2,}", {"low": f"v < {LOW}"}
+    if workload == "patterns-absent":  # every row starts a match, and nearly every row breaks it
+        text, define = "any+ zero !other", {"zero": "v = 0", "other": "v >= 0"}
+    # Of one key, 150,000 rows are undecided at a time, more than the default.
+    limit = {"max_rows": 1_000_000} if workload in _ONE_KEY else {}
+    return patterns.match(
+        text,
+        define=define,
+        time="ts",
+        by="k",
+        within=f"{WITHIN_MS} milliseconds",
+        measures={"n": patterns.count(), "total": patterns.sum(None, "v")},
+        delay=DELAY,
+        **limit,
+    )
 
 
 def build_join(workload: str, right: DataFrame | None) -> Operator:
@@ -83,4 +96,6 @@ def build_join(workload: str, right: DataFrame | None) -> Operator:
             return joins.tables(
                 right, by="c", how="left", key=("k", "c"), sequence="seq", remember=REMOVED
             )
+        case "search":
+            return search.match(right, text="title", fields="price", sequence="lsn", horizon=0)
     raise ValueError(f"no operator for the workload {workload!r}")

@@ -1,113 +1,205 @@
 """Stored queries: the cost of a document as the number of queries grows, at an equal number of matches.
 
-``python -m benchmarks.search --queries 1000 100000 --documents 100000``; with ``--as-of``, documents wait for
-the watermark, and every tenth query has a second version: ``wait`` is what a shard does to store them.
+``python -m benchmarks.search --write`` measures all that benchmarks/README.md and docs/search.md state about
+``search.match`` without Spark, records it in benchmarks/results/search, and writes the tables of the README. A
+number of queries takes its time: a million are compiled in two minutes.
 
-Without Spark, in one shard: ``pack`` is what a task does before the shuffle, ``match`` what the shard does.
-The first 1,000 queries are the same in all runs and match; the others have a frequent word of the documents
-and one that no document has, so that the number of matches stays equal. ``every query`` verifies each query
-for each document, by the same vectorised code without the index, on a sample.
+One shard, one process. *Pack* is what a task does before the shuffle: it splits documents into words, and
+writes them. The *shard* is the whole step that Spark calls, from packed rows and the stored state to packed
+results and the state to store. *Every query* verifies each query for each document, by the same vectorised
+code without the index, on a sample. As of event time, a document costs two steps of the shard: it is stored,
+and it is matched. Every tenth query has a second version then, which is valid later.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
+import json
+import os
+import resource
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.documents import make_documents, make_queries
+from benchmarks.machine import describe_machine
+from benchmarks.report import README
 from streamops import search
-from streamops.kernel.codec import encode
+from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
-from streamops.search.core import asof, match
+from streamops.search.core import match
+from streamops.spark import step as steps
+from streamops.spark.operator import Operator
+from streamops.spark.step import ShardStep, Stored
+from streamops.spark.wire import pack_rows
 
+BEGIN = "<!-- search: begin (written by `python -m benchmarks.search --write`) -->"
+END = "<!-- search: end -->"
+RESULTS = Path(__file__).with_name("results") / "search"
+GROWTH = 3.0
+"""The aim: a document costs at most so many times more with the most queries than with the fewest."""
+
+INSTANT = pa.timestamp("us", tz="UTC")
 DOCUMENTS = pa.schema([("number", pa.int64()), ("title", pa.string()), ("price", pa.int64())])
 QUERIES = pa.schema([("id", pa.int64()), ("query", pa.string()), ("lsn", pa.int64())])
-VOCABULARY = 50_000
-LENGTH = 10
-MATCHING = 1_000
-BATCH = 50_000
+COMPILED_AT_ONCE = 50_000
+WARM = 2
+"""Micro-batches before the first measured one: the index is filed for the last time in them."""
 
 
-def documents(count: int, seed: int, batch_size: int = BATCH) -> Iterator[pa.Table]:
-    """Micro-batches of documents of ten words, with frequencies as in natural texts."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """CPU seconds with one number of queries."""
+
+    queries: int
+    documents: int
+    batch: int
+    matches: int
+    compile: float
+    store: float
+    state_bytes: int
+    decode: float
+    """To decode the stored state, which a worker does that has not retained it."""
+    index: float
+    """To build the index, which a worker does after a change."""
+    first: float
+    """The first micro-batch of a worker, which decodes the state and builds the index."""
+    pack: list[float]
+    """Of each micro-batch."""
+    shard: list[float]
+    change: float
+    """A micro-batch with documents and one changed query."""
+    every_query: float
+    """Per document, on a sample."""
+
+    @property
+    def packed(self) -> float:
+        """Microseconds per document, before the shuffle."""
+        return median(self.pack) / self.batch * 1e6
+
+    @property
+    def matched(self) -> float:
+        """Microseconds per document, in the shard."""
+        return median(self.shard) / self.batch * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAsOf:
+    """CPU seconds as of event time."""
+
+    queries: int
+    documents: int
+    batch: int
+    matches: int
+    wait: list[float]
+    """Of each micro-batch, to store its documents."""
+    shard: list[float]
+    """To match them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingMemory:
+    """Memory that a worker retains."""
+
+    queries: int
+    retained: int
+    """Bytes: the decoded state, and its index."""
+
+
+def documents(count: int, seed: int, batch_size: int) -> Iterator[pa.Table]:
+    """Micro-batches of documents."""
     rng = np.random.default_rng(seed)
-    weights = 1.0 / np.arange(1, VOCABULARY + 1)
-    vocabulary = np.array([f"word{number}" for number in range(VOCABULARY)])
     for first in range(0, count, batch_size):
         size = min(batch_size, count - first)
-        drawn = rng.choice(VOCABULARY, (size, LENGTH), p=weights / weights.sum())
-        yield pa.table(
-            [
-                np.arange(first, first + size),
-                [" ".join(row) for row in vocabulary[drawn]],
-                rng.integers(0, 1_000, size),
-            ],
-            schema=DOCUMENTS,
-        )
+        columns = {"number": np.arange(first, first + size), **make_documents(rng, size)}
+        yield pa.table(columns, schema=DOCUMENTS)
 
 
-def queries(count: int) -> pa.Table:
-    """1,000 queries that match, and others with a frequent word and one that does not occur."""
-    rng = np.random.default_rng(7)
-    texts = []
-    for number in range(count):
-        if number < MATCHING:
-            word = 50 + number
-            texts.append(f"word{word} AND price:[* TO {rng.integers(100, 900)}] AND NOT word3")
-        else:
-            texts.append(f"word{rng.integers(0, 200)} AND (absent{number} OR missing{number})")
-    return pa.table([np.arange(count), texts, np.arange(count)], schema=QUERIES)
-
-
-def cpu(act: Callable[[], Any]) -> tuple[float, Any]:
+def cpu(act: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
     """CPU seconds of a call, and its result."""
     before = time.process_time()
-    result = act()
+    result = act(*arguments)
     return time.process_time() - before, result
 
 
-def measure(query_count: int, document_count: int, batch_size: int) -> dict[str, float]:
-    """Costs in CPU seconds, for one number of queries."""
+def build_step(operator: Operator, *schemas: pa.Schema) -> ShardStep:
+    spec = operator.parameters.resolve(schemas, carried=(None, None), shards=1)
+    return ShardStep(operator.name, operator.core, spec, 1)
+
+
+def pack(step: ShardStep, rows: pa.Table, *, is_query: bool = False) -> bytes:
+    """Rows as a task sends them to the shard."""
+    return ipc_write(pack_rows(step.core, step.spec, "right" if is_query else "left", rows))
+
+
+def compile_all(step: ShardStep, rows: pa.Table) -> list[bytes]:
+    """Packed queries."""
+    parts = range(0, len(rows), COMPILED_AT_ONCE)
+    return [pack(step, rows.slice(start, COMPILED_AT_ONCE), is_query=True) for start in parts]
+
+
+def measure(query_count: int, document_count: int, batch_size: int) -> Reading:
+    """Measure the queries in effect when a document is processed."""
     operator = search.match(
         None, text="title", fields="price", sequence="lsn", horizon=0, max_keys=10**7
     )
-    spec: Any = operator.parameters.resolve((DOCUMENTS, QUERIES), carried=(None, None), shards=1)
-    table = queries(query_count)
-    compiling, changes = cpu(lambda: match.pack(spec, table, "right"))
-    empty = match.pack(spec, DOCUMENTS.empty_table(), "left")
-    storing, step = cpu(
-        lambda: match.step(spec, State.empty(match.layout(spec)), [empty, changes], None)
-    )
-    state, none = step.state, match.pack(spec, QUERIES.empty_table(), "right")
-    warm = match.pack(spec, next(documents(BATCH, 1)), "left")
-    building, _ = cpu(lambda: match.step(spec, state, [warm, none], None))
-    packing = matching = 0.0
-    results = 0
+    step = build_step(operator, DOCUMENTS, QUERIES)
+    numbers = np.arange(query_count)
+    rows = pa.table([numbers, make_queries(query_count), numbers], schema=QUERIES)
+    compiling, packs = cpu(compile_all, step, rows)
+    storing, (stored, _) = cpu(step, None, packs)
+    del packs
+    steps._retained.clear()
+    decoding, state = cpu(lambda: Stored(*stored).state(step.header, where="benchmark"))
+    indexing, _ = cpu(match._find_index, step.spec, state.tables["rows"])
+    every = _every_query(step.spec, state)
+    state = None
+    gc.collect()
+
+    warm = [pack(step, rows) for rows in documents(WARM * batch_size, 1, batch_size)]
+    first, _ = cpu(step, stored, warm[:1])
+    step(stored, warm[1:])
+    packing, matching, results = [], [], 0
     for batch in documents(document_count, 2, batch_size):
-        seconds, packed = cpu(lambda rows=batch: match.pack(spec, rows, "left"))
-        packing += seconds
-        seconds, step = cpu(lambda rows=packed: match.step(spec, state, [rows, none], None))
-        matching += seconds
-        results += len(step.output)
-    return {
-        "queries": query_count,
-        "matches": results,
-        "compile": compiling,
-        "store": storing,
-        "first step": building,
-        "pack, us per document": packing / document_count * 1e6,
-        "match, us per document": matching / document_count * 1e6,
-        "every query, us per document": _every_query(spec, state, none) * 1e6,
-    }
+        seconds, packed = cpu(pack, step, batch)
+        packing.append(seconds)
+        seconds, (after, emitted) = cpu(step, stored, [packed])
+        matching.append(seconds)
+        assert after is None, "no query was changed"
+        results += _results(step, emitted)
+    other = pa.table([[0], ["word50"], [query_count]], schema=QUERIES)
+    packs = [warm[0], pack(step, other, is_query=True)]
+    changing, _ = cpu(step, stored, packs)
+    return Reading(
+        query_count,
+        document_count,
+        batch_size,
+        results,
+        compiling,
+        storing,
+        len(stored[-1]),
+        decoding,
+        indexing,
+        first,
+        packing,
+        matching,
+        changing,
+        every,
+    )
 
 
-def measure_as_of(query_count: int, document_count: int, batch_size: int) -> dict[str, float]:
-    """Costs as of event time. Half of the documents are before the second versions of queries."""
-    instant = pa.timestamp("us", tz="UTC")
+def measure_as_of(query_count: int, document_count: int, batch_size: int) -> ReadingAsOf:
+    """Measure the queries of event time."""
     operator = search.match(
         None,
         text="title",
@@ -118,76 +210,188 @@ def measure_as_of(query_count: int, document_count: int, batch_size: int) -> dic
         delay="0 seconds",
         max_keys=10**7,
     )
-    schemas = (
-        DOCUMENTS.append(pa.field("ts", instant)),
-        QUERIES.append(pa.field("since", instant)),
+    schemas = DOCUMENTS.append(pa.field("ts", INSTANT)), QUERIES.append(pa.field("since", INSTANT))
+    step = build_step(operator, *schemas)
+    numbers = np.arange(query_count)
+    rows = pa.table([numbers, make_queries(query_count), numbers], schema=QUERIES)
+    versions = ((rows, 0), (rows.slice(0, query_count // 10), 1 << 50))
+    changes = pa.concat_tables(
+        some.append_column("since", pa.array(np.full(len(some), since)).cast(INSTANT))
+        for some, since in versions
     )
-    spec: Any = operator.parameters.resolve(schemas, carried=(None, None), shards=1)
-    first, middle = queries(query_count), 1 << 30
-    versions = ((first, 0), (first.slice(0, query_count // 10), middle))
-    table = pa.concat_tables(
-        rows.append_column("since", pa.array(np.full(len(rows), since)).cast(instant))
-        for rows, since in versions
-    )
-    changes = asof.pack(spec, table, "right")
-    none = asof.pack(spec, schemas[1].empty_table(), "right")
-    empty = asof.pack(spec, schemas[0].empty_table(), "left")
-    storing, step = cpu(
-        lambda: asof.step(spec, State.empty(asof.layout(spec)), [empty, changes], 1)
-    )
-    state = step.state
-    waiting = matching = encoding = 0.0
-    results, is_warm = 0, False
-    for batch in (*documents(BATCH, 1), *documents(document_count, 2, batch_size)):
-        times = middle + np.arange(len(batch)) - len(batch) // 2
-        rows = batch.append_column("ts", pa.array(times).cast(instant))
-        packed = asof.pack(spec, rows, "left")
-        stored, step = cpu(lambda rows=packed: asof.step(spec, state, [rows, none], 1))
-        tables = {"documents": step.state.tables["documents"]}
-        encoded, _ = cpu(lambda of=tables: encode(asof.STATE, {}, 1, of))
-        released, step = cpu(
-            lambda of=step.state: asof.step(spec, of, [empty, none], middle + batch_size)
-        )
-        if is_warm:
-            waiting, matching = waiting + stored, matching + released
-            encoding, results = encoding + encoded, results + len(step.output)
-        is_warm = True  # the first step builds the index
-    return {
-        "queries": query_count,
-        "matches": results,
-        "store": storing,
-        "wait, us per document": waiting / document_count * 1e6,
-        "encode, us per document": encoding / document_count * 1e6,
-        "match, us per document": matching / document_count * 1e6,
-    }
+    stored, _ = step(None, compile_all(step, changes), 1)
+    waiting, matching, results = [], [], 0
+    warm = documents(WARM * batch_size, 1, batch_size)
+    for number, batch in enumerate((*warm, *documents(document_count, 2, batch_size))):
+        start_ms = batch_size * (number + 1)
+        times = start_ms * 1_000 + np.arange(len(batch))
+        packed = pack(step, batch.append_column("ts", pa.array(times).cast(INSTANT)))
+        storing, (stored, _) = cpu(step, stored, [packed], start_ms - 1)
+        released, (stored, emitted) = cpu(step, stored, [], start_ms + batch_size)
+        if number >= WARM:
+            waiting.append(storing)
+            matching.append(released)
+            results += _results(step, emitted)
+    return ReadingAsOf(query_count, document_count, batch_size, results, waiting, matching)
 
 
-def _every_query(spec: Any, state: State, none: pa.Table) -> float:
+def measure_memory(query_count: int, document_count: int, batch_size: int) -> ReadingMemory:
+    """Measure what a worker retains of a shard."""
+    operator = search.match(
+        None, text="title", fields="price", sequence="lsn", horizon=0, max_keys=10**7
+    )
+    step = build_step(operator, DOCUMENTS, QUERIES)
+    numbers = np.arange(query_count)
+    rows = pa.table([numbers, make_queries(query_count), numbers], schema=QUERIES)
+    stored, _ = step(None, compile_all(step, rows))
+    packed = pack(step, next(documents(1_000, 1, 1_000)))
+    steps._retained.clear()
+    before = _memory()
+    step(stored, [packed])
+    return ReadingMemory(query_count, _memory() - before)
+
+
+def _results(step: ShardStep, emitted: Any) -> int:
+    return int(dict(zip(step.metric_names, emitted["metrics"][0], strict=True))["results"])
+
+
+def _memory() -> int:
+    """Bytes of memory that this process has in use now."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _every_query(spec: Any, state: State) -> float:
     """CPU seconds per document if every query is verified, on few documents."""
     index, _ = match._find_index(spec, state.tables["rows"])
-    filed = (index.queries, index.bounds, index.always, index.filed)
-    index.queries, index.bounds = index.queries[:0], np.zeros_like(index.bounds)
     index.always, index.filed = np.arange(len(index.starts)), 1 << 40
+    index.bounds = np.zeros(len(index.frequency) + 1, np.int64)
     count = max(1, min(1_000, 2_000_000 // len(index.starts)))
-    packed = match.pack(spec, next(documents(count, 3)), "left")
-    seconds, _ = cpu(lambda: match.step(spec, state, [packed, none], None))
-    index.queries, index.bounds, index.always, index.filed = filed
+    packed = match.pack(spec, next(documents(count, 3, count)), "left")
+    none = match.pack(spec, QUERIES.empty_table(), "right")
+    seconds, _ = cpu(match.step, spec, state, [packed, none], None)
     return seconds / count
 
 
-def main() -> None:
-    """Measure, and print a line per number of queries."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queries", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
-    parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--batch", type=int, default=BATCH, help="documents per micro-batch")
-    parser.add_argument("--as-of", action="store_true", help="as of the event time of documents")
-    arguments = parser.parse_args()
-    for count in arguments.queries:
-        act = measure_as_of if arguments.as_of else measure
-        found = act(count, arguments.documents, arguments.batch)
-        print(", ".join(f"{name} {value:,.3g}" if isinstance(value, float) else f"{name} {value:,}" for name, value in found.items()), flush=True)  # fmt: skip
+def tables(record: dict[str, Any]) -> str:
+    """The tables of a record."""
+    return "\n".join(_lines(record))
+
+
+def _lines(record: dict[str, Any]) -> Iterator[str]:
+    readings = [Reading(**reading) for reading in record["readings"]]
+    machine, loads = record["machine"], record["loads"]
+    few = min(readings, key=lambda reading: reading.queries)
+    yield (
+        f"Run of {record['started'][:10]}: {machine['cpu']}, {machine['cores']} cores; Python "
+        f"{machine['python']}, pyarrow {machine['pyarrow']}. Load average {min(loads):.1f} to "
+        f"{max(loads):.1f}. {few.documents:,} documents in micro-batches of {few.batch:,}."
+    )
+    yield ""
+    yield "| stored queries | matches per document | pack, µs per document | shard | lowest to highest | both | times the first row | every query, µs |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for reading in readings:
+        both, least = (r.packed + r.matched for r in (reading, few))
+        shards = [seconds / reading.batch * 1e6 for seconds in reading.shard]
+        yield (
+            f"| {reading.queries:,} | {reading.matches / reading.documents:.2f} | "
+            f"{reading.packed:.2f} | {reading.matched:.2f} | {min(shards):.2f} to {max(shards):.2f} | "
+            f"**{both:.2f}** | {both / least:.2f} | {reading.every_query * 1e6:,.0f} |"
+        )
+    most = readings[-1]
+    ratio = (most.packed + most.matched) / (few.packed + few.matched)
+    met = "met" if ratio <= GROWTH else "not met"
+    yield ""
+    yield (
+        f"Wanted: with {most.queries:,} queries at most {GROWTH:.0f} times the cost with "
+        f"{few.queries:,}. Measured: {ratio:.2f}, {met}."
+    )
+    yield ""
+    yield "| stored queries | compile, s | state, bytes per query | decode, µs per query | index, µs per query | first micro-batch of a worker, s | any other, s | with one change, s |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for reading in readings:
+        count = reading.queries
+        yield (
+            f"| {count:,} | {reading.compile:.2f} | {reading.state_bytes / count:.0f} | "
+            f"{reading.decode / count * 1e6:.2f} | {reading.index / count * 1e6:.2f} | "
+            f"{reading.first:.2f} | {median(reading.shard):.2f} | "
+            f"{reading.change:.2f} |"
+        )
+    yield ""
+    as_of = [ReadingAsOf(**reading) for reading in record["as_of"]]
+    if as_of:
+        yield f"As of event time, {as_of[0].documents:,} documents in micro-batches of {as_of[0].batch:,}:"
+        yield ""
+        yield "| stored queries | matches per document | shard, store, µs per document | shard, match | both |"
+        yield "|---|---|---|---|---|"
+    for of in as_of:
+        stored, matched = (median(seconds) / of.batch * 1e6 for seconds in (of.wait, of.shard))
+        yield (
+            f"| {of.queries:,} | {of.matches / of.documents:.2f} | {stored:.2f} | {matched:.2f} | "
+            f"**{stored + matched:.2f}** |"
+        )
+    for of in (ReadingMemory(**reading) for reading in record["memory"]):
+        yield ""
+        yield (
+            f"A worker retains {of.retained / of.queries / 1e3:.2f} KB per query: the decoded state "
+            f"and its index, with {of.queries:,} queries."
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line names; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    add = parser.add_argument
+    add("--queries", type=int, nargs="*", default=[1_000, 100_000, 1_000_000])
+    add("--as-of-queries", type=int, nargs="*", default=[1_000, 100_000])
+    add("--memory-queries", type=int, nargs="*", default=[100_000])
+    add("--documents", type=int, default=1_000_000)
+    add("--batch", type=int, default=100_000, help="documents per micro-batch")
+    add("--write", action="store_true", help="put the tables into the README")
+    add("--into", type=Path, help="add to a recorded file")
+    add("--record", type=Path, help="print the tables of a recorded file, measure nothing")
+    options = parser.parse_args(arguments)
+    record = json.loads(options.record.read_text()) if options.record else _measure(options)
+    text = tables(record)
+    print(text)
+    if options.write:
+        before, _, rest = README.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    pa.set_cpu_count(1)
+    started = datetime.now(UTC)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = options.into or RESULTS / f"{started:%Y-%m-%dT%H%M%S}.json"
+    record: dict[str, Any] = {
+        "started": started.isoformat(timespec="seconds"),
+        "machine": describe_machine(),
+        "loads": [os.getloadavg()[0]],
+        "readings": [],
+        "as_of": [],
+        "memory": [],
+    }
+    if options.into:
+        record |= json.loads(target.read_text())
+    for name, act, counts in (
+        ("readings", measure, options.queries),
+        ("as_of", measure_as_of, options.as_of_queries),
+        ("memory", measure_memory, options.memory_queries),
+    ):
+        for count in counts:
+            steps._retained.clear()
+            record[name].append(asdict(act(count, options.documents, options.batch)))
+            record["loads"].append(os.getloadavg()[0])
+            target.write_text(json.dumps(record, indent=1))
+            print(f"{name}: {count:,} queries, recorded in {target}", file=sys.stderr, flush=True)
+    return record
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,23 +1,24 @@
 """Rows per CPU second of the sinks, and of code that writes the same rows without a ledger.
 
-    python -m benchmarks.sinks                          all systems that are installed
+    make bench-sinks                                    all systems
     python -m benchmarks.sinks delta --rows 100000
 
 A function per system yields pairs to compare: the sink, and what one would write by hand with the same
 package. Both write the same micro-batches to equal targets, in turns. Micro-batches are Arrow tables: Spark
-is not part of the measurement, except for Kafka, which is compared with Spark's own sink.
+is not part of the measurement, except for Kafka, which is compared with Spark's own sink. CPU seconds are those
+of this process and of the processes that it started, servers and JVMs: other programs do not count, but they
+share its caches, so the load is printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
-import re
 import resource
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.cpu import read_started
 from streamops import local_session, sinks
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
@@ -33,6 +35,9 @@ from streamops.spark.identity import Identity
 RUN = Identity("query", "run")
 STORED = 1_000_000
 """Rows of a target before the first micro-batch."""
+
+_SETTLE = 0.3
+"""Seconds in which threads of a writer free its memory, which would count for the next one."""
 
 Write = Callable[[pa.Table, int], None]
 
@@ -270,22 +275,17 @@ def measure(pair: Pair) -> tuple[float, float]:
     for number, table in enumerate(pair.batches):
         both = [(0, pair.sink), (1, pair.by_hand)]
         for which, write in both if number % 2 else reversed(both):
-            before = _cpu()
+            before = read_cpu()
             write(table, number)
-            rates[which].append(len(table) / (_cpu() - before))
+            time.sleep(_SETTLE)
+            rates[which].append(len(table) / (read_cpu() - before))
     return statistics.median(rates[0]), statistics.median(rates[1])
 
 
-def _cpu() -> float:
-    """CPU seconds of this process, of the backends of PostgreSQL, and of the JVMs of Spark and Kafka."""
+def read_cpu() -> float:
+    """CPU seconds of this process, and of the servers and JVMs that it started."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    ticks = 0
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process has ended
-            _, name, *values = re.split(r"[()] ?", file.read_text())
-            if name in {"postgres", "java"}:
-                ticks += sum(map(int, values[0].split()[11:13]))
-    return used.ru_utime + used.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+    return used.ru_utime + used.ru_stime + read_started()
 
 
 def main() -> None:

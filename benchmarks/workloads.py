@@ -42,7 +42,7 @@ FILL_MINUTES = 2
 SCHEMA = "k long, v double, ts timestamp"
 ITEM = "u long"
 """An additional column, whose distinct values are counted."""
-# Number of keys (or of items to be remembered), and the windows that are computed over them.
+# Number of keys (or of items to be remembered, or of stored queries), and the windows that are computed over them.
 WORKLOADS = {
     "100k-keys": (100_000, "tumbling"),
     "1k-keys": (1_000, "tumbling"),
@@ -52,6 +52,8 @@ WORKLOADS = {
     "100k-keys-patterns": (100_000, "patterns"),
     "100k-keys-patterns-hot": (100_000, "patterns-hot"),
     "1-key-patterns-starts": (1, "patterns-starts"),
+    "1-key-patterns-cut": (1, "patterns-cut"),
+    "1-key-patterns-absent": (1, "patterns-absent"),
     "100k-keys-per-key": (100_000, "per-key"),
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
@@ -59,6 +61,9 @@ WORKLOADS = {
     "500k-rows-interval": (500_000, "interval"),
     "10k-keys-temporal": (10_000, "temporal"),
     "100k-rows-tables": (100_000, "tables"),
+    "1k-queries-search": (1_000, "search"),
+    "100k-queries-search": (100_000, "search"),
+    "1m-queries-search": (1_000_000, "search"),
 }
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
@@ -67,6 +72,8 @@ REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
 WITHIN_MS = 5 * MINUTE_MS  # a match of a pattern spans less
 LOW, HIGH = 20.0, 70.0
 """A value below, and a later one that is not below."""
+_ALL_LOW = ("patterns-starts", "patterns-cut")
+"""All values are low: every row starts a match, and none completes one, or the bound cuts it off."""
 COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
 ITEMS = 200_000
 CAPACITY, RATE = 16_000_000, 0.001  # the capacity and false positive rate of the filter
@@ -143,7 +150,7 @@ class Workload:
         }
         if self.windows == "patterns-hot":  # one key has half of all events
             columns["k"][rng.random(self.rows) < 0.5] = 0
-        if self.windows == "patterns-starts":  # every row starts a match, and none completes one
+        if self.windows in _ALL_LOW:
             columns["v"] %= LOW
         if self.windows == "distinct":
             columns["u"] = rng.integers(0, ITEMS, self.rows, dtype=np.int64)
@@ -165,6 +172,10 @@ class Workload:
         if self.windows == "sliding":
             windows = _sliding(frame)
             return windows[windows["end"] <= watermark].reset_index(drop=True)
+        if self.windows in ("patterns-cut", "patterns-absent"):
+            matches = _bounded_matches(frame, self.windows)
+            # Each is decided when its bound has passed.
+            return matches[matches["start"] + WITHIN_MS <= watermark].reset_index(drop=True)
         if self.windows.startswith("patterns"):
             matches = _matches(frame)
             return matches[matches["end"] <= watermark].reset_index(drop=True)
@@ -230,6 +241,28 @@ def _matches(frame: pd.DataFrame) -> pd.DataFrame:
             start, low = starts[0]
             found.append((k, start, time, 2, low + value))
             starts.clear()
+    return _table(found)
+
+
+def _bounded_matches(frame: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Match the rows of one key, all low, up to the bound; or up to a zero directly before the bound."""
+    ordered = frame.sort_values(["ts", "v"], kind="stable")
+    times, values = ordered["ts"].to_numpy(), ordered["v"].to_numpy()
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.searchsorted(times, times + WITHIN_MS)
+    matches = ends - np.arange(len(times)) > 1
+    if workload == "patterns-absent":
+        matches &= values[ends - 1] == 0
+    found: list[tuple[int, int, int, int, float]] = []
+    starts, at = np.flatnonzero(matches), 0
+    while at < len(starts):
+        start, end = starts[at], ends[starts[at]]
+        found.append((0, times[start], times[end - 1], end - start, sums[end] - sums[start]))
+        at = int(np.searchsorted(starts, end))
+    return _table(found)
+
+
+def _table(found: list[tuple[int, int, int, int, float]]) -> pd.DataFrame:
     matches = pd.DataFrame(found, columns=["k", "start", "end", "n", "total"])
     return matches.astype(
         {"k": "int64", "start": "int64", "end": "int64", "n": "int64", "total": "f8"}
@@ -286,7 +319,7 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     steps = workload.batches
     events = {name: value for name, value in asdict(workload).items() if name != "windows"}
     about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
-    if workload.windows in ("patterns-hot", "patterns-starts"):
+    if workload.windows in ("patterns-hot", *_ALL_LOW):
         about.append(workload.windows)
     if workload.is_join:
         about = [workload.windows, joins.VERSION]

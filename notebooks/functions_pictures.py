@@ -233,3 +233,27 @@ def _hold(axes: Any, start: Any, end: Any, y: float, person: str) -> None:
     axes.barh(
         y, end - start, left=start, height=0.56, color=FILL_OF[colour], edgecolor=colour, linewidth=1.4
     )  # fmt: skip
+
+
+def records(played: Sequence[Row], found: Sequence[Row], title: str, subtitle: str) -> Figure:
+    """The scores of each player over time, and those that are records."""
+    table, best = pd.DataFrame(played), pd.DataFrame(found)
+    players = sorted(table["player"].unique())
+    height = 1.7 + 1.2 * len(players)
+    figure, grid = blank(title, subtitle, height, nrows=len(players), sharex=True, sharey=True, hspace=0.18)  # fmt: skip
+    end = table["ts"].max() + MINUTE
+    for axes, name in zip(grid, players, strict=True):
+        ours = table[table["player"] == name]
+        beaten = best[best["player"] == name].sort_values("ts")
+        axes.step(
+            [*beaten["ts"], end], [*beaten["record"], beaten["record"].iloc[-1]],
+            where="post", color=FILL[ON_TIME], linewidth=2.4, zorder=1,
+        )  # fmt: skip
+        axes.scatter(ours["ts"], ours["score"], s=26, c=REMOVED, zorder=2)
+        event(axes, beaten["ts"], beaten["record"])
+        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=12, color=INK)
+        axes.set_xlim(table["ts"].min() - MINUTE, end)
+        clock(axes, 5)
+    line = Line2D([], [], color=FILL[ON_TIME], linewidth=2.4)
+    key_of(figure, height, {"record": dot(ON_TIME), "score": dot(REMOVED), "best so far": line})
+    return figure

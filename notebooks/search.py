@@ -20,10 +20,11 @@
 # 1. Documents and queries
 # 2. What a query means
 # 3. When a query takes effect
-# 4. Candidates, and not all queries
-# 5. What a document costs
-# 6. Invalid queries
-# 7. What they do not do
+# 4. The queries of then
+# 5. Candidates, and not all queries
+# 6. What a document costs
+# 7. Invalid queries
+# 8. What they do not do
 #
 # It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
 # pictures. How they are drawn is in `drawing.py` and `search_pictures.py`.
@@ -38,7 +39,7 @@ import search_pictures as pictures
 from drawing import show
 
 from streamops import search
-from streamops.testing import Replay, replay
+from streamops.testing import Replay, at, replay
 
 
 def matches_of(results):
@@ -184,7 +185,81 @@ show(
 # depend on the order in which their changes arrive.
 
 # %% [markdown]
-# ## 4. Candidates, and not all queries
+# ## 4. The queries of then
+#
+# With `as_of`, an advert is matched with the queries that were valid at its event time. Each change of a query has a time, too, from
+# which on it is valid. Adverts wait for the watermark, which is ten seconds behind the newest times of both, so that changes and
+# adverts may arrive in any order within ten seconds. Here, the change of query 2 at 25 arrives after the advert of 28:
+
+# %%
+then = search.match(
+    None, text=["title", "text"], fields=["price", "city"],
+    as_of="ts", time="since", sequence="lsn", delay="10 seconds",
+).options(shards=1)  # fmt: skip
+
+
+def seen(second):
+    """The same advert, at another time."""
+    return bike | {"name": second, "ts": at(second)}
+
+
+lsn = {5: 1, 10: 2, 25: 3, 30: 4, 35: 5, 45: 6}
+
+
+def change(second, number, text, change_type="insert"):
+    """A change of a query that is valid from this second on."""
+    return {
+        "id": number, "query": text, "since": at(second), "lsn": lsn[second],
+        "_change_type": change_type,
+    }  # fmt: skip
+
+
+script = [
+    ([seen(8), seen(15)], [change(5, 1, "bicycle"), change(10, 2, "red -new")]),
+    ([seen(28), seen(22)], []),
+    (
+        [seen(33)],
+        [
+            change(25, 2, "red", "update_postimage"),
+            change(30, 1, "bicycle AND price:[* TO 50]", "update_postimage"),
+        ],
+    ),
+    ([seen(48), seen(38)], [change(45, 1, None, "delete"), change(35, 3, "price:>60")]),
+]
+schemas = tuple(
+    pa.Table.from_pylist([row for pair in script for row in pair[side]]).schema for side in (0, 1)
+)
+results = replay(then, script, schema=schemas, flush=True)
+valid_then = matches_of(results)
+released = {row["name"]: result.batch for result in results for row in result.rows}
+show(
+    pictures.validity(
+        [(row["since"].second, row["id"], row["query"]) for _, rows in script for row in rows],
+        {row["name"]: batch for batch, (rows, _) in enumerate(script, start=1) for row in rows},
+        valid_then, 55, "Three queries, and when they are valid",
+        "The same red bicycle for 80, at seven times. Above each: the micro-batch in which it arrived.",
+    )
+)  # fmt: skip
+
+# %% [markdown]
+# The advert of 28 seconds arrived in the second micro-batch, and was matched in the fourth, with the change of 25 that came after
+# it. So the result depends on neither the order nor the micro-batches; all in one gives the same:
+
+# %%
+together = tuple([row for pair in script for row in pair[side]] for side in (0, 1))
+assert matches_of(replay(then, [together], schema=schemas, flush=True)) == valid_then
+assert released[28] == 4
+
+# %% [markdown]
+# Without `as_of`, the same micro-batches give other matches, as each advert meets the queries of its micro-batch:
+
+# %%
+processed = matches_of(replay(market, script, schema=schemas))
+print("only without as_of:", sorted(processed - valid_then))
+print("only with as_of:   ", sorted(valid_then - processed))
+
+# %% [markdown]
+# ## 5. Candidates, and not all queries
 #
 # The queries are indexed, not the documents: each is filed under its rarest required word, and a document is compared only with
 # those that are filed under one of its own words. In ten lines of Python, for queries that require all of their words:
@@ -231,7 +306,7 @@ show(
 )  # fmt: skip
 
 # %% [markdown]
-# ## 5. What a document costs
+# ## 6. What a document costs
 #
 # A stored query costs only the documents that are candidates. The operator against a loop over all queries, on this machine:
 
@@ -279,7 +354,7 @@ show(
 )  # fmt: skip
 
 # %% [markdown]
-# ## 6. Invalid queries
+# ## 7. Invalid queries
 #
 # A query that cannot be read, or that asks for what is not supported, never takes effect and never stops the stream. It is a row of
 # the side output, with the position of the mistake:
@@ -312,12 +387,10 @@ show(
 )  # fmt: skip
 
 # %% [markdown]
-# ## 7. What they do not do
+# ## 8. What they do not do
 #
 # - **They do not rank.** A document matches a query or it does not. There is no score, and no boost.
 # - **They do not stem or replace synonyms.** *Bicycles* is not *bicycle*; write `bicycle*`, or both.
-# - **They do not match with the queries of the past.** A query is in effect from its micro-batch on. A document that is processed
-#   again meets the queries of now.
 # - **They do not make a query cheap that only excludes.** `-car` is compared with every document. Add a required condition.
 # - **They do not find documents that have passed.** A new query sees those that come after it.
 #

@@ -184,6 +184,52 @@ def versions(
     return figure
 
 
+def validity(
+    changes: Collection[tuple[int, int, str | None]],
+    arrived: Mapping[int, int],
+    matches: Collection[Pair],
+    end: int,
+    title: str,
+    subtitle: str,
+) -> Figure:
+    """The versions of each query as bars over event time, and which documents match which of them.
+
+    ``changes`` are the instant, the query and its text; ``arrived`` has the micro-batch of each document.
+    """
+    numbers = sorted({number for _, number, _ in changes})
+    height = 1.9 + 0.95 * len(numbers)
+    figure, axes = blank(title, subtitle, height)
+    plain(axes)
+    axes.grid(visible=False)
+    for second, batch in arrived.items():
+        axes.axvline(second, color=GRID, linewidth=1.2, zorder=0)
+        axes.text(second, -0.78, str(batch), ha="center", va="center", fontsize=11, color=SOFT)
+    axes.text(0.2, -0.78, "micro-batch", va="center", fontsize=10.5, color=SOFT)
+    for y, number in enumerate(numbers):
+        ours = sorted((since, text or "") for since, of, text in changes if of == number)
+        ends = [*(since for since, _ in ours[1:]), end]
+        for (since, text), until in zip(ours, ends, strict=True):
+            if not text:
+                axes.text(since + 0.4, y - 0.13, "deleted", va="center", fontsize=11, color=SOFT)
+                continue
+            width = until - since - 0.3
+            cell(axes, since, y - 0.12, width, FILL[ON_TIME], ON_TIME, "", height=0.36)
+            axes.text(since + 0.4, y - 0.13, text, va="center", fontsize=10, zorder=5, **MONO)
+        for second in arrived:
+            if (second, number) in matches:
+                event(axes, [second], [y + 0.3], ON_TIME, 80)
+            else:
+                ring = {"facecolors": "white", "edgecolors": SOFT, "linewidths": 1.5}
+                axes.scatter([second], [y + 0.3], s=58, zorder=4, **ring)
+    axes.set_xlim(0, end)
+    axes.set_ylim(len(numbers) - 0.45, -1.0)
+    axes.set_xticks(sorted(arrived), [str(second) for second in sorted(arrived)])
+    axes.set_yticks(range(len(numbers)), [f"query {n}" for n in numbers], fontsize=12, color=INK)
+    axes.set_xlabel("event time, seconds", color=SOFT, fontsize=10.5)
+    key_of(figure, height, {"valid": ON_TIME, "match": dot(ON_TIME), "no match": _ring()})
+    return figure
+
+
 def candidates(
     size: int,
     some: Collection[tuple[int, int]],

@@ -36,10 +36,12 @@ _PLUGIN = "streamops.testing.plugin"
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """Connection string of a PostgreSQL server that runs as long as the tests."""
+    from tests.servers.installed import skip
+
     server = importlib.import_module("tests.servers.postgres")
     installed = server.programs()
     if installed is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")
+        skip("PostgreSQL is not installed: apt-get install -y postgresql")
     with server.running(installed) as where:
         yield where
 
@@ -80,9 +82,11 @@ def spark_conf() -> Mapping[str, str]:
 def kafka() -> Iterator[Broker]:
     """A Kafka broker that runs as long as the tests."""
     from tests.kafka.broker import jars, running
+    from tests.servers.installed import skip
 
-    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    if importlib.util.find_spec("confluent_kafka") is None:
+        skip("confluent-kafka is not installed")
     if not jars("broker"):
-        pytest.skip("Kafka is not there: scripts/get-kafka")
+        skip("Kafka is not there: scripts/get-kafka")
     with running() as broker:
         yield broker

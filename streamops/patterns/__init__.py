@@ -12,6 +12,7 @@
 ``collect_list``   values of a column of the rows of a variable
 ``classifiers``    the variable of every row
 ``previous``       in a condition: a value of an earlier row of the key
+``initial``        in a condition: a value of the first row of the match
 ``current``        in a condition: a value of the row itself
 =================  ==================================================================
 """
@@ -23,6 +24,7 @@ from streamops.patterns.measures import (
     count,
     current,
     first,
+    initial,
     last,
     max,
     mean,
@@ -37,6 +39,7 @@ __all__ = [
     "count",
     "current",
     "first",
+    "initial",
     "last",
     "match",
     "max",

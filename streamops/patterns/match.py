@@ -98,8 +98,9 @@ def match(
         Names of variables and operators, as in the table. The syntax is in docs/patterns.md.
     define : mapping of str to condition
         The condition of each variable: the name of a boolean column, or Spark SQL that Spark evaluates
-        row by row. A condition over earlier rows of the key is an expression with
-        :func:`streamops.patterns.previous`. Null is false.
+        row by row. A condition over earlier rows of the key, or over the first row of the match, is an
+        expression with :func:`streamops.patterns.previous` or :func:`streamops.patterns.initial`. Null is
+        false.
     time : str
         Event-time column, of type timestamp.
     by : str or sequence of str
@@ -154,8 +155,8 @@ def match(
         row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
         ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``, ``HORIZON_MISSING``: a stream without `within`, or
         with the first matches only and without `horizon`. ``HORIZON_WITHOUT_FIRST``,
-        ``SKIP_WITHOUT_EVERY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to the
-        match.
+        ``SKIP_WITHOUT_EVERY``, ``SKIP_TILL_ANY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to rows
+        of the match other than the first.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a
         condition. ``CONDITION_NOT_BOOLEAN``, ``CONDITION_TYPE``. ``ROWS_REVISED``: the rows of the
@@ -188,8 +189,13 @@ def match(
     the success, ``a b+`` when it reaches the row behind the last ``b``, ``a !c`` when it reaches the
     bound. After a match that is not decided, the later matches of its key wait.
 
-    The cost of finding the matches is linear in the number of rows, whatever the data. With "to next
-    row", every match is measured by itself, at a cost of its rows.
+    The cost of finding the matches is linear in the number of rows, whatever the data; with absence and
+    with matches that overlap, at most times the logarithm of the number of rows within the bound. Each
+    match is measured by itself, at a cost of its rows: with "to next row", "to first" and "to last", a row
+    may be in many matches.
+
+    A condition with :func:`streamops.patterns.initial` is evaluated for each start and each row that is
+    needed to decide it. Then the cost is linear in the number of these pairs.
 
     The metrics of a query are ``rows``, ``rejected``, ``too_late``, ``results``, ``timeouts``,
     ``overflowed``, ``state_rows`` and ``state_bytes``. Rows with a null event time are counted as
@@ -307,7 +313,7 @@ def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
                     where=_WHERE,
                     got=f"{text!r}: {str(error).strip().splitlines()[0]}",
                     expected="Spark SQL over the columns of one row",
-                    fix="patterns.previous(...) refers to earlier rows; there are no aggregates and no "
+                    fix="patterns.previous(...) and patterns.initial(...) refer to other rows; there are no aggregates and no "
                     "window functions",
                 ) from None
         return frame.withColumns(columns) if columns else frame

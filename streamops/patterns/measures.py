@@ -8,7 +8,7 @@ from streamops import aggregates
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, require_name
-from streamops.patterns.core.conditions import Expression, Value
+from streamops.patterns.core.conditions import Expression, Initial, Value
 from streamops.patterns.core.measures import Function, Measure
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "count",
     "current",
     "first",
+    "initial",
     "last",
     "max",
     "mean",
@@ -123,8 +124,30 @@ def previous(value: str, offset: int = 1) -> Expression:
     return Value(value, offset)
 
 
+def initial(value: str) -> Expression:
+    """Refer to the first row of the match in a condition, as ``FIRST(price)`` in ``MATCH_RECOGNIZE``.
+
+    It is used as :func:`previous`, and together with it. In the condition of the first row, it is that
+    row itself. The condition is evaluated for each start of a match and each row that is needed to decide
+    it: a condition of the first variable, which makes starts few, makes it fast.
+
+    Parameters
+    ----------
+    value : str
+        Spark SQL of the first row of the match, such as the name of a column.
+
+    Examples
+    --------
+    >>> from streamops import patterns
+    >>> "price" < patterns.initial("price") * 0.9
+    ((initial('price') * 0.9) > current('price'))
+    """
+    require_name(value, parameter="value", where="patterns.initial")
+    return Initial(value)
+
+
 def current(value: str) -> Expression:
-    """Refer to the row itself in a condition over earlier rows; as text, on the left of an operator.
+    """Refer to the row itself in a condition over other rows; as text, on the left of an operator.
 
     Parameters
     ----------

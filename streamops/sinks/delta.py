@@ -15,8 +15,15 @@ from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.kernel.packages import require_package
 from streamops.sinks.core import delta_sql, stored_types
-from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, mark, normalize
-from streamops.sinks.core.effect import check_changes, newer_rows, remaining_rows, repeat
+from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, Range, mark, normalize
+from streamops.sinks.core.effect import (
+    check_changes,
+    is_among,
+    is_like,
+    newer_rows,
+    remaining_rows,
+    repeat,
+)
 from streamops.sinks.core.identifiers import from_integers, to_integers
 from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
@@ -123,8 +130,10 @@ def delta(
     ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
     as it was.
 
-    A micro-batch passes through the memory of the driver, and so do the keys of the table, in parts, if the
-    rows are a change stream. Tables with deletion vectors or column mapping are refused.
+    A micro-batch passes through the memory of the driver. If the table has at most 32 rows per change between
+    the lowest and the highest key, these rows do, too, up to 256 MB, and are replaced in one commit. Otherwise
+    the rows are merged, and the keys of the table pass through the driver in parts if the rows are a change
+    stream. Tables with deletion vectors or column mapping are refused.
     """
     _require_driver()
     return DeltaSink(
@@ -271,7 +280,17 @@ class DeltaSink(TableSink):
         elif form == "upsert":
             self._upsert(commit, added, sequence)
         elif form == "changes":
-            found = commit.rows_like(pa.concat_tables([removed, added]), self.key or (), content)
+            # Each key once: the others replace a removed row.
+            wanted = pa.concat_tables([removed, added.filter(pa.array(~net.replaces))])
+            key = self.key or ()
+            stored = commit.read_range(wanted, key)
+            if stored is not None:
+                is_changed = is_like(stored.rows, wanted, key)
+                found = stored.rows.filter(pa.array(is_changed))
+                self._check(form, net, found, content)
+                self._rewrite(commit, stored, is_changed, added)
+                return
+            found = commit.rows_like(wanted, key, content)
             self._check(form, net, found, content)
             if not len(found):
                 commit.append(added)  # which is much faster
@@ -294,7 +313,26 @@ class DeltaSink(TableSink):
             found = commit.rows_like(added, key, sequence)
             added = added.filter(newer_rows(added, found, key=key, sequence=sequence))
             sequence = ()
-        commit.merge(mark(added, PUT), key, delta_sql.is_newer(sequence))
+        stored = commit.read_range(added, key)
+        if stored is None:
+            commit.merge(mark(added, PUT), key, delta_sql.is_newer(sequence))
+            return
+        is_changed = is_like(stored.rows, added, key)
+        if sequence:
+            found = stored.rows.filter(pa.array(is_changed))
+            newer = newer_rows(added, found, key=key, sequence=sequence)
+            if not newer.all():
+                added = added.filter(pa.array(newer))
+                is_changed[is_changed] = is_among(found, added, key)
+        self._rewrite(commit, stored, is_changed, added)
+
+    def _rewrite(self, commit: Commit, stored: Range, is_changed: Any, added: pa.Table) -> None:
+        """Delete rows of a range, and add others."""
+        if is_changed.any():
+            unchanged = stored.rows.filter(pa.array(~is_changed))
+            commit.replace_range(stored, pa.concat_tables([unchanged, added]))
+        else:
+            commit.append(added)  # which is much faster
 
     def _change_multiset(self, commit: Commit, net: Net, content: Sequence[str]) -> None:
         """Delete all rows like the removed ones, and insert those that stay.

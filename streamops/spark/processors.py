@@ -83,7 +83,7 @@ def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator
         before = state.get if state.exists else None
         packs = [] if event_time and state.hasTimedOut else read_group(frames)
         watermark = state.getCurrentWatermarkMs() if event_time else None
-        after, emitted = step(before, packs, watermark)
+        after, emitted = step(before, packs, watermark, shard=key[0])
         if event_time:
             # A timed-out group that is neither updated nor removed would fire in every batch.
             state.update(before if after is None else after)
@@ -118,18 +118,18 @@ class ShardProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[Any], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         """Process the rows of the shard, or an empty pack."""
-        yield self._step(read_group(rows), timerValues, fired=None)
+        yield self._step(key[0], read_group(rows), timerValues, fired=None)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[pd.DataFrame]:
         """The watermark moved while no rows arrived."""
-        yield self._step([], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
+        yield self._step(key[0], [], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
 
-    def _step(self, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
+    def _step(self, shard: int, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
         before = self.stored.get()  # None if there is no state: each call is a round trip
         if not self.event_time:
-            after, emitted = self.step(before, packs)
+            after, emitted = self.step(before, packs, shard=shard)
             if after is not None:
                 self.stored.update(after)
             return emitted
@@ -138,7 +138,7 @@ class ShardProcessor(StatefulProcessor):
         if timer is not None and timer not in (fired, watermark + 1):
             # Spark removes the timer that fired; this one would wake the shard once more.
             self.handle.deleteTimer(timer)
-        after, emitted = self.step(before, packs, watermark)
+        after, emitted = self.step(before, packs, watermark, shard=shard)
         if after is not None:
             self.stored.update(after)
         if timer != watermark + 1:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import binascii
+import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode, fingerprint
 from streamops.kernel.core import Metrics, State, StateFormat, Step
@@ -23,6 +28,10 @@ STATE_SCHEMA = "fingerprint bigint, watermark bigint, deadline bigint, entries b
 The blob is text because Spark hands binary state to Python by appending it to a string builder byte
 by byte: with 14 MB of state that was an eighth of the Java samples of a profile.
 """
+
+_RETAINED_FOR = 600
+_retained: OrderedDict[tuple[str, int], tuple[str, Mapping[str, pa.Table], float]] = OrderedDict()
+"""By plan and shard: the last blob that this worker read or wrote, its tables, and when that was."""
 
 
 def metric_fields(core: Any) -> Mapping[str, str]:
@@ -73,15 +82,23 @@ class ShardStep:
         The algorithm and the resolved spec.
     shards : int
         Number of shards. It is written into the state and checked against it.
+    plan : str
+        Identifies this step among those of all plans that a worker runs.
     """
 
     where: str
     core: Any
     spec: Any
     shards: int
+    plan: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
 
     def __call__(
-        self, stored: Sequence[Any] | None, packs: list[bytes], spark_watermark: int | None = None
+        self,
+        stored: Sequence[Any] | None,
+        packs: list[bytes],
+        spark_watermark: int | None = None,
+        *,
+        shard: int = 0,
     ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
         """Advance the shard by one micro-batch.
 
@@ -93,6 +110,8 @@ class ShardStep:
             The packed rows of this micro-batch; empty if a timer woke the shard.
         spark_watermark : int, optional
             Milliseconds; 0 or less if there is no watermark yet. None without event time.
+        shard : int
+            Number of the shard.
 
         Returns
         -------
@@ -117,7 +136,7 @@ class ShardStep:
         header = self.header
         state = State.empty(self.core.layout(self.spec))
         if before is not None:
-            state = before.state(header, where=self.where)
+            state = self._read(before, shard)
         inputs = read_packs(self.core, self.spec, packs)
         step: Step = self.core.step(self.spec, state, inputs, watermark)
         if before is not None and step.state is state:  # nothing to encode
@@ -125,6 +144,7 @@ class ShardStep:
         else:
             deadline = self.core.next_deadline(self.spec, step.state)
             after = Stored.of(step.state, header, deadline=deadline)
+        self._retain(after, step.state, shard)
         cells = [*write_cells(step.output), *write_cells(step.late)]
         metrics = self._metrics(step.metrics, after, watermark)
         return None if after == before else astuple(after), emit_frame(cells, metrics)
@@ -143,6 +163,24 @@ class ShardStep:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
         watermark = Stored(*stored).watermark
         return 0 if watermark is None else (watermark - int(self.spec.lag)) // 1_000
+
+    def _read(self, stored: Stored, shard: int) -> State:
+        """The stored state: as this worker retained it, or decoded."""
+        retained = _retained.get((self.plan, shard))
+        if retained is not None and retained[0] == stored.blob:
+            return State(stored.watermark, retained[1])
+        return stored.state(self.header, where=self.where)
+
+    def _retain(self, stored: Stored, state: State, shard: int) -> None:
+        """Retain a state for the next step of its shard, if the core wants that."""
+        if getattr(self.core, "RETAINS_STATE", False):
+            now = time.monotonic()
+            _retained[self.plan, shard] = stored.blob, state.tables, now
+            _retained.move_to_end((self.plan, shard))
+            while (
+                next(iter(_retained.values()))[-1] < now - _RETAINED_FOR
+            ):  # of queries that were stopped
+                _retained.popitem(last=False)
 
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
         """The operator's watermark, ``delay`` behind the newest event time, in microseconds.

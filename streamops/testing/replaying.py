@@ -364,7 +364,7 @@ class _Stage:
         emitted, metrics = [self.spec.output.empty_table()], []
         for shard, pack in packs.items():
             after, frame = self.run_step(
-                stored.get(shard), pack, watermark if self.has_event_time else None
+                stored.get(shard), pack, watermark if self.has_event_time else None, shard=shard
             )
             if after is not None:
                 stored[shard] = after

@@ -22,12 +22,14 @@ A file has one transcript or several, separated by ``---``::
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
 with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
-Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``.
+Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``;
+as the ``operator``, one that returns an operator, such as one of ``process.per_shard``.
 ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
 mapping, or its values in the order of the columns. ``options``, such as ``{shards: 1}``, are those of
 ``Operator.options``. ``with_watermark`` is the delay of the watermark of the frame; ``behind`` is a clock
 before the operator, as in ``{time.producers: {producer: k, delay: 5 seconds, ...}}``. Times count from
 ``epoch``, by default 2024-01-01T00:00:00Z, or are ISO timestamps with an offset.
+Conditions of patterns are columns, or comparisons with another row, such as ``previous v < v``.
 
 A line of the script is a micro-batch, with ``rows`` or without. ``no_data: true`` is the micro-batch that
 Spark adds at the end of an ``availableNow`` run that advanced the watermark: the query restarts after it,
@@ -51,6 +53,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import operator as operators
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -105,6 +108,14 @@ _FAMILIES = (
 _FUNCTIONS = ("function", "on_timer", "decide", "evolve")
 # Parameters of which a pair is a tuple, which YAML does not have.
 _PAIRS = ("time", "delay", "key", "sequence")
+_COMPARE = {
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+    "==": operators.eq,
+    "!=": operators.ne,
+}
 _COLUMNS = {"k": "string", "ts": "timestamp"}
 _REQUIRED = {"name", "operator", "spec", "script"}
 _OPTIONAL = {"options", "columns", "with_watermark", "behind", "epoch"}
@@ -382,10 +393,15 @@ def _clock(named: dict[str, Any], where: str) -> Operator:
 
 def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     family, _, function = str(name).partition(".")
-    operator = _import(family, function) if family != "aggregates" else None
-    if operator is None:
-        raise malformed(where, "no such operator", got=name, expected="such as windows.tumbling")
-    parameters = inspect.signature(operator).parameters
+    operator: Any = _import(family, function) if family != "aggregates" else None
+    if ":" in str(name):
+        operator = _function(name, where)
+    try:
+        parameters = inspect.signature(operator).parameters
+    except (TypeError, ValueError):
+        raise malformed(
+            where, "no such operator", got=name, expected="such as windows.tumbling"
+        ) from None
     if "agg" in parameters:
         agg = require_mapping(arguments.get("agg", {}), where, "agg")
         arguments = arguments | {"agg": {key: _aggregate(v, where) for key, v in agg.items()}}
@@ -393,6 +409,9 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
         measures = require_mapping(arguments.get("measures", {}), where, "measures")
         measures = {key: _measure(value, where) for key, value in measures.items()}
         arguments = arguments | {"measures": measures}
+    if "define" in parameters:
+        define = require_mapping(arguments.get("define", {}), where, "define")
+        arguments = arguments | {"define": {key: _condition(v) for key, v in define.items()}}
     if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
         arguments = {"time": "ts", **arguments}
     named = {key: v for key, v in arguments.items() if key in _FUNCTIONS}
@@ -404,11 +423,16 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
     if "queries" in parameters:
         arguments = {"queries": None, **arguments}
     try:
-        return operator(**arguments)
+        made = operator(**arguments)
     except TypeError as error:
         raise malformed(
             where, "the operator does not take this spec", got=error, expected="its parameters"
         ) from error
+    if not isinstance(made, Operator):
+        raise malformed(
+            where, f"{name} does not return an operator", got=repr(made), expected="an Operator"
+        )
+    return made
 
 
 def _function(name: Any, where: str) -> Any:
@@ -438,6 +462,14 @@ def _aggregate(value: Any, where: str) -> Any:
     except TypeError:
         pass  # it has other parameters
     raise malformed(where, "not an aggregate", got=value, expected="count, sum v, last v by seq")
+
+
+def _condition(value: Any) -> Any:
+    """A column; or a comparison with another row, such as ``previous v < v``."""
+    match str(value).split():
+        case ["previous" | "initial" as name, column, sign, other] if sign in _COMPARE:
+            return _COMPARE[sign](_import("patterns", name)(column), other)
+    return value
 
 
 def _measure(value: Any, where: str) -> Any:

@@ -54,6 +54,14 @@ def test_every_public_name_exists_and_has_a_docstring(name: str) -> None:
     assert unexplained(importlib.import_module(name)) == []
 
 
+def test_the_package_lists_every_module_with_public_names() -> None:
+    names = {info.name for info in pkgutil.iter_modules(streamops.__path__)} - {"__main__"}
+    modules = {name: importlib.import_module(f"streamops.{name}") for name in names}
+    public = {name for name, module in modules.items() if hasattr(module, "__all__")}
+    assert public == names & {*streamops.__all__}
+    assert all(getattr(streamops, name) is modules[name] for name in public)
+
+
 def test_every_error_is_public() -> None:
     assert errors.__all__ == kernel_errors.__all__
     assert all(f"``{name}``" in str(errors.__doc__) for name in errors.__all__)

@@ -7,8 +7,10 @@ exactly these, and the results are those of the accepted rows alone.
 from __future__ import annotations
 
 import ast
+import datetime as dt
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +31,12 @@ from tests.bad_input.fates import (
     after,
 )
 from tests.process.functions import sums
+from tests.process.silences import silences
+from tests.sourcing.seats import COMMAND, seats
 
 pytestmark = pytest.mark.thorough
 
+SILENCE = dt.timedelta(seconds=1)
 NAN, INF = float("nan"), float("inf")
 EVENT = pa.schema([("k", pa.string()), ("ts", TS), ("v", pa.float64())])
 EVENTS = Side(
@@ -218,6 +223,40 @@ COMPARED = Side(
         [("too_late", "a", after(-10), after(0), 1), ("too_late", "b", after(10), after(20), 1)],
     ],
 )
+NUMBERS = count()
+COMMANDS = Side(
+    COMMAND,
+    [
+        *(
+            [(*row[:3], next(NUMBERS), "xy"[n % 2], None) for n, row in enumerate(b)]
+            for b in EVENTS.batches[:2]
+        ),
+        [
+            ("ignored", "a", after(61), 0, "x", None),
+            ("ignored", "a", after(61), 0, "y", 77),
+            (ACCEPTED, "b", after(60), 0, "x", None),  # an id of another entity
+            (ACCEPTED, "c", after(62), 100, "x", 77),  # another version
+            ("ignored", "c", after(63), 100, "x", None),
+            (ACCEPTED, "c", after(64), None, "x", None),
+            (ACCEPTED, "c", after(64), None, "x", None),
+        ],
+        [],
+        [(*row[:3], next(NUMBERS), "z", None) for row in EVENTS.batches[4]],
+    ],
+)
+"""Commands that are decided, repeated, rejected or late. A rejection is a result."""
+
+OF_SILENCES = Side(
+    EVENT,
+    [
+        [
+            ("rejected" if row[0] == "null_time" else row[0], *row[1:])
+            for row in batch
+            if row[0] != "time_out_of_range"
+        ]
+        for batch in EVENTS.batches
+    ],
+)
 
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds", "stragglers": "route"}
 SUMS = {"state": "n bigint, total double", "output": "n bigint, total double"}
@@ -248,6 +287,12 @@ TABLE: dict[str, Poisoned] = {
         (EVENTS,),
     ),
     "per_key": Poisoned(sums(**SUMS, **TIMED), (EVENTS,)),
+    "decide": Poisoned(seats(stragglers="route"), (COMMANDS,), ("ignored",)),
+    "per_shard": Poisoned(
+        silences(SILENCE, by="k", time="ts", delay=10 * SILENCE),
+        (OF_SILENCES,),
+        ("rejected", "too_late"),
+    ),
     "session": Poisoned(windows.session("4 seconds", **TIMED, **COUNT), (EVENTS,)),
     "compare": Poisoned(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds", stragglers="route"),
@@ -325,6 +370,21 @@ def test_every_row_is_a_result_or_side_output_or_counted(name: str) -> None:
     delivered = sum(case.fates.values())
     assert played.metric("rows") == delivered == alone.metric("rows") + sum(found.values())
     assert not alone.reasons()
+
+
+def test_every_command_is_events_or_a_rejection_unless_it_is_ignored() -> None:
+    played = Played.of(seats(stragglers="route"), (COMMANDS,))
+    commands = [row for batch in COMMANDS.batches for row in batch if row[0] == ACCEPTED]
+    results = [dict(ast.literal_eval(row)) for row in played.rows().elements()]
+    decided = {(row["k"], row["command_id"]) for row in results}
+    assert decided == {(k, None if n is None else str(n)) for _, k, _, n, *_ in commands}
+    rejections = Counter(row["rejection"] for row in results)
+    assert rejections["null_command_id"] == 2
+    assert rejections["version_conflict"] == 1
+    assert sum(n for reason, n in rejections.items() if str(reason).startswith("taken")) > 0
+    events = [row for row in results if row["rejection"] is None]
+    versions = Counter((row["k"], row["version"]) for row in events)
+    assert set(versions.values()) == {1}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.testing import micro_batches
-from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS
+from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS, shows_a_crash
 from tests.spark.test_every_operator import Case, tag
 
 STORES = {
@@ -41,7 +41,11 @@ class Query:
         Whether a row of the targets is the name of an operator and its row as JSON. Otherwise the results of
         the one operator are written as they are.
     numbers : tuple of int
-        The micro-batches in which the query crashes.
+        The micro-batches in which the query crashes at every stage.
+    some : tuple of int
+        Those in which it crashes at some stages.
+    has_side_output : bool
+        Whether the rows are also divided into results, for two targets, and side output, for a third one.
     """
 
     store: str
@@ -50,6 +54,8 @@ class Query:
     key: str | None = None
     is_tagged: bool = True
     numbers: tuple[int, ...] = (LAST,)
+    some: tuple[int, ...] = ()
+    has_side_output: bool = False
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
@@ -61,6 +67,11 @@ class Query:
         """What a point is counted for, by the name of the case."""
         suffix = " (native)" if self.engine == "native" else self._form
         return {name: f"{name}{suffix}" for name in self.names}
+
+    def affected(self, number: int) -> list[str]:
+        """The operators that have something to lose in a micro-batch, as in `operators`."""
+        names = self.names
+        return [of for name, of in self.operators.items() if shows_a_crash(names, name, number)]
 
     @property
     def _form(self) -> str:
@@ -117,26 +128,73 @@ def _can_apply(case: Case) -> bool:
     return first.follow_up is None and (is_clock or not rest)
 
 
-_NAMES = [*CRASHED]
-_PARTS = {part: tuple(_NAMES[number::4]) for number, part in enumerate((0, 1, LAST, WITHOUT_ROWS))}
-ON_ROCKSDB = (
-    *(Query("rocksdb", names, numbers=(part,)) for part, names in _PARTS.items()),
-    Query("rocksdb", NATIVE, "native", numbers=(0, LAST)),
-    Query("rocksdb", ("running",), key="k", is_tagged=False),
-    Query("rocksdb", ("tables",), is_tagged=False),
+def _has_time(case: Case) -> bool:
+    return any(time is not None for of in case.chain for time in of.parameters.times)
+
+
+_TIMED = tuple(name for name, case in CRASHED.items() if _has_time(case))
+_BY_ARRIVAL = tuple(name for name in CRASHED if name not in _TIMED)
+_AT_THE_END = ("calendar",)
+"""A day has its results in the last micro-batch only."""
+
+_EARLIER = tuple(name for name in _TIMED if name not in _AT_THE_END)
+GROUPS = (
+    # With event time, there are no results in the first micro-batch, and no state before it.
+    Query("rocksdb", _EARLIER[::3], numbers=(1,), some=(LAST,)),
+    Query("rocksdb", _EARLIER[1::3], numbers=(LAST,), some=(1,)),
+    Query("rocksdb", _EARLIER[2::3] + _AT_THE_END, numbers=(WITHOUT_ROWS,), some=(LAST,)),
+    Query("rocksdb", _BY_ARRIVAL[::2], numbers=(0,), some=(LAST,)),
+    Query("rocksdb", _BY_ARRIVAL[1::2], numbers=(LAST,), some=(0,), has_side_output=True),
 )
 """``transformWithStateInPandas`` needs RocksDB. A query may have it many times, and each time starts a
 Python process when the query starts, which takes seconds.
 """
 
-ON_SERVERS = (ON_ROCKSDB[0], *ON_ROCKSDB[len(_PARTS) :])
-"""The queries that crash at the steps of a sink."""
+CHANGES = (
+    Query("rocksdb", ("running",), key="k", is_tagged=False),
+    Query("rocksdb", ("tables",), is_tagged=False),
+)
+"""Changes of a table with a key, and of a multiset."""
+
+ON_ROCKSDB = (
+    *GROUPS,
+    *CHANGES,
+    Query("rocksdb", NATIVE, "native", numbers=(1, LAST), has_side_output=True),
+)
+"""The queries that are rolled back to every stage."""
+
+NATIVES = Query("rocksdb", NATIVE, "native")
+ON_HEAP = Query("hdfs", ("interval",), APPLY)
+_AT_LAST = [
+    replace(query, numbers=(0, LAST) if 0 in query.numbers else (LAST,), some=())
+    for query in GROUPS
+]
+_ANY = (*_AT_LAST[3:], *CHANGES, NATIVES, ON_HEAP)
+ON_SERVERS = {
+    "postgres": (*_AT_LAST[:3], *_ANY),
+    "kafka": _ANY,
+    "side_outputs": (NATIVES, ON_HEAP),
+}
+"""The queries that crash at every step of a sink, by the names of ``SERVERS``.
+
+For Kafka, a row of any operator is a name and a text: a part of them is enough.
+"""
 
 ON_HDFS = (
-    *(Query("hdfs", (name,), APPLY) for name, case in CRASHED.items() if _can_apply(case)),
-    Query("hdfs", NATIVE, "native", numbers=(LAST, WITHOUT_ROWS)),
+    *(
+        Query(
+            "hdfs",
+            (name,),
+            APPLY,
+            numbers=(),
+            some=(WITHOUT_ROWS if name in _AT_THE_END else LAST,),
+        )
+        for name, case in CRASHED.items()
+        if _can_apply(case)
+    ),
+    Query("hdfs", NATIVE, "native", numbers=(LAST, WITHOUT_ROWS), has_side_output=True),
 )
-"""A query has ``applyInPandasWithState`` once."""
+"""A query has ``applyInPandasWithState`` once. They take time, so they have some of the stages."""
 
 
 @contextmanager

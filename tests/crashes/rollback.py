@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from tests.crashes import checkpoints
 from tests.crashes.cases import LAST, WITHOUT_ROWS, expected_rows, net
 from tests.crashes.figures import Point
 from tests.crashes.queries import Query, run
-from tests.crashes.targets import AFTER, BEFORE, TARGETS, Target
+from tests.crashes.targets import AFTER, BEFORE, TARGETS, SideOutputs, Target
 
 COMPUTED = "computed"
 """The copy after the state was written, and before any sink wrote."""
@@ -50,14 +51,9 @@ class Stage:
     torn: int | None = None
 
 
-def _tear_offset(checkpoint: Path, number: int) -> bool:
-    # If the log of the source stays, the next start plans one file more, if there is one.
-    return checkpoints.tear_offset(checkpoint, number, keep_sources=number >= LAST)
-
-
 STAGES = (
     Stage("before the offset", BEFORE, BEFORE, checkpoints.lose_offset),
-    Stage("torn offset", BEFORE, BEFORE, _tear_offset),
+    Stage("torn offset", BEFORE, BEFORE, checkpoints.tear_offset),
     Stage("offset written", BEFORE, BEFORE),
     Stage("state written, sink not", COMPUTED, BEFORE),
     Stage("torn state", COMPUTED, BEFORE, checkpoints.tear_state),
@@ -85,6 +81,7 @@ class Recording:
         self.spark, self.query, self.folder = spark, query, folder
         self.live = folder / "live"
         self.inputs = folder / "inputs"
+        self.targets = (*TARGETS, SideOutputs) if query.has_side_output else TARGETS
         self.number = -1
         self.clean: dict[str, Counter[tuple[str, str]]] = {}
         query.write_inputs(spark, self.inputs)
@@ -94,7 +91,7 @@ class Recording:
         targets = self._targets(self.live)
         for target in targets:
             target.folder.mkdir(parents=True)
-        sinks = [target.sink() for target in targets]
+        writers = [target.writer(target.sinks()) for target in targets]
 
         def deliver(batch: DataFrame, number: int) -> None:
             self.number = number
@@ -102,9 +99,9 @@ class Recording:
             batch.persist()
             batch.count()
             self._copy(COMPUTED, ["checkpoint"])
-            for target, sink in zip(targets, sinks, strict=True):
+            for target, write in zip(targets, writers, strict=True):
                 with self._hooked(target):
-                    sink(batch, number)
+                    write(batch, number)
             self._copy(AFTER, [target.name for target in targets])
             batch.unpersist()
 
@@ -114,14 +111,14 @@ class Recording:
         self.clean = {target.name: Counter(target.rows()) for target in targets}
 
     def _targets(self, root: Path) -> list[Target]:
-        return [target(root / target.name, self.query.key) for target in TARGETS]
+        return [target(root / target.name, self.query.key) for target in self.targets]
 
     def copy_of(self, number: int, name: str, part: str) -> Path:
         return self.folder / "copies" / str(number) / name / part
 
     def _copy(self, name: str, parts: Sequence[str] | None = None) -> None:
-        names = ["checkpoint", *(target.name for target in TARGETS)] if parts is None else parts
-        for part in names:
+        names = ["checkpoint", *(target.name for target in self.targets)]
+        for part in names if parts is None else parts:
             copy = self.copy_of(self.number, name, part)
             if not copy.exists():  # the first time that a function is called in a micro-batch
                 shutil.copytree(self.live / part, copy)
@@ -146,17 +143,18 @@ class Recording:
             return None
         stages = {
             target.name: self._roll_back(target, number, stage, root / target.name)
-            for target in TARGETS
+            for target in self.targets
         }
         if not any(stages.values()):
             return None
         targets = self._targets(root)
-        sinks = [target.sink() for target in targets]
+        sinks = [target.sinks() for target in targets]
+        writers = [target.writer(of) for target, of in zip(targets, sinks, strict=True)]
 
         def deliver(batch: DataFrame, number: int) -> None:
             batch.persist()
-            for sink in sinks:
-                sink(batch, number)
+            for write in writers:
+                write(batch, number)
             batch.unpersist()
 
         checkpoint = root / "checkpoint"
@@ -167,12 +165,12 @@ class Recording:
             assert [p.code for p in describe(checkpoint).problems] == ["FIRST_PLAN_TORN"]
             shutil.rmtree(checkpoint)
         self._run(deliver, checkpoint)
-        for sink in sinks:
+        for sink in itertools.chain(*sinks):
             sink.session.close()
         self.check(root)
         return [
             Point(operator, self.query.store, sink, number, name)
-            for operator in self.query.operators.values()
+            for operator in self.query.affected(number)
             for sink, name in stages.items()
             if name is not None
         ]
@@ -201,9 +199,9 @@ class Recording:
         """Compare every target with the batch result and the clean run, and its ledger with the checkpoint."""
         expected = expected_rows(self.query.names)
         for target in self._targets(root):
-            entry = target.sink().read_ledger()
-            assert entry is not None
-            assert entry.batch == checkpoints.last_commit(root / "checkpoint"), target.name
+            entries = [sink.read_ledger() for sink in target.sinks()]
+            last = checkpoints.last_commit(root / "checkpoint")
+            assert {entry and entry.batch for entry in entries} == {last}, target.name
             found = target.rows()
             assert Counter(found) == self.clean.get(target.name, Counter(found)), target.name
             for operator, rows in expected.items():

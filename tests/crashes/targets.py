@@ -6,18 +6,22 @@ import json
 import sqlite3
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from streamops import sinks
 from streamops.sinks.core.kafka_records import VALUE
-from streamops.sinks.parquet import _Folder
-from streamops.sinks.sink import Sink
+from streamops.sinks.delta import DeltaSink
+from streamops.sinks.parquet import ParquetSink, _Folder
+from streamops.sinks.sink import BatchWriter, Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 
 Rows = list[tuple[str, str]]
@@ -25,6 +29,8 @@ Rows = list[tuple[str, str]]
 
 Hooks = list[tuple[Any, str, str, str]]
 """Functions by owner and name; whether a copy is taken before or after them; the name of the copy."""
+
+_OPERATOR = "all"
 
 BEFORE, AFTER = "started", "delivered"
 """The names of the copies that are taken of every target."""
@@ -48,8 +54,13 @@ class Target(ABC):
         self.folder, self.key = folder, key
 
     @abstractmethod
-    def sink(self) -> Sink:
-        """A new sink, as of a driver that has just started."""
+    def sinks(self) -> list[Sink]:
+        """New sinks, as of a driver that has just started."""
+
+    def writer(self, sinks: Sequence[Sink]) -> BatchWriter:
+        """What writes a micro-batch to these sinks."""
+        (sink,) = sinks
+        return sink
 
     @abstractmethod
     def rows(self) -> Rows:
@@ -95,8 +106,8 @@ class Parquet(Target):
         (_Folder, "move", "before", "manifest"),
     ]
 
-    def sink(self) -> Sink:
-        return sinks.parquet(str(self.folder / "archive"))
+    def sinks(self) -> list[Sink]:
+        return [sinks.parquet(str(self.folder / "archive"))]
 
     def rows(self) -> Rows:
         table = sinks.read_parquet(str(self.folder / "archive"), check="content").to_table()
@@ -113,8 +124,8 @@ class Parquet(Target):
 class Delta(Target):
     name = "delta"
 
-    def sink(self) -> Sink:
-        return sinks.delta(str(self.folder / "table"), key=self.key)
+    def sinks(self) -> list[Sink]:
+        return [sinks.delta(str(self.folder / "table"), key=self.key)]
 
     def rows(self) -> Rows:
         table = DeltaTable(str(self.folder / "table"))
@@ -152,8 +163,8 @@ class Sqlite(Target):
         (SqlalchemySink, "_write", "after", "transaction"),
     ]
 
-    def sink(self) -> Sink:
-        return sinks.sqlalchemy(f"sqlite:///{self.folder}/database", "rows", key=self.key)
+    def sinks(self) -> list[Sink]:
+        return [sinks.sqlalchemy(f"sqlite:///{self.folder}/database", "rows", key=self.key)]
 
     def rows(self) -> Rows:
         with closing(sqlite3.connect(self.folder / "database")) as database:
@@ -166,6 +177,59 @@ class Sqlite(Target):
             ("in a transaction", "transaction", lambda copy, before: has_journal(copy)),
             ("no transaction", "prepared", lambda copy, before: True),
         ]
+
+
+class SideOutputs(Target):
+    """Results in two targets, and side output in a third one. Each has a ledger."""
+
+    name = "side_outputs"
+    hooks: ClassVar[Hooks] = [
+        (ParquetSink, "_deliver", "after", "first"),
+        (DeltaSink, "_deliver", "after", "second"),
+    ]
+
+    def sinks(self) -> list[Sink]:
+        return [sink for part in self._parts() for sink in part.sinks()]
+
+    def writer(self, sinks: Sequence[Sink]) -> BatchWriter:
+        return divide(sinks)
+
+    def rows(self) -> Rows:
+        first, second, rejected = (part.rows() for part in self._parts())
+        assert Counter(first) == Counter(second)
+        return [*first, *undivided(rejected)]
+
+    def _parts(self) -> list[Target]:
+        return [part(self.folder) for part in TARGETS]
+
+    @classmethod
+    def tear(cls, number: int) -> list[Torn]:
+        return [
+            ("one of three sinks", "first", lambda copy, before: True),
+            ("two of three sinks", "second", lambda copy, before: True),
+        ]
+
+
+def divide(writers: Sequence[BatchWriter]) -> BatchWriter:
+    """Write a part of the rows to the first two sinks, and the others, as side output, to the third."""
+    first, second, rejected = writers
+    return sinks.side_outputs(
+        results=sinks.fan_out({"first": first, "second": second}),
+        rejected=rejected,
+        operator=_OPERATOR,
+    ).after(_tag)
+
+
+def _tag(batch: DataFrame) -> DataFrame:
+    """Let every third row or so be side output."""
+    reason = F.struct(F.lit("unknown_operation").alias("reason"))
+    return batch.withColumn("rejected", F.when(F.crc32("row") % 3 == 0, reason))
+
+
+def undivided(rows: Rows) -> Rows:
+    """The rows that are side output."""
+    assert {operator for operator, _ in rows} <= {_OPERATOR}
+    return pairs(json.loads(row) for _, row in rows)
 
 
 def has_journal(copy: Path) -> bool:

@@ -5,7 +5,7 @@ Every target then has the batch result, row by row, and its ledger has the last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from tests.crashes.cases import LAST
 from tests.crashes.figures import PROPERTY, Point
 from tests.crashes.planted import Crashing
-from tests.crashes.queries import APPLY, NATIVE, ON_HDFS, ON_ROCKSDB, ON_SERVERS, Query, settings
+from tests.crashes.queries import NATIVE, ON_HDFS, ON_ROCKSDB, ON_SERVERS, Query, settings
 from tests.crashes.rollback import STAGES, Recording, Stage, reachable
 from tests.crashes.servers import SERVERS
 
@@ -29,13 +30,13 @@ SOME = {
 }
 
 
-def stages_of(query: Query, names: Container[str] | None = None) -> list[tuple[int, Stage]]:
-    """The micro-batches in which a query crashes, each with all stages, or with those of these names."""
+def stages_of(query: Query) -> list[tuple[int, Stage]]:
+    """The micro-batches in which a query crashes, each with its stages."""
     return [
         (number, stage)
-        for number in query.numbers
+        for number in (*query.numbers, *query.some)
         for stage in STAGES
-        if reachable(stage, number) and (names is None or stage.name in names)
+        if reachable(stage, number) and (number in query.numbers or stage.name in SOME)
     ]
 
 
@@ -48,7 +49,7 @@ def roll_back(
     with settings(spark, query.store):
         recording = Recording(spark, query, folder)
         recording.record()
-        stages = [(n, stage) for n, stage in stages if n <= recording.number]
+        assert max(number for number, _ in stages) <= recording.number
         for number, stage in stages:
             try:
                 passed = recording.restart(number, stage)
@@ -66,20 +67,9 @@ def roll_back(
 @pytest.mark.parametrize(
     ("query", "names", "points"),
     [
+        (Query("hdfs", NATIVE, "native", numbers=(), some=(LAST,)), SOME, 36),
         (
-            Query(
-                "hdfs",
-                NATIVE,
-                "native",
-            ),
-            SOME,
-            36,
-        ),
-        (
-            Query(
-                "rocksdb",
-                ("apply",),
-            ),
+            Query("rocksdb", ("apply",), numbers=(), some=(LAST,)),
             SOME - {"state written, sink not"},
             9,
         ),
@@ -94,20 +84,30 @@ def test_some_points(
     names: set[str],
     points: int,
 ) -> None:
-    found = roll_back(spark, tmp_path, query, stages_of(query, names))
+    stages = [(number, stage) for number, stage in stages_of(query) if stage.name in names]
+    found = roll_back(spark, tmp_path, query, stages)
     record_property(PROPERTY, found)
     assert not found["differences"]
     assert len({tuple(point) for point in found["points"]}) == points
 
 
 @pytest.mark.crashes
-@pytest.mark.parametrize("query", ON_SERVERS, ids=str)
-@pytest.mark.parametrize("name", [pytest.param(n, marks=getattr(pytest.mark, n)) for n in SERVERS])
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        pytest.param(
+            name, query, id=f"{name}, {query}", marks=getattr(pytest.mark, SERVERS[name][0])
+        )
+        for name, queries in ON_SERVERS.items()
+        for query in queries
+    ],
+)
 def test_every_step_of_a_server(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, query: Query, name: str
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, name: str, query: Query
 ) -> None:
     table = f"rows_{abs(hash(tmp_path)):x}"
-    server = SERVERS[name](request.getfixturevalue(name), table, query.key)
+    fixture, server_of = SERVERS[name]
+    server = server_of(request.getfixturevalue(fixture), table, query.key)
     with settings(spark, query.store):
         crashing = Crashing(spark, query, tmp_path, server)
         crashing.run_to_the_end()
@@ -124,8 +124,6 @@ def test_every_point(
     record_property: Callable[[str, object], None],
     query: Query,
 ) -> None:
-    # On HDFSBackedStateStoreProvider each core has a query of its own, which takes time.
-    names = SOME if query.engine == APPLY else None
-    found = roll_back(spark, tmp_path, query, stages_of(query, names))
+    found = roll_back(spark, tmp_path, query, stages_of(query))
     record_property(PROPERTY, found)
     assert not found["differences"]

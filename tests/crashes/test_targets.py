@@ -30,7 +30,7 @@ def record(target: type[Target], folder: Path) -> Callable[[int, str], Path]:
     """Deliver all micro-batches, and return where the copies are."""
     live = folder / "live"
     live.mkdir()
-    sink = target(live).sink()
+    (sink,) = target(live).sinks()
 
     def copy_of(number: int, name: str) -> Path:
         return folder / str(number) / name
@@ -61,7 +61,7 @@ def test_a_torn_write_is_repaired(target: type[Target], tmp_path: Path) -> None:
             shutil.copytree(copy_of(number, name), folder)
             assert damage(folder, copy_of(number, BEFORE)), stage
             restarted = target(folder)
-            sink = restarted.sink()
+            (sink,) = restarted.sinks()
             for later in range(number, BATCHES):
                 sink._deliver_rows(rows(later), later, Identity("query", "run 2"))
             sink.session.close()
@@ -80,7 +80,7 @@ def test_a_sink_without_a_ledger_writes_a_repeated_micro_batch_twice(
         return Decision("write", delivery.entry(1))
 
     monkeypatch.setattr("streamops.sinks.sink.decide", write)
-    sink = target(copy).sink()
+    (sink,) = target(copy).sinks()
     sink._deliver_rows(rows(2), 2, Identity("query", "run 2"))
     sink.session.close()
     assert Counter(target(copy).rows()) == expected + Counter(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
+import pkgutil
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamops
-from streamops import erasure
+from streamops import erasure, windows
 from streamops.erasure.core import shredding
 from streamops.erasure.core.values import TYPES
 from streamops.erasure.search import Match, SearchReport
@@ -61,24 +64,90 @@ def test_every_reason_is_documented() -> None:
         assert f'"{reason}"' in unshred
 
 
-def test_the_table_of_operators_has_those_that_are_tested() -> None:
-    section = PAGE.read_text().partition("## What operators do")[2].partition("\n## ")[0]
-    tested = {
-        name.partition(",")[0]
-        for cases in (
-            test_operators.SAME,
-            test_operators.PER_SUBJECT,
-            test_operators.ORDERS,
-            test_operators.CONSTANTS,
-            test_operators.REFUSED,
-        )
-        for name in cases
+SECTION = PAGE.read_text().partition("## What operators do")[2].partition("\n## ")[0]
+OF_USES, OF_EXCLUDED = SECTION.split("except these:")
+PACKAGES = sorted(info.name for info in pkgutil.iter_modules(streamops.__path__) if info.ispkg)
+
+
+def public_functions() -> set[str]:
+    """All functions of all public packages: those that have ``__all__``."""
+    modules = {name: importlib.import_module(f"streamops.{name}") for name in PACKAGES}
+    public = {name: module for name, module in modules.items() if hasattr(module, "__all__")}
+    return {
+        f"{family}.{name}"
+        for family, module in {**public, "streamops": streamops}.items()
+        for name in module.__all__
+        if inspect.isfunction(getattr(module, name))
     }
+
+
+def functions_in_tests() -> set[str]:
+    """The public functions that the tests of erasure call."""
+    found: set[str] = set()
+    for path in (ROOT / "tests" / "erasure").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        families = {
+            alias.asname or alias.name: alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "streamops"
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=family), attr=name)):
+                    found.add(f"{families.get(family)}.{name}")
+                case ast.Call(func=ast.Name(id=name)):
+                    found.add(f"streamops.{families.get(name)}")
+    return found & public_functions()
+
+
+def excluded_functions() -> dict[str, str]:
+    """The functions that the page excludes, with the reason."""
+    rows = re.findall(r"^\| (`.*`) \| (.+) \|$", OF_EXCLUDED, re.MULTILINE)
+    return {name: reason for names, reason in rows for name in re.findall(r"`([\w.]+)`", names)}
+
+
+def test_each_public_function_is_tested_or_excluded_for_a_reason() -> None:
+    tested, excluded = functions_in_tests(), excluded_functions()
+    assert public_functions() - tested - excluded.keys() == set()
+    assert excluded.keys() - public_functions() == set()  # it is gone, or has another name
+    assert excluded.keys() & tested == set()
+    assert all(len(reason.split()) > 2 for reason in excluded.values())
+
+
+def test_each_tested_function_is_in_the_table() -> None:
+    whole = set(re.findall(r"all `(\w+)`, `(\w+)` and `(\w+)`, `(\w+)`", OF_USES)[0])
+    assert whole == {"windows", "joins", "changes", "time"}
+    for function in functions_in_tests():
+        family, _, name = function.partition(".")
+        assert family in whole or f"`{function}`" in OF_USES or f"`{name}`" in OF_USES, function
+
+
+def test_the_table_has_the_cases_that_are_tested() -> None:
+    cases = (
+        test_operators.SAME,
+        test_operators.PER_SUBJECT,
+        test_operators.ORDERS,
+        test_operators.CONSTANTS,
+        test_operators.REFUSED,
+    )
+    tested = {name.partition(",")[0] for group in cases for name in group}
     families = {
         "tumbling", "hopping", "cumulative", "calendar", "session", "sliding", "chain",
         "track_clock", "producers", "late rows", "asof", "timeline", "event time", "sequence",
+        "patterns",
     }  # fmt: skip
-    assert {name for name in tested - families if f"{name}`" not in section} == set()
+    assert {name for name in tested - families if f"{name}`" not in OF_USES} == set()
+
+
+def test_a_new_function_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def smooth() -> None:
+        """A function without a test and without a row."""
+
+    monkeypatch.setattr(windows, "smooth", smooth, raising=False)
+    monkeypatch.setattr(windows, "__all__", [*windows.__all__, "smooth"])
+    with pytest.raises(AssertionError, match=r"windows\.smooth"):
+        test_each_public_function_is_tested_or_excluded_for_a_reason()
 
 
 def test_the_documented_format_is_that_of_the_code() -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import changes, erasure, joins, observe, split_side_output, time, windows
+from streamops import erasure, split_side_output, windows
 from streamops.errors import StreamopsError
 from streamops.spark.columns import spark_schema
 from streamops.testing import at, micro_batches
@@ -219,56 +219,6 @@ def test_windows_follow_and_precede(spark: SparkSession, tmp_path: Path) -> None
                     found[is_shredded] += utc(table)
         assert found[False]
         assert as_multiset(found[True]) == as_multiset(found[False]), name
-
-
-def test_operators_without_a_state_give_the_same_result(spark: SparkSession) -> None:
-    keys = all_keys(spark)
-    frame = spark.createDataFrame(SCRIPT[1], spark_schema(EVENT)).selectExpr(
-        "*", "ts + INTERVAL 1 SECOND sent", "ts + INTERVAL 2 SECONDS received"
-    )
-    pair = ["user", "email"]
-    inserted = F.lit("insert").alias("_change_type")
-    cases: dict[str, Any] = {
-        "guard": lambda rows: rows.transform(time.guard("ts", arrival="received")),
-        "correct_clock": lambda rows: rows.transform(
-            time.correct_clock("ts", sent="sent", received="received")
-        ),
-        "lookup, by subject and value": lambda rows: rows.transform(
-            joins.lookup(rows.groupBy(pair).agg(F.min("age").alias("least")), by=pair)
-        ),
-        "lookup of a value": lambda rows: rows.drop("email").transform(
-            joins.lookup(rows.where("age < 33").select(pair), by="user")
-        ),
-        "fold": lambda rows: (
-            rows.where("age < 33")
-            .select(*pair, "age", inserted)
-            .transform(changes.fold("user", sequence="age"))
-        ),
-        "fold, by subject and value": lambda rows: (
-            rows.where("age < 36")
-            .select(*pair, "age", inserted)
-            .transform(changes.fold(pair, sequence="age"))
-        ),
-        "compact": lambda rows: rows.select(*pair, "age", inserted).transform(
-            changes.compact("user", sequence="age", retention=1)
-        ),
-        "furthest_ahead": lambda rows: (
-            rows.withColumn("ts", F.col("ts") + F.expr("INTERVAL 1000 YEARS"))
-            .transform(observe.furthest_ahead("ts", by=pair))
-            .drop("ahead")
-        ),
-        "group": lambda rows: rows.groupBy(pair).count(),
-    }
-    unshred = erasure.unshred({"email": "string"}, subject="user", keys=keys)
-    shredded = frame.transform(erasure.shred("email", subject="user", keys=keys)).drop("rejected")
-    for name, case in cases.items():
-        found = case(shredded).transform(unshred)
-        assert found.where("rejected is not null").count() == 0, name
-        wanted = rows_of(case(frame))
-        assert wanted, name
-        assert as_multiset(rows_of(found.drop("rejected"))) == as_multiset(wanted), name
-    is_ann = "email = 'ann0@example.com'"
-    assert frame.where(is_ann).count() > shredded.where(is_ann).count() == 0
 
 
 @pytest.mark.parametrize("columns", [["email"], ["email", "age"], ["email", "age", "a", "b", "c"]])

@@ -13,6 +13,7 @@ from streamops.errors import FunctionError
 from streamops.sourcing.core import fold as fold_core
 from streamops.testing import at
 from tests.erasure.operators import SUBJECTS, as_multiset, run, shredded, unshredded
+from tests.process.silences import Silences, SilencesSpec
 
 TS = pa.timestamp("us", tz="UTC")
 EVENT = pa.schema([("k", pa.string()), ("ts", TS), ("v", pa.string()), ("id", pa.int64())])
@@ -78,6 +79,12 @@ def decide(dtype: str) -> Any:
     )
 
 
+def per_shard(*by: str) -> Any:
+    """An operator of one's own that compares the rows of a key."""
+    spec = {"time": "ts", "delay": 5_000_000, "longest": 3_000_000}
+    return process.per_shard(Silences(), SilencesSpec(operator="acme.silences", by=by, **spec))
+
+
 @pytest.mark.parametrize("make", [per_key, decide])
 def test_functions_that_compare_values_of_a_subject_give_the_same_result(
     make: Callable[[str], Any],
@@ -87,6 +94,16 @@ def test_functions_that_compare_values_of_a_subject_give_the_same_result(
     assert {row["value"] for row in expected} >= {"x", "yy"}
     assert {type(row["value"]) for row in found} == {bytes, type(None)}
     assert as_multiset(unshredded(found, "k")) == as_multiset(expected)
+
+
+def test_an_operator_of_ones_own_groups_by_subject_and_value() -> None:
+    expected = run(per_shard("k", "v"), BATCHES)
+    found = run(per_shard("k", "v"), SHREDDED)
+    assert {row["v"] for row in expected} >= {"x", "yy"}
+    assert as_multiset(unshredded(found, "k")) == as_multiset(expected)
+    # Without the subject, each value is that of one subject.
+    values = {row["v"] for row in run(per_shard("v"), SHREDDED)}
+    assert len(values) > len({row["v"] for row in run(per_shard("v"), BATCHES)})
 
 
 def test_shredded_values_are_not_declared_as_strings() -> None:

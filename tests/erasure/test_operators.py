@@ -110,7 +110,10 @@ QUERIES = [
     rows(QUERY),
 ]
 SEARCHED = [(documents, of) for (documents,), of in zip(EVENTS, QUERIES, strict=True)]
-
+SEARCHED_AS_OF = [
+    (documents, of.append_column("since", pa.array([at(start + 4)] * len(of), TS)))
+    for (documents, of), start in zip(SEARCHED, STARTS, strict=True)
+]
 
 REPEATED = [
     (t.set_column(3, "v", pa.array([VALUES[i // 5 % 4] for i in range(len(t))])),)
@@ -126,6 +129,11 @@ def matched(define: dict[str, Any], pattern: str, **measures: Any) -> Any:
 
 def searched(**fields: Any) -> Any:
     return search.match(None, **fields, sequence="lsn", horizon=1_000)
+
+
+def searched_as_of(**fields: Any) -> Any:
+    valid: Any = {"as_of": "ts", "time": "since", "delay": "5 seconds", "horizon": "1 hour"}
+    return search.match(None, **fields, sequence="lsn", rejected="route", **valid)
 
 
 def tumbling(aggregate: Any) -> Any:
@@ -268,6 +276,10 @@ SAME |= {
         EVENTS,
     ),
     "search.match": (lambda: searched(text="k", fields="n"), SEARCHED),
+    "search.match, as of": (
+        lambda: searched_as_of(text="k", fields="n"),
+        [*SEARCHED_AS_OF, SEARCHED_AS_OF[0]],  # with late documents and changes
+    ),
     "patterns": (
         lambda: matched(
             {"changed": patterns.previous("v") != "v", "same": patterns.previous("v") == "v"},
@@ -276,6 +288,7 @@ SAME |= {
             last=patterns.last(None, "v"),
             values=patterns.collect_list(None, "v"),
             n=patterns.count("changed", "v"),
+            variables=patterns.classifiers(),
         ),
         REPEATED,
     ),
@@ -317,6 +330,10 @@ ORDERS: dict[str, tuple[Make, Any]] = {
         lambda: matched({"row": patterns.current("n") >= 0}, "row+", r=patterns.max("row", "v")),
         EVENTS,
     ),
+    "patterns, min": (
+        lambda: matched({"row": patterns.current("n") >= 0}, "row+", r=patterns.min("row", "v")),
+        EVENTS,
+    ),
     "patterns, up": (
         lambda: matched({"up": patterns.previous("v") < "v"}, "up", r=patterns.last("up", "v")),
         EVENTS,
@@ -354,6 +371,9 @@ REFUSED: dict[str, Make] = {
     "sequence": lambda: changes.apply("k", sequence="n", horizon=1_000),
     "patterns, sum": lambda: matched(
         {"row": patterns.current("v").is_null()}, "row+", r=patterns.sum("row", "n")
+    ),
+    "patterns, mean": lambda: matched(
+        {"row": patterns.current("v").is_null()}, "row+", r=patterns.mean("row", "n")
     ),
     "patterns, a number": lambda: matched({"row": patterns.current("n") > 3}, "row+"),
 }
@@ -403,11 +423,16 @@ def test_operators_that_compute_with_values_refuse_shredded_ones(name: str) -> N
         run(REFUSED[name](), batches)
 
 
+@pytest.mark.parametrize(
+    ("make", "batches"), [(searched, SEARCHED), (searched_as_of, SEARCHED_AS_OF)]
+)
 @pytest.mark.parametrize("columns", [{"text": "v"}, {"text": "k", "fields": "v"}])
-def test_stored_queries_refuse_to_search_shredded_values(columns: dict[str, str]) -> None:
-    assert run(searched(**columns), SEARCHED)
+def test_stored_queries_refuse_to_search_shredded_values(
+    columns: dict[str, str], make: Callable[..., Any], batches: Any
+) -> None:
+    assert run(make(**columns), batches)
     with pytest.raises(StreamopsError, match="type binary"):
-        run(searched(**columns), shredded(SEARCHED, ["v"], ["k", "id"]))
+        run(make(**columns), shredded(batches, ["v"], ["k", "id"]))
 
 
 def test_comparisons_of_windows_refuse_shredded_values() -> None:
@@ -421,7 +446,16 @@ def test_a_repeated_micro_batch_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["count_distinct", "last", "interval", "apply", "tables", "patterns"]
+    "name",
+    [
+        "count_distinct",
+        "last",
+        "interval",
+        "apply",
+        "tables",
+        "patterns",
+        "search.match, as of",
+    ],
 )
 def test_neither_values_nor_keys_are_in_the_state(name: str) -> None:
     make, batches = SAME[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,10 +24,43 @@ def micro_batch(entries: Entries) -> pa.Table:
     return pa.table({"user": SUBJECTS, "email": email})
 
 
-def test_a_repeated_micro_batch_is_skipped(tmp_path: Path) -> None:
+def parquet(path: str) -> tuple[Any, Any]:
+    return sinks.parquet(path), lambda: sinks.read_parquet(path).to_table().to_pylist()
+
+
+def delta(path: str) -> tuple[Any, Any]:
+    deltalake = pytest.importorskip("deltalake")
+
+    def read() -> Any:
+        return pa.table(deltalake.DeltaTable(path).scan().read_all()).to_pylist()
+
+    return sinks.delta(path, key=["user", "email"]), read
+
+
+def sqlalchemy(path: str) -> tuple[Any, Any]:
+    sa = pytest.importorskip("sqlalchemy")
+    url = f"sqlite:///{path}"
+
+    def read() -> Any:
+        engine = sa.create_engine(url)
+        try:
+            with engine.connect() as connection:
+                table = sa.Table("log", sa.MetaData(), autoload_with=connection)
+                return [dict(row) for row in connection.execute(sa.select(table)).mappings()]
+        finally:
+            engine.dispose()
+
+    return sinks.sqlalchemy(url, "log", key=["user", "email"]), read
+
+
+@pytest.mark.parametrize("make", [parquet, delta, sqlalchemy])
+def test_a_repeated_micro_batch_is_skipped(tmp_path: Path, make: Any) -> None:
+    rows = micro_batch(KEYS)
     for run in (RUN, AGAIN):
-        sinks.parquet(str(tmp_path))._deliver_rows(micro_batch(KEYS), 0, run)
-    assert len(sinks.read_parquet(str(tmp_path)).to_table()) == 2
+        sink, read = make(str(tmp_path / "log"))
+        sink._deliver_rows(rows, 0, run)
+        written = [{name: row[name] for name in rows.column_names} for row in read()]
+        assert sorted(written, key=str) == sorted(rows.to_pylist(), key=str)
 
 
 def test_an_erasure_between_two_attempts_is_refused_and_can_be_skipped(tmp_path: Path) -> None:

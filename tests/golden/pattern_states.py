@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
 )
 FILE = FOLDER / "patterns.match-v1.bin"
 FIRST_FILE = FOLDER / "patterns.match-v1-first.bin"
+INITIAL_FILE = FOLDER / "patterns.match-v1-initial.bin"
 
 Rows = list[tuple[Any, ...]]
 BATCHES: list[tuple[Rows, int | None]] = [
@@ -39,6 +40,11 @@ BATCHES: list[tuple[Rows, int | None]] = [
 MORE: list[tuple[Rows, int | None]] = [
     ([("a", 10, False, True, "w", "9.99"), ("c", 11, True, True, "v", "0.00")], 8),
     ([("c", 40, False, False, "v", None)], 11),
+    ([], 60),
+]
+AFTER_INITIAL: list[tuple[Rows, int | None]] = [
+    ([("a", 10, False, True, "w", None), ("a", 11, False, False, None, "5.00")], 9),
+    ([("a", 12, False, False, "w", "9.00")], 11),
     ([], 60),
 ]
 AFTER_FIRST: list[tuple[Rows, int | None]] = [
@@ -73,7 +79,16 @@ GIVEN_FIRST: dict[str, Any] = {
     "skip": "past last row",
 }
 FIRST = spec_of(**GIVEN_FIRST)
-HISTORIES = {FILE: SPEC, FIRST_FILE: FIRST}
+GIVEN_INITIAL: dict[str, Any] = {
+    "pattern": "fail (less | ok)+",
+    "define": {
+        "fail": "fail",
+        "ok": "ok",
+        "less": (patterns.previous("amount").is_null()) & (patterns.initial("amount") < "amount"),
+    },
+}
+INITIAL = spec_of(**GIVEN_INITIAL)
+HISTORIES = {FILE: SPEC, FIRST_FILE: FIRST, INITIAL_FILE: INITIAL}
 
 
 def table(rows: Rows) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -12,11 +13,14 @@ from streamops.patterns.core import match
 from streamops.testing.laws import to_rows
 from tests.golden.pattern_states import (
     AFTER_FIRST,
+    AFTER_INITIAL,
     BATCHES,
     FILE,
     FIRST,
     FIRST_FILE,
     GIVEN_FIRST,
+    INITIAL,
+    INITIAL_FILE,
     MORE,
     SPEC,
     Rows,
@@ -29,6 +33,7 @@ from tests.golden.reading import Format, StoredState, multiset
 FORMAT = Format(match, "patterns.match")
 STORED = StoredState(FILE, SPEC, state)
 STORED_FIRST = StoredState(FIRST_FILE, FIRST, partial(state, FIRST))
+STORED_INITIAL = StoredState(INITIAL_FILE, INITIAL, partial(state, INITIAL))
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
@@ -60,6 +65,16 @@ def test_state_with_first_matches_is_the_state_that_its_history_leaves() -> None
 def test_a_key_of_stored_state_does_not_match_again_within_the_horizon() -> None:
     (found,) = continue_with(AFTER_FIRST, STORED_FIRST)
     assert (found["user"], found["match_start"], found["match_end"]) == ("a", 13, 14)
+
+
+def test_state_with_conditions_over_the_first_row_goes_on_as_if_nothing_had_happened() -> None:
+    stored = FORMAT.equals_its_history(STORED_INITIAL).tables["rows"]
+    # The row before the one at 2 was evicted, and its value is stored with that one.
+    assert stored["earlier.0"].to_pylist() == [Decimal("1.50"), None, None, None, None]
+    everything = [row for rows, _ in (*BATCHES, *AFTER_INITIAL) for row in rows]
+    expected = to_rows(match.run(INITIAL, [match.pack(INITIAL, table(everything))]))
+    assert {(row["user"], row["match_end"]) for row in expected} == {("a", 11), (None, 12)}
+    assert multiset(continue_with(AFTER_INITIAL, STORED_INITIAL)) == multiset(expected)
 
 
 def test_the_horizon_may_change() -> None:

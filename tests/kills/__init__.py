@@ -20,5 +20,6 @@ part           what is killed
 A *driver* is a process of its own that runs a query ``operator -> foreachBatch(sink)``, where the sink
 fans out to all targets. A *round* is one input, one checkpoint and one set of targets; within it a
 supervisor starts drivers until one of them finishes. Then all rows of all targets are compared with what
-they must be.
+they must be. A part or a target that is not installed is left out and named, and the exit code is 1; name
+the parts and ``--targets`` that are there to do without.
 """

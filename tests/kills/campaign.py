@@ -44,6 +44,19 @@ class Campaign:
         self.begun = time.monotonic()
         self._rounds = 0
 
+    @property
+    def location(self) -> Location:
+        """Where targets are that belong to no round."""
+        return self._locate(self.folder, "none")
+
+    def _locate(self, folder: Path, name: str) -> Location:
+        return Location(
+            folder=folder,
+            name=name,
+            postgres=self.postgres and self.postgres.url,
+            kafka=self.kafka and self.kafka.bootstrap,
+        )
+
     def report(self, line: str) -> None:
         """Print a line of progress."""
         minutes, seconds = divmod(int(time.monotonic() - self.begun), 60)
@@ -57,12 +70,7 @@ class Campaign:
         name = f"{self._rounds} {name}"
         folder = self.folder / name
         folder.mkdir(parents=True)
-        at = Location(
-            folder=folder,
-            name=name,
-            postgres=self.postgres and self.postgres.url,
-            kafka=self.kafka and self.kafka.bootstrap,
-        )
+        at = self._locate(folder, name)
         round_ = Round(
             Settings(
                 folder=str(folder),

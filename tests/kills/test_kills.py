@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from tests.kills.targets import (
     rejected_sink,
     results_sink,
 )
+from tests.servers import installed
 
 TABLES = make_input(12, 60, seed=1)
 FIRST, SECOND = ("a", 0, 60, 1, 10, 0), ("a", 0, 60, 2, 15, 1)
@@ -213,6 +215,19 @@ def test_an_unknown_part_is_refused(capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["drivers"])
     assert "there is no part 'drivers'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [(["kafka"], "kafka, postgres"), (["kafka", "--targets", "delta"], "kafka")],
+)
+def test_what_is_not_installed_is_named_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: list[str], left_out: str
+) -> None:
+    for name in ("postgres", "kafka"):
+        monkeypatch.setattr(installed, name, lambda: nullcontext(None))
+    assert main(arguments) == 1
+    assert capsys.readouterr().out.rstrip().endswith(f"not installed: {left_out}")
 
 
 def test_the_processes_of_a_session_are_stopped_and_ended() -> None:

@@ -14,7 +14,7 @@ from streamops.kernel.errors import SpecError
 from streamops.patterns.core import match
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
-from tests.oracles.patterns import ENDLESS, Node, PatternOracle, Query, render
+from tests.oracles.patterns import ENDLESS, Anchored, Node, PatternOracle, Query, render
 from tests.oracles.windows import Expected, Row
 
 NAMES = "abcd"
@@ -115,6 +115,24 @@ CONDITIONS: dict[str, list[tuple[Any, Any]]] = {
     ]
     for name in NAMES[:3]
 }
+
+
+def rises(row: Row, before: Sequence[Row], first: Row) -> bool:
+    """Whether the value is greater than in the first row of the match."""
+    return is_less(first, [row])
+
+
+def returns(row: Row, before: Sequence[Row], first: Row) -> bool:
+    """Whether the value fell, and is not the first one; if neither of them is null."""
+    return is_less(row, before) and first["n"] is not None and first["n"] != row["n"]
+
+
+ANCHORED: list[tuple[Any, Any]] = [
+    (patterns.initial("n") < "n", Anchored(rises)),
+    ((patterns.previous("n") > "n") & ~(patterns.initial("n") == "n"), Anchored(returns)),
+]
+"""Conditions over the first row of the match."""
+
 CONDITIONS["d"] = [
     (
         patterns.previous("a").is_null(),
@@ -124,21 +142,31 @@ CONDITIONS["d"] = [
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> laws.Case:
-    """A pattern, few keys, many ties, micro-batches without rows, late rows."""
+def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = False) -> laws.Case:
+    """A pattern, few keys, many ties, micro-batches without rows, late rows.
+
+    With ``overflows``, keys have more rows than `max_rows`, and the oldest are dropped.
+    With ``anchored``, at least one condition depends on the first row of the match.
+    """
     dice = random.Random(draw(st.integers(0, 2**32)))
-    within = draw(st.sampled_from([1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]))
+    bounds = [1, 3 * MILLI, 3 * MILLI + 1, 8 * MILLI, 20 * MILLI]
+    within = draw(st.sampled_from([20 * MILLI, 60 * MILLI] if overflows else bounds))
     while True:
         query, text = draw_query(dice, within, (1, 4 * MILLI, 9 * MILLI, 100 * MILLI))
         named = {name for name in NAMES if name in text.replace("permute", "")}
         chosen = {n: dice.choices(CONDITIONS[n], [4, 1, 1][: len(CONDITIONS[n])])[0] for n in named}
-        undefined = dice.choice([None, None, None, *"abc"])
+        if anchored:
+            chosen |= {name: dice.choice(ANCHORED) for name in dice.sample(sorted(named), 1)}
+        undefined = None if anchored else dice.choice([None, None, None, *"abc"])
         if undefined in chosen and "!" + str(undefined) not in text and len(chosen) > 1:
             chosen[str(undefined)] = (None, lambda row, before: True)
         picked = dice.sample(sorted(MEASURES), dice.randint(0, 4))
         stragglers = dice.choice(["drop", "route"])
         timeouts = dice.choice(["drop", "route"])
         by = dice.choice([("user",), ("user",), ()])
+        limit: dict[str, Any] = {}
+        if overflows:
+            limit = {"max_rows": dice.choice([1, 1, 2, 3, 5]), "when_full": "drop_oldest"}
         skip = query.resume + (f" {query.variable}" if query.resume[:4] in ("to f", "to l") else "")
         chosen_matches = {"skip": skip}
         if query.resume == "past horizon":
@@ -156,13 +184,19 @@ def histories(draw: st.DrawFn) -> laws.Case:
                 delay=f"{dice.choice([0, 2, 5])} milliseconds",
                 stragglers=stragglers,
                 timeouts=timeouts,
+                **limit,
             )
             break
         except SpecError as error:
             if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
                 raise
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
-    batches = tuple((_batch(draw, dice, at),) for at in range(draw(st.integers(2, 6))))
+    count = draw(st.integers(4 if overflows else 2, 6))
+    # A row far in the future decides all others.
+    odd = [None] if overflows else [None, ENDLESS // 4]
+    # Before 1970 Spark has no watermark: with times around 0, there is none until lag and delay have passed.
+    base = 1_000 * MILLI if overflows else dice.choice([0, 1_000 * MILLI])
+    batches = tuple((_batch(draw, dice, base + at * 6 * MILLI, odd),) for at in range(count))
     native = [name for name, (of, _) in chosen.items() if isinstance(of, str)]
 
     def tie(row: Row) -> Any:
@@ -179,6 +213,8 @@ def histories(draw: st.DrawFn) -> laws.Case:
         {name: MEASURES[name][1] for name in picked},
         stragglers,
         timeouts,
+        limit.get("max_rows"),
+        spec.reach,
     )
 
     def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:
@@ -198,11 +234,11 @@ def histories(draw: st.DrawFn) -> laws.Case:
     )
 
 
-def _batch(draw: st.DrawFn, dice: random.Random, at: int) -> pa.Table:
+def _batch(draw: st.DrawFn, dice: random.Random, base: int, odd: Sequence[int | None]) -> pa.Table:
     rows = []
     for _ in range(draw(st.sampled_from([0, 2, 6, 12]))):
-        time: int | None = at * 6 * MILLI + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
-        time = dice.choice([time] * 15 + [None, ENDLESS // 4])
+        time: int | None = base + dice.randrange(-4, 8) * MILLI + dice.choice([0, 0, 1])
+        time = dice.choice([time] * 15 + [*odd])
         flags = [dice.choice([True] * 4 + [False, None]) for _ in NAMES[:3]]
         rows.append(
             [dice.choices(USERS, [4, 1, 1])[0], time, *flags, dice.choice([None, 1, 2, 3, 4])]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import sinks
+from streamops.sinks.core import delta_commit
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.delta import DeltaSink
 from tests.laws.sink_histories import History, comparable, deliver_with_crashes, histories
@@ -21,6 +22,7 @@ STEPS = [
     (DeltaSink, "_open"),
     (DeltaSink, "_create"),
     (DeltaSink, "_fit"),
+    (Commit, "read_range"),
     (Commit, "rows_like"),
     (Commit, "_merge"),
     (Commit, "_execute"),
@@ -28,9 +30,13 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize("rows_per_change", [delta_commit._ROWS_PER_CHANGE, 2, 0])
 @given(data=st.data(), history=histories(["append", "upsert", "changes", "multiset"]))
-def test_a_table_has_every_micro_batch_once(data: st.DataObject, history: History) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+def test_a_table_has_every_micro_batch_once(
+    rows_per_change: int, data: st.DataObject, history: History
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta_commit, "_ROWS_PER_CHANGE", rows_per_change)
         path = f"{folder}/table"
         deliver_with_crashes(data, lambda **options: sinks.delta(path, **options), history, STEPS)
         table = deltalake.DeltaTable(path)

@@ -140,10 +140,16 @@ class Query:
         may_start: Sequence[bool],
         watermark: int,
         is_open: bool,
+        seen_from: Callable[[int], Sequence[frozenset[str]]] | None = None,
     ) -> Answer:
-        """All decided matches of one key."""
+        """All decided matches of one key.
+
+        With ``seen_from``, what the rows satisfy depends on the start, the position of which it takes.
+        """
         answer, at = Answer(), 0
         while at < len(rows):
+            if seen_from is not None:
+                rows = seen_from(at)
             bound = ENDLESS if self.within is None else times[at] + self.within
             limit = next((i for i in range(at, len(rows)) if times[i] >= bound), len(rows))
             waits = is_open and bound - 1 > watermark
@@ -204,6 +210,13 @@ class Query:
             answer.timeouts.append((at, walker.reached))
 
 
+@dataclass(frozen=True)
+class Anchored:
+    """A condition that is a function of (the row, the rows before it, the first row of the match)."""
+
+    holds: Any
+
+
 @dataclass
 class PatternOracle:
     """Matches of all keys, row by row: every step searches all rows of the key since its last match."""
@@ -214,11 +227,15 @@ class PatternOracle:
     tie: Callable[[Row], Any]
     """Orders the rows of one event time."""
     conditions: Mapping[str, Any]
-    """By variable: a function of (the row, the rows of the key before it, nearest first)."""
+    """By variable: a function of (the row, the rows of the key before it, nearest first), or Anchored."""
     measures: Mapping[str, Any]
     """By name: a function of pairs of a row and its variable."""
     stragglers: str = "drop"
     timeouts: str = "drop"
+    max_rows: int | None = None
+    """Of released rows that are stored, the oldest beyond this number are dropped."""
+    reach: int = 0
+    """How many rows before its own a condition reads."""
 
     watermark: int | None = None
     rows: dict[Any, list[Row]] = field(default_factory=dict)
@@ -226,10 +243,18 @@ class PatternOracle:
     """Rows, by identity, whose start is decided."""
     until: dict[Any, int] = field(default_factory=dict)
     """By key that matched, if only first matches are searched: from when on it may match again."""
+    held: dict[int, frozenset[str]] = field(default_factory=dict)
+    """By identity of a released row: the variables whose conditions it satisfies."""
+    before: dict[int, list[Row]] = field(default_factory=dict)
+    """By identity of a released row: the rows before it that conditions read."""
+    dropped: list[Row] = field(default_factory=list)
+    """Kept, because a row that is new must not have the identity of a dropped one."""
 
     def fresh(self) -> PatternOracle:
         """An oracle with the same parameters and no rows."""
-        return replace(self, watermark=None, rows={}, spent={}, until={})
+        return replace(
+            self, watermark=None, rows={}, spent={}, until={}, held={}, before={}, dropped=[]
+        )
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
         """The expected results of a micro-batch."""
@@ -262,7 +287,9 @@ class PatternOracle:
         expected = Expected()
         rows = {key: [*of] for key, of in self.rows.items()}
         spent = {key: {*of} for key, of in self.spent.items()}
-        end = replace(self, rows=rows, spent=spent, until={**self.until})
+        copied = {"until": {**self.until}, "held": {**self.held}, "dropped": [*self.dropped]}
+        copied["before"] = {**self.before}
+        end = replace(self, rows=rows, spent=spent, **copied)
         end._search(ENDLESS, False, expected)
         return expected.emitted
 
@@ -278,7 +305,10 @@ class PatternOracle:
         for key, rows in self.rows.items():
             known = [row for row in rows if row[self.time] <= watermark]
             known.sort(key=lambda row: (row[self.time], self.tie(row)))
-            held = [self._holds(known, at) for at in range(len(known))]
+            for at, row in enumerate(known):
+                if id(row) not in self.held:
+                    self.held[id(row)] = self._holds(known, at)
+            held = [self.held[id(row)] for row in known]
             spent = self.spent.setdefault(key, set())
             times = [row[self.time] for row in known]
             # Rows before the first start that is not decided are out of the way.
@@ -288,8 +318,16 @@ class PatternOracle:
                     first += 1
             until = self.until.get(key, -ENDLESS)
             may_start = [id(row) not in spent and row[self.time] >= until for row in known]
+            after = known[first:]
+
+            def seen_from(
+                at: int, after: list[Row] = after, held: list[Any] = held[first:]
+            ) -> list[frozenset[str]]:
+                anchored = [self._anchored(row, after[at]) for row in after]
+                return [one | other for one, other in zip(held, anchored, strict=True)]
+
             answer = self.query.search(
-                held[first:], times[first:], may_start[first:], watermark, is_open
+                held[first:], times[first:], may_start[first:], watermark, is_open, seen_from
             )
             for at, path in answer.matches:
                 self._emit(known[first + at :], path, expected)
@@ -299,19 +337,43 @@ class PatternOracle:
                 if self.timeouts == "route":
                     expected.counts["timeouts"] = expected.counts.get("timeouts", 0) + 1
                     self._late(known[first + at], "timed_out", expected, steps=steps)
+            end = len(known) if answer.needed is None else first + answer.needed
             if self.query.resume == "to next row":
                 undecided = {first + at for at in answer.undecided}
                 spent |= {id(row) for i, row in enumerate(known) if i not in undecided}
             else:
-                end = len(known) if answer.needed is None else first + answer.needed
                 spent |= {id(row) for row in known[:end]}
+            if self.max_rows is not None:
+                self._drop(key, known, end, watermark, expected)
+
+    def _drop(
+        self, key: Any, known: Sequence[Row], end: int, watermark: int, expected: Expected
+    ) -> None:
+        """Forget the oldest of the rows that are stored: those from ``end`` on, and those for conditions."""
+        within = ENDLESS if self.query.within is None else self.query.within
+        recent = range(max(len(known) - self.reach, 0), len(known))
+        stored = {at for at in recent if known[at][self.time] + within - 1 > watermark}
+        stored |= {*range(end, len(known))}
+        excess = len(stored) - (self.max_rows or 0)
+        if excess > 0:
+            expected.counts["overflowed"] += excess
+            oldest = known[: sorted(stored)[excess - 1] + 1]
+            self.dropped += oldest
+            numbers = {id(row) for row in oldest}
+            self.rows[key] = [row for row in self.rows[key] if id(row) not in numbers]
 
     def _holds(self, rows: Sequence[Row], at: int) -> frozenset[str]:
         within = ENDLESS if self.query.within is None else self.query.within
         time = rows[at][self.time]
         before = [row for row in rows[:at][::-1] if time - row[self.time] < within]
-        names = (name for name, holds in self.conditions.items() if holds(rows[at], before))
-        return frozenset(names)
+        self.before[id(rows[at])] = before
+        static = ((n, of) for n, of in self.conditions.items() if not isinstance(of, Anchored))
+        return frozenset(name for name, holds in static if holds(rows[at], before))
+
+    def _anchored(self, row: Row, first: Row) -> frozenset[str]:
+        """The conditions over the first row of the match that a row satisfies."""
+        named = ((n, of) for n, of in self.conditions.items() if isinstance(of, Anchored))
+        return frozenset(name for name, of in named if of.holds(row, self.before[id(row)], first))
 
     def _emit(self, rows: Sequence[Row], path: Path, expected: Expected) -> None:
         assigned = [(row, name) for row, name in zip(rows, path, strict=False) if name is not None]

@@ -53,6 +53,8 @@ def code_of(error: pytest.ExceptionInfo[Any]) -> str:
         ("permute(fail, ok", 1),
         ("permute(fail,, ok)", 14),
         ("fail .. ok", 6),
+        pytest.param("fail{" + "1" * 5_000 + "}", 5, id="a number of 5,000 digits"),
+        pytest.param("(" * 5_000 + "fail" + ")" * 5_000, 65, id="5,000 nested groups"),
     ],
 )
 def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position: int) -> None:
@@ -83,9 +85,9 @@ def test_the_position_of_a_mistake_in_a_pattern_is_named(pattern: str, position:
         ({"define": ["fail"]}, "NOT_A_MAPPING"),
         ({"define": {"fail": True, "ok": "ok"}}, "NOT_A_CONDITION"),
         ({"define": {"fail": " ", "ok": "ok"}}, "NOT_A_CONDITION"),
-        ({"define": {"fail": patterns.count("ok"), "ok": "ok"}}, "NOT_A_CONDITION"),
+        ({"define": {"fail": patterns.count("ok"), "ok": "ok"}}, "CONDITION_OVER_MATCH"),
         ({"define": {f"v{n}": "ok" for n in range(63)}}, "VARIABLE_UNKNOWN"),
-        ({"skip": "till any"}, "UNKNOWN_CHOICE"),
+        ({"skip": "till any"}, "SKIP_TILL_ANY"),
         ({"skip": "to first"}, "UNKNOWN_CHOICE"),
         ({"skip": None}, "UNKNOWN_CHOICE"),
         ({"skip": "to last okay"}, "VARIABLE_UNKNOWN"),
@@ -110,6 +112,46 @@ def test_parameters_that_cannot_work_are_refused(given: dict[str, Any], code: st
     assert code_of(error) == code, error.value
 
 
+@pytest.mark.parametrize(
+    ("given", "what", "fix"),
+    [
+        (
+            {"skip": "till any match"},
+            "exponentially many",
+            "'to next row' finds one match from every row",
+        ),
+        ({"skip": "to next"}, "not one of its choices", "'to next row' if they may"),
+        ({"pattern": "fail ... ok?"}, "no certain bound", "leave the gap out"),
+        ({"pattern": "fail* ok*"}, "matches no row at all", "write + instead of *"),
+        ({"pattern": "fail{70} ok"}, "too many states", "a smaller number in {n,m}"),
+        ({"pattern": "fail ok !other"}, "!other would exclude every row", "without `!`"),
+        ({"measures": {"n": patterns.count("fial")}}, "no variable 'fial'", "did you mean 'fail'?"),
+        ({"horizon": "1 day"}, "no match is remembered", "or set matches='first'"),
+        (
+            {"matches": "first", "horizon": "1 day", "skip": "to next row"},
+            "does not continue after the first match",
+            "does not change which match is the first",
+        ),
+        (
+            {"define": {"fail": patterns.count("ok"), "ok": "ok"}},
+            "other rows of the match than its first one",
+            "filter the matches by their measures",
+        ),
+    ],
+)
+def test_what_is_not_offered_is_refused_with_a_reason_and_an_alternative(
+    given: dict[str, Any], what: str, fix: str
+) -> None:
+    with pytest.raises(SpecError) as error:
+        operator(**given)
+    assert what in error.value.what
+    assert fix in error.value.fix
+
+
+def test_a_variable_may_be_called_any() -> None:
+    assert operator("fail any+", define={"fail": "fail"}, skip="to last any")
+
+
 def test_there_are_at_most_62_conditions() -> None:
     names = [f"v{n}" for n in range(63)]
     with pytest.raises(SpecError) as error:
@@ -129,8 +171,11 @@ def test_there_are_at_most_62_conditions() -> None:
 def test_a_condition_over_the_match_is_refused(condition: Any) -> None:
     with pytest.raises(SpecError) as error:
         condition()
-    assert code_of(error) in {"CONDITION_OVER_MATCH", "NOT_A_CONDITION"}
-    assert "previous" in error.value.fix
+    assert code_of(error) == "CONDITION_OVER_MATCH"
+    assert "other rows of the match than its first one" in error.value.what
+    assert "patterns.initial(column)" in error.value.fix
+    assert "patterns.previous(column, n)" in error.value.fix
+    assert "filter the matches by their measures" in error.value.fix
 
 
 def test_conditions_are_combined_by_operators_and_not_by_and_or_not() -> None:
@@ -138,6 +183,15 @@ def test_conditions_are_combined_by_operators_and_not_by_and_or_not() -> None:
     with pytest.raises(SpecError) as error:
         assert one
     assert code_of(error) == "CONDITION_AS_BOOLEAN"
+
+
+@pytest.mark.parametrize("value", ["", None, 3])
+@pytest.mark.parametrize("refer", [patterns.initial, patterns.previous, patterns.current])
+def test_a_reference_to_a_row_needs_a_value(refer: Any, value: Any) -> None:
+    with pytest.raises(SpecError) as error:
+        refer(value)
+    assert code_of(error) == "NOT_A_NAME"
+    assert error.value.where == f"patterns.{refer.__name__}"
 
 
 @pytest.mark.parametrize("offset", [0, -1, True, 1.0])
@@ -159,6 +213,12 @@ def test_only_earlier_rows_are_known(offset: Any) -> None:
         ({"define": {"fail": patterns.previous("price"), "ok": "ok"}}, "CONDITION_NOT_BOOLEAN"),
         ({"define": {"fail": patterns.previous("user") > "price", "ok": "ok"}}, "CONDITION_TYPE"),
         ({"define": {"fail": patterns.previous("user") + 1 > 0, "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"define": {"fail": patterns.initial("user") > "price", "ok": "ok"}}, "CONDITION_TYPE"),
+        ({"define": {"fail": "fail", "ok": patterns.initial("price")}}, "CONDITION_NOT_BOOLEAN"),
+        (
+            {"define": {"fail": "fail", "ok": patterns.initial("prise") > 1}},
+            "CONDITION_NEEDS_SPARK",
+        ),
         ({"measures": {"t": patterns.sum("ok", "user")}}, "AGGREGATE_TYPE"),
     ],
 )
@@ -172,12 +232,16 @@ def test_a_stream_needs_a_bound() -> None:
     with pytest.raises(SpecError) as error:
         replay(operator(within=None), [SCHEMA.empty_table()])
     assert code_of(error) == "WITHIN_MISSING"
+    assert "partial matches would be stored for ever" in error.value.what
+    assert 'within="1 day"' in error.value.fix
 
 
 def test_first_matches_on_a_stream_need_a_horizon() -> None:
     with pytest.raises(SpecError) as error:
         replay(operator(matches="first"), [SCHEMA.empty_table()])
     assert code_of(error) == "HORIZON_MISSING"
+    assert "every key would be stored for ever" in error.value.what
+    assert 'horizon="30 days"' in error.value.fix
     replay(operator(matches="first", horizon="1 day"), [SCHEMA.empty_table()])
 
 

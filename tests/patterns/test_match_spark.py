@@ -134,6 +134,47 @@ def test_earlier_rows_of_sql_expressions(spark: SparkSession) -> None:
     assert [row["prices"] for row in found.collect()] == [[10, 8, 5, 9, 12]]
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_the_first_row_of_the_match_in_sql_expressions(spark: SparkSession, api: Any) -> None:
+    """As a stream, with Spark SQL inside the reference, and in a batch."""
+
+    def returns(value: str, **given: Any) -> Any:
+        return patterns.match(
+            "from below+ back",
+            define={
+                "below": patterns.initial(value) > value,
+                "back": (patterns.initial(value) <= value) & (patterns.previous(value) < value),
+            },
+            time="ts",
+            by="k",
+            within="10 seconds",
+            measures={"prices": patterns.collect_list(None, "price")},
+            **given,
+        )
+
+    prices = [[9, 5, 4], [6, 7, 9], [3, 9, 8], [8, 1, 2]]
+    script = [
+        [
+            {"k": k, "ts": at(3 * n + i), "price": p, "double": 2 * p}
+            for k in "xy"
+            for i, p in enumerate(of)
+        ]
+        for n, of in enumerate(prices)
+    ]
+    transform = returns("price * 2", delay="1 second").options(state_api=api)
+    actual = stream(spark, transform, script)
+    expected = replay(returns("double", delay="1 second"), script)
+    assert any(result.rows for result in expected)
+    for one, other in zip(actual, expected, strict=True):
+        assert_rows(one.rows, other.rows)
+    frame = spark.createDataFrame(
+        [tuple(row.values()) for batch in script for row in batch],
+        "k string, ts timestamp, price bigint, double bigint",
+    )
+    found = frame.transform(returns("price * 2")).orderBy("k", "match_start").collect()
+    assert [row["prices"] for row in found] == [[9, 5, 4, 6, 7, 9]] * 2
+
+
 def test_the_side_output_is_split_without_the_name_of_the_event_time(spark: SparkSession) -> None:
     batch = frame_of(spark).transform(attacks(SQL, stragglers="route", timeouts="route"))
     results, late = split_side_output(batch)

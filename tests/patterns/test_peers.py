@@ -228,6 +228,69 @@ def test_conditions_compute_with_earlier_rows() -> None:
     assert found("j", rows, define={"j": (2 * v <= "v") & (patterns.current("n") <= 2.5)}) == [[4]]
 
 
+def test_conditions_compare_with_the_first_row_of_the_match() -> None:
+    # MATCH_RECOGNIZE: PATTERN (A B+ C) DEFINE B AS B.v < FIRST(v), C AS C.v >= FIRST(v)
+    rows = [{"id": n, "ts": at(n), "v": v} for n, v in enumerate([5, 9, 7, 4, 6, 8, 5, 9, 3])]
+    first = patterns.initial("v")
+    back = {"define": {"below": first > "v", "back": first <= "v"}}
+    # From 9 there are 7, 4, 6, 8, 5 below it, and then a 9. The 5 before it is followed by no smaller one.
+    assert found("any below+ back", rows, **back) == [[1, 2, 3, 4, 5, 6, 7]]
+    assert found("any below+ back", rows, **back, skip="to next row") == [
+        [2, 3, 4, 5],
+        [1, 2, 3, 4, 5, 6, 7],
+        [5, 6, 7],
+    ]
+    assert found("any below+ back", rows, **back, skip="to last back") == [[1, 2, 3, 4, 5, 6, 7]]
+    assert found("any below+ back", rows, **back, within="4 seconds") == [[2, 3, 4, 5]]
+    later = {"define": {"back": first <= "v"}, "within": "3 seconds"}
+    assert found("any ... back", rows, **later, skip="to next row") == [
+        [0, 1],
+        [3, 4],
+        [4, 5],
+        [5, 7],
+        [6, 7],
+    ]
+
+
+def test_the_first_row_is_its_own_first_row() -> None:
+    rows = [{"id": n, "ts": at(n), "v": v} for n, v in enumerate([3, 3, 2, 2, 2, None, None])]
+    assert found("same+", rows, define={"same": patterns.initial("v") == "v"}) == [
+        [0, 1],
+        [2, 3, 4],
+    ]
+    unknown = {"define": {"none": patterns.initial("v").is_null()}}
+    assert found("none+", rows, **unknown) == [[5, 6]]
+
+
+def test_absence_may_depend_on_the_first_row() -> None:
+    prices = [10, 8, 9, 20, 20, 15]
+    rows = [{"id": n, "ts": at(2 * n), "v": v} for n, v in enumerate(prices)]
+    rows.append({"id": 9, "ts": at(60), "v": 0})
+    lower = {"define": {"lower": patterns.initial("v") > "v"}, "within": "5 seconds"}
+    assert found("any !lower", rows, **lower, skip="to next row") == [[1], [2], [5], [9]]
+
+
+def test_earlier_rows_and_the_first_row_in_one_condition() -> None:
+    """The row before the match is evicted before the condition is evaluated again."""
+    prices = [9, 4, 5, 6, 7, 5, 1]
+    rows = [{"id": n, "ts": at(n), "v": v} for n, v in enumerate(prices)]
+    two_before = patterns.previous("v", 2)
+    rises = {"define": {"next": (two_before != "v") & (patterns.initial("v") < "v")}}
+    assert found("any next{3,}", rows, **rises) == [[1, 2, 3, 4, 5]]
+    above = {"define": {"next": (two_before > "v") & (patterns.initial("v") < "v")}}
+    assert found("any next", rows, **above) == [[1, 2]]
+
+
+def test_many_rows_until_a_start_is_decided() -> None:
+    prices = [5, *[9] * 100, 2, *[9] * 20, 1]
+    rows = [{"id": n, "ts": at(n), "v": v} for n, v in enumerate(prices)]
+    lower = {"define": {"lower": patterns.initial("v") > "v", "five": patterns.current("v") == 5}}
+    assert found("five ... lower", rows, **lower) == [[0, 101]]
+    rest = {"define": {"rest": patterns.initial("v") <= "v", "five": patterns.current("v") == 5}}
+    assert found("five rest+", rows, **rest) == [[*range(101)]]
+    assert found("five rest+", rows[:101], **rest) == [[*range(101)]], "at the end of the stream"
+
+
 def test_conditions_are_combined_with_spark_sql_of_the_row() -> None:
     rows = [{"id": n, "ts": at(n), "v": v, "a": n != 2} for n, v in enumerate([1, 2, 3, 2])]
     rises = patterns.previous("v") < "v"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import process, windows
 from streamops.errors import SchemaError, SpecError
 from streamops.testing import at, laws, replay
+from tests.oracles.silences import SilencesOracle
 from tests.process.functions import bursts, sums
 from tests.process.silences import Silences, SilencesSpec, silences
 
@@ -32,9 +34,21 @@ def beat(device: str, minutes: float) -> dict[str, Any]:
 
 
 @pytest.mark.laws
-@given(batches=laws.histories(KEYS, time="ts", pace="4 minutes"))
-def test_an_operator_of_ones_own_keeps_the_laws(batches: list[Any]) -> None:
-    laws.check_operator(OPERATOR, batches, schema=DEVICE)
+@given(
+    batches=laws.histories(KEYS, time="ts", pace="4 minutes"),
+    minutes=st.sampled_from([0, 4, 5, 8]),
+    delay=st.sampled_from([dt.timedelta(0), dt.timedelta(seconds=10), 6 * MINUTE]),
+    has_null=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_an_operator_of_ones_own_keeps_the_laws(
+    batches: list[Any], minutes: int, delay: dt.timedelta, has_null: bool, seed: int
+) -> None:
+    if has_null:
+        batches = [*batches, [{"device": "a", "ts": None}]]
+    oracle = SilencesOracle("device", "ts", minutes * 60_000_000)
+    operator = silences(minutes * MINUTE, **GIVEN | {"delay": delay})
+    laws.check_operator(operator, batches, schema=DEVICE, oracle=oracle.fresh, seed=seed)
 
 
 @pytest.mark.laws
@@ -161,21 +175,31 @@ class Careless(Silences):  # type: ignore[misc]
         return super().step(spec, process.State(state.watermark, tables), inputs, watermark)
 
 
+class Inclusive(Silences):  # type: ignore[misc]
+    """An interval of exactly the bound is a silence: in streams and batches alike."""
+
+    def step(self, spec: Any, state: Any, inputs: Any, watermark: Any) -> Any:
+        return super().step(replace(spec, longest=spec.longest - 1), state, inputs, watermark)
+
+
 @pytest.mark.laws
 @pytest.mark.parametrize(
     ("core", "violated"),
     [
+        (Inclusive(), {"equals_the_oracle"}),
         (Impatient(), {"the_deadline_is_exact"}),
         (Careless(), {"stream_equals_batch", "the_deadline_is_exact"}),
     ],
 )
 def test_a_wrong_core_violates_a_law(core: Any, violated: set[str]) -> None:
-    operator = process.per_shard(core, OPERATOR.parameters)
+    operator = process.per_shard(core, silences(4 * MINUTE, **GIVEN).parameters)
+    oracle = SilencesOracle("device", "ts", 4 * 60_000_000)
 
-    @settings(report_multiple_bugs=False, max_examples=50)
+    # Which history violates the law does not matter, so it is not shrunk.
+    @settings(report_multiple_bugs=False, max_examples=50, phases=[Phase.generate])
     @given(batches=laws.histories(KEYS, time="ts", pace="4 minutes", most_rows=4))
     def check(batches: list[Any]) -> None:
-        laws.check_operator(operator, batches, schema=DEVICE)
+        laws.check_operator(operator, batches, schema=DEVICE, oracle=oracle.fresh)
 
     with pytest.raises(AssertionError) as caught:
         check()

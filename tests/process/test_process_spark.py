@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Any
-
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import split_side_output
 from streamops.errors import SchemaError
-from streamops.testing import at, stream
 from tests.process.functions import quotients, sums, window_totals
-from tests.process.silences import silences
 
 pytestmark = pytest.mark.spark
-
-
-def event(k: str, second: float, v: int = 1) -> dict[str, Any]:
-    return {"k": k, "ts": at(second), "v": v}
-
-
-def test_an_operator_of_ones_own_as_a_stream_and_as_a_batch(spark: SparkSession) -> None:
-    operator = silences(
-        dt.timedelta(seconds=5), by="k", time="ts", delay=dt.timedelta(seconds=1)
-    ).options(shards=2)
-    script = [[event("a", 0), event("b", 1)], [event("a", 9)], [event("a", 60), event("b", 60)], []]
-    found = [row for result in stream(spark, operator, script) for row in result.rows]
-    assert [(row["k"], row["ts"], row["since"]) for row in found] == [("a", at(9), at(0))]
-    frame = spark.createDataFrame([row for batch in script for row in batch])
-    assert frame.transform(operator).count() == 3
 
 
 def test_an_exception_of_a_worker_has_the_code_and_no_value(spark: SparkSession) -> None:

@@ -1,15 +1,29 @@
-"""The servers of the tests where they are installed, for programs that do without them elsewhere."""
+"""The servers of the tests where they are installed, for tests and programs that do without them elsewhere."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
     from tests.servers.postgres import Server
+
+
+REQUIRE = "STREAMOPS_REQUIRE_SERVERS"
+"""The environment variable that turns a skipped test of a server into a failed one, if it is "1"."""
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip a test because a server or a part of one is not installed, or fail if it is required."""
+    import pytest
+
+    if os.environ.get(REQUIRE) == "1":
+        pytest.fail(f"{reason}; {REQUIRE}=1", pytrace=False)
+    pytest.skip(reason)
 
 
 @contextmanager

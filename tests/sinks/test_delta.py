@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +30,14 @@ from tests.sinks.contract import (
 )
 
 deltalake = pytest.importorskip("deltalake")
+
+
+@pytest.fixture(autouse=True, params=["rewrites rows", "merges"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Small tables are rewritten; all others are merged into."""
+    if request.param == "merges":
+        monkeypatch.setattr(delta_commit, "_ROWS_PER_CHANGE", 0)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -224,6 +233,106 @@ def test_several_sinks_append_to_one_table(target: Target) -> None:
     assert len(target.rows()) == 4
     assert target.sink(name="first").read_ledger().query == "query 1"  # type: ignore[union-attr]
     assert target.sink().read_ledger() is None
+
+
+def operations(path: str) -> list[str]:
+    """The operations of all commits with rows, from the first."""
+    return [entry["operation"] for entry in reversed(deltalake.DeltaTable(path).history())][1:]
+
+
+INSTANTS = [
+    dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC),
+    dt.datetime(2026, 1, 1, 1, tzinfo=dt.UTC),
+]
+KEYS: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [-3, 7, 9]),
+    (pa.int8(), [-128, 0, 127]),
+    (pa.date32(), [dt.date(1, 1, 1), dt.date(2026, 1, 1), dt.date(9999, 12, 31)]),
+    (pa.timestamp("us", "UTC"), [*INSTANTS, INSTANTS[1] + dt.timedelta(hours=1)]),
+    (
+        pa.timestamp("us"),
+        [t.replace(tzinfo=None) for t in [*INSTANTS, dt.datetime(2026, 6, 1, tzinfo=dt.UTC)]],
+    ),
+    (pa.string(), ["", "b", "c"]),
+    (pa.float64(), [-INF, 0.5, NAN]),
+    (pa.decimal128(10, 2), [Decimal("-1.50"), Decimal("0.00"), Decimal("7.25")]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "values"), KEYS, ids=str)
+def test_rows_beside_the_changed_ones_stay(
+    path: str, target: Target, way: str, dtype: pa.DataType, values: list[Any]
+) -> None:
+    """Also those whose key has a null, which no range includes."""
+    keys = [(g, k) for g in (1, None, 3) for k in (*values, None)]
+    groups = pa.array([g for g, _ in keys], pa.int64())
+    rows = {"g": groups, "k": pa.array([k for _, k in keys], dtype)}
+    v = list(range(len(keys)))
+    given = {"key": ["g", "k"]}
+    target.deliver(0, options=given, **rows, v=v, revision=[0] * len(v), _change_type=[I] * len(v))
+    # An update and a delete in the middle of the first group, and a new key.
+    part = {"g": [1, 1, 1, 2], "k": pa.array([values[1], values[1], values[0], values[1]], dtype)}
+    change = ["update_preimage", "update_postimage", "delete", "insert"]
+    target.deliver(
+        1, options=given, **part, v=[1, 100, 0, 200], revision=[0, 1, 0, 0], _change_type=change
+    )
+    found = sorted(row["v"] for row in target.rows())
+    assert found == sorted([*v[2:], 100, 200])
+    newer = {"g": [1, 3], "k": pa.array([values[1], values[2]], dtype), "revision": [1, 2]}
+    upserts = target.sink(key=["g", "k"])
+    upserts._deliver_rows(pa.table({**newer, "v": [-1, 300]}), 2, RUN)
+    found = sorted(row["v"] for row in target.rows())
+    replaced = keys.index((3, values[2]))
+    assert found == sorted([*(n for n in v[2:] if n != replaced), 100, 200, 300])
+    assert operations(path)[1:] == (["WRITE"] * 2 if way == "rewrites rows" else ["MERGE"] * 2)
+
+
+@pytest.mark.parametrize("by", ["k", "name"])
+def test_rows_that_others_append_meanwhile_stay(
+    path: str, target: Target, monkeypatch: pytest.MonkeyPatch, way: str, by: str
+) -> None:
+    """Also between the read and the commit, with a key that has a range and with one that has none."""
+    target.deliver(0, options={"key": by}, k=[1, 9], name=["a", "z"], revision=[0, 0])
+    name = "_write" if way == "rewrites rows" else "_execute"
+    write, appended = getattr(delta_commit.Commit, name), []
+
+    def append_before(commit: Any, *arguments: Any) -> None:
+        if not appended:
+            appended.append(1)
+            other = pa.table({"k": [5], "name": ["m"], "revision": [7]})
+            deltalake.write_deltalake(path, other, mode="append")
+        write(commit, *arguments)
+
+    monkeypatch.setattr(delta_commit.Commit, name, append_before)
+    target.deliver(1, options={"key": by}, k=[1, 9], name=["a", "z"], revision=[1, 1])
+    assert appended
+    assert target.content("k", "revision") == [(1, 1), (5, 7), (9, 1)]
+    assert target.sink(key=by).read_ledger().batch == 1
+
+
+def test_all_rows_are_deleted(path: str, target: Target) -> None:
+    target.deliver(0, options={"key": "k"}, k=[1, 2], revision=[0, 0], _change_type=[I, I])
+    target.deliver(1, options={"key": "k"}, k=[1, 2], revision=[0, 0], _change_type=[D, D])
+    assert target.rows() == []
+    assert target.sink(key="k").read_ledger().batch == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition_by": ["p"]},
+        {"configuration": {"delta.enableChangeDataFeed": "true"}},
+        {"configuration": {"delta.logRetentionDuration": "interval 7 days"}},
+    ],
+    ids=str,
+)
+def test_a_table_with_settings_is_merged_into(path: str, target: Target, settings: Any) -> None:
+    schema = pa.schema([("k", pa.int64()), ("p", pa.string()), ("revision", pa.int64())])
+    deltalake.DeltaTable.create(path, schema, **settings)
+    target.deliver(0, options={"key": "k"}, k=[1, 2], p=["a", "b"], revision=[0, 0])
+    target.deliver(1, options={"key": "k"}, k=[1, 3], p=["a", "b"], revision=[1, 0])
+    assert target.content("k", "revision") == [(1, 1), (2, 0), (3, 0)]
+    assert operations(path)[-1] == "MERGE"
 
 
 def test_files_can_be_compacted_meanwhile(path: str, target: Target) -> None:

@@ -174,6 +174,7 @@ def test_another_unique_constraint_is_free_after_the_deletes(
     assert content(query, name) == [(2, "a@x", 0)]
 
 
+@pytest.mark.smoke
 class TestZombies(Zombies):
     @pytest.fixture
     def target(self, url: str, query: Any, name: str) -> Target:

@@ -1,14 +1,13 @@
 """A thousand micro-batches to every sink: memory, open files, connections and ledgers do not grow.
 
-The rows are changes of keys that come and go: each key lives for twenty micro-batches.
+`make test` delivers fifty. The rows are changes of keys that come and go: each key lives for twenty micro-batches.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,15 @@ import pytest
 from streamops import sinks
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
+from tests.kafka.broker import Broker
+from tests.resources import Resources
 
 deltalake = pytest.importorskip("deltalake")
 sa = pytest.importorskip("sqlalchemy")
-pytestmark = pytest.mark.soak
 
-BATCHES, KEYS, LIFE = 1_000, 50, 20
-MEASURED_EVERY = 25
+KEYS, LIFE = 50, 20
+SHORT, LONG = 50, 1_000
 MAINTAINED_EVERY = 100
-MEMORY = 32 << 20
-"""How much larger the process may be in the last quarter than in the second, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,8 @@ class Soaked:
         The size of the ledger of the sink.
     connections : callable
         Connections to the server.
+    most_connections : int
+        How many there may be.
     maintain : callable
         What its documentation asks for from time to time.
     keeps_changes : bool
@@ -55,6 +55,7 @@ class Soaked:
     count_rows: Callable[[], int]
     ledger_bytes: Callable[[], int]
     connections: Callable[[], int] = lambda: 0
+    most_connections: int = 0
     maintain: Callable[[], object] = lambda: None
     keeps_changes: bool = False
 
@@ -119,22 +120,60 @@ def make_postgres(where: str) -> Soaked:
             "SELECT sum(pg_column_size(l.*)) FROM streamops_ledger l WHERE sink = 'soaked'"
         ),
         lambda: query(others),
-        lambda: query("SELECT 1"),
+        most_connections=1,
     )
 
 
-MAKERS = {"parquet": make_parquet, "delta": make_delta, "sqlalchemy": make_sqlalchemy}
-SINKS = [*MAKERS, pytest.param("postgres", marks=pytest.mark.postgres)]
+def make_kafka(broker: Broker) -> Soaked:
+    from tests.sinks.test_kafka import ArrowSink
 
+    topic = broker.create_topic(partitions=2)
+    ledger = f"ledger-of-{topic}"
+    sink = sinks.kafka(topic, servers=broker.bootstrap, key="k", ledger=ledger)
 
-@pytest.fixture(params=SINKS)
-def soaked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Soaked]:
-    name = request.param
-    made = (
-        MAKERS[name](tmp_path)
-        if name in MAKERS
-        else make_postgres(request.getfixturevalue("postgres"))
+    def count_rows() -> int:
+        latest = {record.key(): record.value() for record in broker.read(topic)}
+        return sum(value is not None for value in latest.values())
+
+    def ledger_bytes() -> int:
+        return len(broker.read(ledger)[-1].value())
+
+    def connections() -> set[str]:
+        """Addresses of this machine that are connected to the broker."""
+        lines = Path("/proc/self/net/tcp").read_text().splitlines()[1:]
+        found = [line.split()[1:4] for line in lines]
+        return {a for a, b, state in found if b.endswith(f":{broker.port:04X}") and state == "01"}
+
+    others = connections()
+
+    made = ArrowSink(**{f.name: getattr(sink, f.name) for f in fields(sink)})
+    # A producer connects to the bootstrap address, to the broker, and to the coordinator.
+    return Soaked(
+        made, count_rows, ledger_bytes, lambda: len(connections() - others), most_connections=3
     )
+
+
+MAKERS: dict[str, Callable[[Any], Soaked]] = {
+    "parquet": make_parquet,
+    "delta": make_delta,
+    "sqlalchemy": make_sqlalchemy,
+    "postgres": make_postgres,
+    "kafka": make_kafka,
+}
+SERVERS = ("postgres", "kafka")
+
+
+def cases() -> Iterator[Any]:
+    """Each sink for a short time, and for a long one."""
+    for name in MAKERS:
+        needs = [getattr(pytest.mark, name)] if name in SERVERS else []
+        yield pytest.param(name, SHORT, marks=[*needs, pytest.mark.smoke, pytest.mark.thorough])
+        yield pytest.param(name, LONG, marks=[*needs, pytest.mark.soak])
+
+
+@pytest.fixture
+def soaked(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> Iterator[Soaked]:
+    made = MAKERS[name](request.getfixturevalue(name) if name in SERVERS else tmp_path)
     yield made
     made.sink.session.close()
 
@@ -162,44 +201,30 @@ def changes(batch: int) -> pa.Table:
     )
 
 
-def test_a_thousand_micro_batches(
-    soaked: Soaked, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize(("name", "batches"), list(cases()))
+def test_many_micro_batches_of_keys_that_come_and_go(
+    soaked: Soaked, batches: int, record_property: Callable[[str, object], None]
 ) -> None:
-    delivered = 0
-    figures: list[dict[str, int]] = []
-    for batch in range(BATCHES):
+    delivered, resources = 0, Resources()
+    for batch in range(batches):
         rows = changes(batch)
         delivered += len(rows)
         soaked.sink._deliver_rows(rows, batch, Identity("query", "run"))
         if batch % MAINTAINED_EVERY == 0:
             soaked.maintain()
-        if batch % MEASURED_EVERY == 0:
-            figures.append(
-                {
-                    "memory": memory(),
-                    "files": len(os.listdir("/proc/self/fd")),
-                    "threads": threading.active_count(),
-                    "connections": soaked.connections(),
-                    "ledger": soaked.ledger_bytes(),
-                }
+        if batch % (25 if batches == LONG else 5) == 0:
+            resources.measure(
+                threads=threading.active_count(),
+                connections=soaked.connections(),
+                ledger=soaked.ledger_bytes(),
             )
     entry = soaked.sink.read_ledger()
     assert entry is not None
-    assert entry.batch == BATCHES - 1
+    assert entry.batch == batches - 1
     assert soaked.count_rows() == (delivered if soaked.keeps_changes else LIFE * KEYS)
-    quarter = len(figures) // 4
-    second, last = (
-        {name: max(row[name] for row in part) for name in figures[0]}
-        for part in (figures[quarter : 2 * quarter], figures[3 * quarter :])
-    )
-    record_property("soak", {name: [second[name], last[name]] for name in second})
-    assert last.pop("memory") <= second.pop("memory") + MEMORY
+    second, last = resources.quarters()
+    record_property("soak", {figure: [second[figure], last[figure]] for figure in second})
     # The numbers of micro-batches grow by a digit.
-    assert last.pop("ledger") <= second.pop("ledger") + 4
-    assert all(last[name] <= second[name] for name in last), (second, last)
-    assert last["connections"] <= 1
-
-
-def memory() -> int:
-    """The resident memory of this process, in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert last["ledger"] <= second["ledger"] + 4
+    assert last["connections"] <= soaked.most_connections
+    resources.check(except_for=["ledger"])

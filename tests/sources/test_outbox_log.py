@@ -16,6 +16,7 @@ from streamops.sources import postgres_log
 from streamops.sources.core.offsets import Offset
 from streamops.sources.core.outbox import COLUMNS, REASONS, Range
 from streamops.sources.postgres_log import PostgresLog
+from tests.servers.installed import skip
 from tests.sources.shop import TABLE, Shop, ids, insert, read, shop
 
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
@@ -396,7 +397,7 @@ def test_a_slot_whose_log_was_removed_is_refused_and_a_crash_of_the_server_is_no
 
     installed = programs()
     if installed is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")
+        skip("PostgreSQL is not installed: apt-get install -y postgresql")
     limits = {"max_slot_wal_keep_size": "16MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with serving(installed, **limits) as server, shop(server.where) as found:
         log = found.created()
@@ -435,7 +436,7 @@ def test_a_server_with_another_log_level_is_refused() -> None:
 
     installed = programs()
     if installed is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install -y postgresql")
+        skip("PostgreSQL is not installed: apt-get install -y postgresql")
     refused = pytest.raises(RequirementError, match="WAL_LEVEL")
     with serving(installed, wal_level="replica") as server, shop(server.where) as found, refused:
         found.created()

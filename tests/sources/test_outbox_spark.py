@@ -77,6 +77,7 @@ def run(frame: DataFrame, table: Table, checkpoint: Path) -> Any:
         query.stop()
 
 
+@pytest.mark.smoke
 def test_a_stream_with_restarts_has_the_committed_events_exactly_once(
     spark: SparkSession, orders: Shop, tmp_path: Path
 ) -> None:

@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops import sourcing
+from streamops import aggregates as agg
+from streamops import sourcing, windows
 from streamops.errors import FunctionError, SpecError
+from streamops.kernel.codec import decode, encode
+from streamops.kernel.core import State
+from streamops.process.core import per_key
 from streamops.testing import at, laws, replay
-
-TS = pa.timestamp("us", tz="UTC")
-COMMAND = pa.schema(
-    [
-        ("cart", pa.string()),
-        ("ts", TS),
-        ("id", pa.int64()),
-        ("op", pa.string()),
-        ("sku", pa.string()),
-        ("version", pa.int64()),
-    ]
-)
-
-
-def change_cart(state: Any, command: Any) -> Any:
-    """Removed is not the same as never added."""
-    if command.op == "add":
-        return [("added", command.sku)]
-    if command.sku not in state.items:
-        return sourcing.Rejected("never added")
-    if state.items[command.sku] == 0:
-        return sourcing.Rejected("already removed")
-    return [{"type": "removed", "item": command.sku}]
-
-
-def fold_cart(state: Any, event: Any) -> Any:
-    count = state.items.get(event.item, 0)
-    items = {**state.items, event.item: count + 1 if event.type == "added" else 0}
-    return state._replace(items=items)
-
-
-def carts(**changed: Any) -> Any:
-    given: dict[str, Any] = {
-        "by": "cart",
-        "command_id": "id",
-        "time": "ts",
-        "state": "items map<string,int>",
-        "initial": {"items": {}},
-        "event": "type string, item string",
-        "delay": "0 seconds",
-        "expected_version": "version",
-    }
-    return sourcing.decide(change_cart, fold_cart, **{**given, **changed})
-
-
-def command(id_: int | None, op: str, sku: str = "pen", *, cart: str = "c", **more: Any) -> Any:
-    second = more.pop("second", id_ or 0)
-    return {
-        "cart": cart,
-        "ts": at(second),
-        "id": id_,
-        "op": op,
-        "sku": sku,
-        "version": None,
-        **more,
-    }
+from streamops.testing.batches import to_table
+from tests.oracles.decide import DecideOracle
+from tests.sourcing.alarms import alarms
+from tests.sourcing.carts import COMMAND, VALUES, carts, change_cart, command, fold_cart
 
 
 def decided(script: Any, operator: Any = None, **options: Any) -> list[tuple[Any, ...]]:
@@ -144,7 +97,7 @@ def test_of_two_people_who_reserve_one_seat_the_first_by_event_time_has_it() -> 
         reserve,
         hold,
         by="cart",
-        command_id="id",
+        command_id="uid",
         time="ts",
         state="holder string",
         event="user string",
@@ -168,39 +121,156 @@ def test_commands_at_one_instant_are_decided_in_the_order_of_their_ids() -> None
     assert [row[2] for row in decided(script, carts(order_by="op"))] == ["added", "removed"]
 
 
-VALUES = {
-    "cart": st.sampled_from("cd"),
-    "id": st.integers(0, 6),
-    "op": st.sampled_from(["add", "remove"]),
-    "sku": st.sampled_from(["pen", "ink"]),
-    "version": st.sampled_from([None, None, 0, 1, 2]),
-}
-
-
-@pytest.mark.laws
-@given(batches=laws.histories(VALUES, time="ts"))
-def test_decisions_keep_the_laws(batches: list[Any]) -> None:
-    laws.check_operator(carts(delay="10 seconds"), batches, schema=COMMAND)
-
-
-@pytest.mark.laws
-@given(batches=laws.histories(VALUES, time="ts"))
-def test_the_state_is_the_fold_of_the_events(batches: list[Any]) -> None:
-    operator = carts(delay="1 hour")
-    results = replay(operator, batches, schema=COMMAND, flush=True)
-    rows = sorted(
-        (row for result in results for row in result.rows), key=lambda r: (r["cart"], r["version"])
+def oracle_of(**changed: Any) -> DecideOracle:
+    """The oracle of carts with these parameters."""
+    names = ("order_by", "max_ids", "stragglers", "expected_version")
+    given: dict[str, Any] = {"expected_version": "version", "initial": {"items": {}}}
+    given |= {name: changed[name] for name in names if name in changed}
+    return DecideOracle(
+        change_cart,
+        fold_cart,
+        by="cart",
+        command_id="uid",
+        time="ts",
+        event=("type", "item"),
+        **given,
     )
-    commands: Any = operator.parameters.function
-    for cart in "cd":
-        events = [r for r in rows if r["cart"] == cart and r["rejection"] is None]
-        assert [event["version"] for event in events] == list(range(1, len(events) + 1))
-        items: dict[str, int] = {}
-        for event in events:
-            added = event["type"] == "added"
-            assert added or items[event["item"]] > 0
-            items[event["item"]] = items.get(event["item"], 0) + 1 if added else 0
-    assert commands.command_id == "id"
+
+
+PARAMETERS = st.fixed_dictionaries(
+    {
+        "delay": st.sampled_from(["0 seconds", "10 seconds", "25 seconds"]),
+        "order_by": st.sampled_from([(), ("op",), ("sku", "op")]),
+        "max_ids": st.sampled_from([1, 2, 1_000]),
+        "stragglers": st.sampled_from(["drop", "route"]),
+        "expected_version": st.sampled_from([None, "version"]),
+    }
+)
+HISTORY = laws.histories({**VALUES, "uid": st.sampled_from([None, *range(7)])}, time="ts")
+
+
+@pytest.mark.laws
+@given(parameters=PARAMETERS, batches=HISTORY, has_null=st.booleans(), seed=st.integers(0, 99))
+def test_decisions_keep_the_laws(
+    parameters: dict[str, Any], batches: list[Any], has_null: bool, seed: int
+) -> None:
+    if has_null:
+        batches = [*batches, [{**command(1, "add"), "ts": None}]]
+    oracle = oracle_of(**parameters)
+    laws.check_operator(
+        carts(**parameters),
+        batches,
+        schema=COMMAND,
+        oracle=oracle.fresh,
+        accepted=lambda arrivals: oracle.fresh().run(arrivals),
+        seed=seed,
+    )
+
+
+@pytest.mark.laws
+@given(batches=HISTORY, max_ids=st.sampled_from([1, 2, 1_000]))
+def test_the_state_is_the_fold_of_the_events(batches: list[Any], max_ids: int) -> None:
+    spec: Any = carts(delay="10 seconds", max_ids=max_ids).parameters
+    spec = spec.resolve((COMMAND,), carried=(None,), shards=1)
+    case = laws.Case(per_key, spec, tuple((to_table(rows, COMMAND),) for rows in batches))
+    emitted: dict[str, list[Any]] = {}
+    for step in case.steps:
+        for row in step.output.to_pylist():
+            emitted.setdefault(row["cart"], []).append(row)
+        stored = step.state.tables["keys"].to_pylist(maps_as_pydicts="strict")
+        states = {state.pop("key.0"): state for state in stored}
+        expected = {}
+        for cart, rows in emitted.items():
+            events = [row for row in rows if row["rejection"] is None]
+            assert [event["version"] for event in events] == [*range(1, len(events) + 1)]
+            state = Cart({})
+            for event in events:
+                state = fold_cart(state, SimpleNamespace(**event))
+            ids = [row["command_id"] for row in rows if row["command_id"] is not None]
+            if ids:  # a state that equals the initial one is not stored
+                expected[cart] = {
+                    "state.version": len(events),
+                    "state.command_ids": ids[-max_ids:],
+                    "state.items": state.items,
+                }
+        assert states == expected
+
+
+@dataclass(frozen=True)
+class Cart:
+    """A state that is not the library's."""
+
+    items: dict[str, int]
+
+    def _replace(self, items: dict[str, int]) -> Cart:
+        return Cart(items)
+
+
+# -- chains
+
+
+def test_events_are_counted_per_window() -> None:
+    per_minute = windows.tumbling(
+        "1 minute",
+        time="ts",
+        by="cart",
+        agg={"events": agg.count("type"), "rejections": agg.count("rejection")},
+    )
+    early = [command(1, "add"), command(2, "remove"), command(3, "remove"), command(3, "remove")]
+    later = [command(70, "add"), command(61, "add", "ink"), command(62, "remove", "cup")]
+    script = [early[::-1], later, [command(600, "add", cart="d")], []]
+    results = replay([carts(), per_minute], script, schema=COMMAND)
+    found = [row for result in results for row in result.rows]
+    assert [(row["window_start"], row["events"], row["rejections"]) for row in found] == [
+        (at(0), 2, 1),
+        (at(60), 2, 1),
+    ]
+
+
+def test_commands_are_results_of_windows() -> None:
+    counts = windows.tumbling(
+        "10 seconds", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds"
+    )
+    seconds = (0, 1, 2, 11, 12, 13, 14, 21, 31, 32, 33)
+    rows = [{"k": "a", "ts": at(second)} for second in seconds]
+    expected = [(at(10), 1, "raised", 3), (at(30), 2, "cleared", 1), (at(40), 3, "raised", 3)]
+    for script in ([rows], [rows[:5], rows[5:]], [rows[5::-1], rows[6:]]):
+        results = replay([counts, alarms()], [*script, [{"k": "b", "ts": at(600)}], []])
+        found = [row for result in results for row in result.rows if row["k"] == "a"]
+        values = [(row["window_end"], row["version"], row["type"], row["n"]) for row in found]
+        assert values == expected
+
+
+def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
+    spec: Any = carts().parameters.resolve((COMMAND,), carried=(None,), shards=1)  # type: ignore[attr-defined]
+    rows = to_table([command(1, "add"), command(9, "add", second=90)], COMMAND)
+    start = State.empty(per_key.layout(spec))
+    mark = int(at(50).timestamp()) * 1_000_000
+    before = per_key.step(spec, start, [per_key.pack(spec, rows)], mark).state
+
+    def fold_and_mark(state: Any, event: Any) -> Any:
+        assert state.first is None
+        return fold_cart(state, event)._replace(first=event.item)
+
+    wide = {"state": "first string, items map<string,int>", "event": "type string, item string"}
+    wider: Any = sourcing.decide(
+        change_cart,
+        fold_and_mark,
+        by="cart",
+        command_id="uid",
+        time="ts",
+        delay="0 seconds",
+        **wide,
+    ).parameters
+    wider = wider.resolve((COMMAND,), carried=(None,), shards=1)
+    header = per_key.STATE, wider.identity, 1
+    tables = decode(encode(per_key.STATE, spec.identity, 1, before.tables), *header, where="test")
+    later = per_key.pack(wider, to_table([command(1, "add", second=95)], COMMAND))
+    step = per_key.step(wider, State(mark, tables), [later], 2 * mark)
+    assert [(row["version"], row["command_id"]) for row in step.output.to_pylist()] == [(2, "9")]
+    assert step.metrics.ignored == 1  # type: ignore[attr-defined]
+    (stored,) = step.state.tables["keys"].to_pylist(maps_as_pydicts="strict")
+    assert (stored["state.first"], stored["state.items"]) == ("pen", {"pen": 2})
 
 
 @pytest.mark.parametrize(
@@ -218,7 +288,7 @@ def test_what_is_not_an_event_or_a_state_is_an_error(decide: Any, evolve: Any) -
         decide,
         evolve,
         by="cart",
-        command_id="id",
+        command_id="uid",
         time="ts",
         state="items map<string,int>",
         event="type string, item string",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +13,14 @@ from hypothesis import strategies as st
 
 from streamops import sourcing
 from streamops.errors import FunctionError, SchemaError, SpecError
-from streamops.sourcing.core import fold as core
 from streamops.testing import laws, replay
-from tests.sourcing.test_decide import COMMAND, VALUES, carts, fold_cart
+from tests.sourcing import wallets
+from tests.sourcing.carts import COMMAND, STATE, VALUES, carts, fold_cart
+from tests.sourcing.folding import Rows, fold_log
 
 LOG = pa.schema(
     [("cart", pa.string()), ("version", pa.int64()), ("type", pa.string()), ("item", pa.string())]
 )
-Rows = list[dict[str, Any]]
 
 
 def event(version: int | None, type_: str, item: str = "pen", cart: str = "c") -> dict[str, Any]:
@@ -31,27 +30,9 @@ def event(version: int | None, type_: str, item: str = "pen", cart: str = "c") -
 def folded(
     log: Rows, snapshot: Rows | None = None, *, schema: pa.Schema = LOG, **given: Any
 ) -> Rows:
-    """The result in a batch, without Spark."""
-    parameters: dict[str, Any] = {"by": "cart", "state": "items map<string,int>"}
-    parameters |= {"initial": {"items": {}}} | given
-    evolve = parameters.pop("evolve", fold_cart)
-    spec: Any = sourcing.fold(evolve, **parameters).parameters
-    inputs = [pa.Table.from_pylist(log, schema)]
-    if snapshot is not None:
-        spec = replace(spec, has_snapshot=True)
-    schemas = [schema]
-    if snapshot is not None:
-        names = [
-            ("cart", pa.string()),
-            ("version", pa.int64()),
-            *((f.name, f.type) for f in spec.state),
-        ]
-        schemas.append(pa.schema(names))
-        inputs.append(pa.Table.from_pylist(snapshot, schemas[1]))
-    spec = spec.resolve(schemas, carried=(None,) * len(schemas), shards=1)
-    packed = [core.pack(spec, t, side) for t, side in zip(inputs, ("left", "right"), strict=False)]
-    rows: Rows = core.run(spec, packed).to_pylist(maps_as_pydicts="strict")
-    return sorted(rows, key=lambda row: row["cart"])
+    """The fold of the events of carts, or with other parameters, in a batch."""
+    parameters = {"evolve": fold_cart, "by": "cart", **STATE, **given}
+    return fold_log(sourcing.fold(**parameters), log, schema, snapshot)
 
 
 CART = [event(1, "added"), event(2, "added", "ink"), event(3, "removed"), event(4, "added")]
@@ -106,34 +87,11 @@ def test_entities_of_the_snapshot_without_events_stay() -> None:
 
 
 def test_an_event_schema_that_changes_half_way_through_the_log_is_upcast() -> None:
-    schema = pa.schema(
-        [
-            ("cart", pa.string()),
-            ("version", pa.int64()),
-            ("cents", pa.int64()),
-            ("amount", pa.float64()),
-            ("currency", pa.string()),
-        ]
-    )
-    old = [{"cart": "c", "version": n, "cents": 150} for n in (1, 2)]
-    new = [{"cart": "c", "version": 3, "amount": 2.0, "currency": "USD"}]
-
-    def upcast(event: Any) -> Any:
-        if event.cents is None:
-            return event
-        return event._replace(amount=event.cents / 100, currency="EUR")
-
-    def add(state: Any, event: Any) -> Any:
-        total = state.totals.get(event.currency, 0.0) + event.amount
-        return state._replace(totals={**state.totals, event.currency: total})
-
-    given: dict[str, Any] = {
-        "evolve": add,
-        "state": "totals map<string,double>",
-        "initial": {"totals": {}},
-        "schema": schema,
-    }
-    (row,) = folded(old + new, upcast=upcast, **given)
+    old = [{"k": "w", "version": n, "cents": 150} for n in (1, 2)]
+    new = [{"k": "w", "version": 3, "amount": 2.0, "currency": "USD"}]
+    given: dict[str, Any] = {"evolve": wallets.add, "by": "k", "schema": wallets.BOTH}
+    given |= wallets.STATE
+    (row,) = folded(old + new, upcast=wallets.upcast, **given)
     assert row["totals"] == {"EUR": 3.0, "USD": 2.0}
     with pytest.raises(FunctionError, match=r"TypeError at .*in add"):
         folded(old + new, **given)

@@ -11,7 +11,7 @@ from streamops import sourcing
 from streamops.errors import SchemaError
 from streamops.kernel.core import State
 from streamops.sourcing.core import fold as core
-from tests.sourcing.test_decide import fold_cart
+from tests.sourcing.carts import fold_cart
 from tests.sourcing.test_fold import CART, LOG
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,15 @@ from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.process.functions import bursts, distinct_values, sums, window_totals
+from tests.process.silences import silences
+from tests.sourcing.alarms import alarms
 from tests.sourcing.seats import COMMAND, commands, seats
 
 pytestmark = [pytest.mark.spark, pytest.mark.smoke]
 
 Rows = list[dict[str, Any]]
 TS = pa.timestamp("us", tz="UTC")
+SECOND = dt.timedelta(seconds=1)
 STARTS = (0, 20, 45, 70)
 """Where the event time of each micro-batch starts, in seconds. The query restarts before the third."""
 
@@ -237,6 +240,7 @@ CASES: dict[str, Case] = {
     ),
     "sliding": Case(windows.sliding("15 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
     "session": Case(windows.session("4 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "running": Case(windows.running(by="k", agg=COUNT, changes="retract"), (EVENT,), EVENTS),
     "compare": Case(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),
         (WINDOW,),
@@ -263,6 +267,27 @@ CASES: dict[str, Case] = {
         EVENTS,
     ),
     "decide": Case(seats(), (COMMAND,), commands()),
+    "decide_in_a_chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            alarms(),
+            windows.tumbling(
+                "20 seconds", time="window_end", by="k", agg={"events": agg.count("type")}
+            ),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
+    "silences": Case(silences(5 * SECOND, by="k", time="ts", delay=10 * SECOND), (EVENT,), EVENTS),
+    "silences_in_a_chain": Case(
+        [
+            windows.tumbling("5 seconds", agg={"n": agg.count()}, **TIMED),
+            silences(5 * SECOND, by="k", time="window_end"),
+            windows.tumbling("20 seconds", time="window_end", by="k", agg={"n": agg.count()}),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
     "interval": Case(
         joins.interval(
             None,
@@ -361,6 +386,22 @@ CASES: dict[str, Case] = {
             measures={"least": patterns.last("low", "v")},
             matches="first",
             horizon="30 seconds",
+            tie_break="v",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
+    "patterns, initial": Case(
+        patterns.match(
+            "from (above | fall)+",
+            define={
+                "above": patterns.initial("v") < "v",
+                "fall": (patterns.previous("v") > "v") & (patterns.initial("v") != "v"),
+            },
+            within="12 seconds",
+            measures={"values": patterns.collect_list(None, "v"), "names": patterns.classifiers()},
+            timeouts="route",
             tie_break="v",
             **TIMED,
         ),
@@ -547,11 +588,13 @@ def text(value: Any) -> str:
 
 
 def replay_together(
-    cases: dict[str, Case], runs: Sequence[Sequence[int]] = ((0, 1), (2, 3))
+    cases: dict[str, Case],
+    runs: Sequence[Sequence[int]] = ((0, 1), (2, 3)),
+    look: Callable[[str, Replay], None] = lambda name, query: None,
 ) -> dict[str, list[list[str]]]:
     """Results of each micro-batch of a query that has all operators, and so one watermark.
 
-    The query restarts before each run.
+    The query restarts before each run. Each operator can be looked at before each micro-batch.
     """
     queries = {
         name: Replay(
@@ -570,6 +613,7 @@ def replay_together(
     def step(number: int | None) -> int:
         for name, query in queries.items():
             query._next = watermark
+            look(name, query)
             tables = None if number is None else cases[name].tables(number)
             results[name].append(as_rows(query._step(tables).table))
         return max(watermark, min((query._next for query in has_time.values()), default=0))

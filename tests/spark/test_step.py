@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import windows
-from streamops.kernel.codec import ipc_write
+from streamops import search, windows
+from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.errors import StateFormatError
-from streamops.spark.step import ShardStep
+from streamops.spark import step as steps
+from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import NOTHING, pack_rows
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -90,3 +92,104 @@ def test_rows_that_cannot_be_placed_are_counted_and_not_added_up() -> None:
         metrics(step, frame)["rejected"],
         metrics(step, frame)["on_time"],
     ) == (3, 2, 1)
+
+
+DOCUMENTS = pa.schema([("title", pa.string())])
+QUERIES = pa.schema([("id", pa.int64()), ("query", pa.string()), ("lsn", pa.int64())])
+
+
+def search_step() -> ShardStep:
+    operator = search.match(None, text="title", sequence="lsn", horizon=0)
+    schemas = (DOCUMENTS, QUERIES)
+    spec = operator.parameters.resolve(schemas, carried=(None, None), shards=SHARDS)
+    return ShardStep(operator.name, operator.core, spec, SHARDS)
+
+
+_numbers = itertools.count()
+
+
+def copied(stored: Any) -> tuple[Any, ...]:
+    """As Spark reads it: other objects of the same values."""
+    return (*stored[:-1], "".join(list(stored[-1])))
+
+
+def found(step: ShardStep, stored: Any, titles: list[str], *queries: str, shard: int = 0) -> Any:
+    """What is stored after a micro-batch, and the ids of the queries that match."""
+    ids = list(range(len(queries)))
+    documents = pa.table([titles], schema=DOCUMENTS)
+    changes = pa.table([ids, list(queries), [next(_numbers) for _ in ids]], schema=QUERIES)
+    packs = [
+        ipc_write(pack_rows(step.core, step.spec, "left", documents)),
+        ipc_write(pack_rows(step.core, step.spec, "right", changes)),
+    ]
+    after, frame = step(stored, packs, shard=shard)
+    cells = [cell for cell in frame["emitted"] if cell is not None]
+    return after, [n for cell in cells for n in ipc_read(cell).column("query_id").to_pylist()]
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The blobs that are decoded during the test."""
+    steps._retained.clear()
+    blobs: list[str] = []
+    decode = Stored.state
+
+    def state(self: Stored, *args: Any, **named: Any) -> Any:
+        blobs.append(self.blob)
+        return decode(self, *args, **named)
+
+    monkeypatch.setattr(Stored, "state", state)
+    return blobs
+
+
+def test_a_worker_decodes_no_state_that_it_has_just_written_or_read(decoded: list[str]) -> None:
+    step = search_step()
+    first, ids = found(step, None, ["a b"], "a", "c")
+    assert (ids, decoded) == ([0], [])
+    assert found(step, copied(first), ["c"]) == (None, [1])
+    second, ids = found(step, copied(first), ["a"], "b")
+    assert (ids, decoded) == ([], [])
+    assert found(step, copied(second), ["b"]) == (None, [0])
+    assert decoded == []
+
+
+def test_a_worker_decodes_a_state_that_it_has_not_retained(decoded: list[str]) -> None:
+    step = search_step()
+    first, _ = found(step, None, [], "a")
+    second, _ = found(step, first, [], "b")
+    assert found(step, copied(first), ["a"])[1] == [0], "a micro-batch is repeated"
+    assert decoded == [first[-1]]
+    assert found(step, copied(second), ["b"], shard=1)[1] == [0], "another shard"
+    assert found(search_step(), copied(second), ["b"])[1] == [0], "another query"
+    assert decoded == [first[-1], second[-1], second[-1]]
+
+
+def test_a_retained_state_is_not_that_of_a_stored_one_that_was_damaged(decoded: list[str]) -> None:
+    step = search_step()
+    stored, _ = found(step, None, [], "a")
+    with pytest.raises(StateFormatError) as refused:
+        found(step, (*stored[:-1], stored[-1][:-8] + "AAAAAAA="), ["a"])
+    assert refused.value.code == "STATE_CORRUPT"
+
+
+def test_a_worker_keeps_one_state_per_shard_and_none_of_a_query_that_has_stopped(
+    decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(steps.time, "monotonic", lambda: now[0])
+    stopped, running = search_step(), search_step()
+    found(stopped, None, [], "a")
+    stored = [found(running, None, [], "a", shard=n)[0] for n in range(3)]
+    assert len(steps._retained) == 4
+    for minute in range(1, 12):
+        now[0] = 60.0 * minute
+        stored = [found(running, stored[n], [], f"a{minute}", shard=n)[0] for n in range(3)]
+    assert [key for key in steps._retained] == [(running.plan, n) for n in range(3)]
+    assert decoded == []
+
+
+def test_a_state_that_changes_in_every_micro_batch_is_not_retained(decoded: list[str]) -> None:
+    step = shard_step()
+    stored, _ = step(None, [packed(step, 105)], 0)
+    step(stored, [packed(step, 106)], 0)
+    assert (decoded, len(steps._retained)) == ([stored[-1]], 0)

@@ -2,7 +2,8 @@
 
 As in ``tests/spark/test_every_operator.py``, many operators run in one query with one checkpoint. The
 results of each micro-batch are those of a replay without another number of shards. One partition is
-enough here, and takes half the time.
+enough here, and takes half the time. A query has ``applyInPandasWithState`` once, so some of the operators that
+can run on it have a query of their own.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RUNS = ((0, 1), (2,), (3,))
 STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
+UNKNOWN = {
+    "silences",
+    "silences_in_a_chain",
+}  # state.rescale knows the library's own operators only
 AS_THEY_ARE = {"decide"}  # commands, not events
 ALL = {
     name: case if name in AS_THEY_ARE else replace(case, batches=batches_for(case.schemas, 4))
     for name, case in CASES.items()
-    if name not in STATELESS
+    if name not in STATELESS | UNKNOWN
 } | {
     # So many items that a false positive is all but impossible.
     "seen": replace(
@@ -42,6 +47,8 @@ ALL = {
     )
 }
 NAMES = [*ALL]
+GROUPS = "applyInPandasWithState"
+ON_GROUPS = ("interval", "apply", "seen")
 QUERIES = {part: {name: ALL[name] for name in NAMES[part::2]} for part in range(2)}
 
 
@@ -57,7 +64,22 @@ def one_partition(spark: SparkSession) -> Iterator[None]:
 def test_every_operator_continues_on_other_numbers_of_shards(
     spark: SparkSession, tmp_path: Path, part: int
 ) -> None:
-    cases = QUERIES[part]
+    check_other_numbers_of_shards(spark, QUERIES[part], tmp_path)
+
+
+@pytest.mark.parametrize("name", ON_GROUPS)
+def test_so_does_an_operator_with_the_state_of_groups(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    case = replace(ALL[name], operator=ALL[name].operator.options(state_api=GROUPS))
+    check_other_numbers_of_shards(spark, {name: case}, tmp_path)
+    assert [of.api for of in Checkpoint(tmp_path / "2" / "checkpoint").operators] == [GROUPS]
+
+
+def check_other_numbers_of_shards(
+    spark: SparkSession, cases: dict[str, Case], tmp_path: Path
+) -> None:
+    """Run the cases in one query, on three numbers of shards, and compare each micro-batch."""
     emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
     for number, (run, shards) in enumerate(zip(RUNS, (4, 16, 4), strict=True)):
         folder = tmp_path / str(number)

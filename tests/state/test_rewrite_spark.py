@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from streamops import state
+from streamops import sinks, state
 from streamops.__main__ import main
 from streamops.errors import CheckpointError, RequirementError, SpecError
 from streamops.kernel.frame import read_frame
@@ -34,7 +34,7 @@ from streamops.testing import Replay, micro_batches
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.state.histories import EVENT, events
-from tests.state.test_rescale_spark import GROUPS, WINDOWS, run, uninterrupted
+from tests.state.test_rescale_spark import GROUPS, RUNS, WINDOWS, in_order, run, uninterrupted
 
 pytestmark = pytest.mark.spark
 
@@ -225,6 +225,44 @@ def test_a_checkpoint_in_the_older_frame_is_migrated_and_continues(
     found += run(spark, operator, source, tmp_path / "b", 1)
     assert found == uninterrupted()[: len(found)]
     assert any(found[3:])
+
+
+def test_a_sink_continues_from_a_rescaled_and_from_a_migrated_checkpoint(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, first, second, old, third = (str(tmp_path / name) for name in "tabcd")
+
+    def deliver(number: int, checkpoint: str, shards: int) -> None:
+        tables = [to_table(events(batch), EVENT) for batch in range(*RUNS[number])]
+        source = micro_batches(
+            spark, tables, schema=EVENT, directory=tmp_path / "source", source="files"
+        )
+        frame = source.transform(OPERATOR.options(shards=shards))
+        writer = frame.writeStream.foreachBatch(sinks.parquet(target)).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", checkpoint).outputMode("append").start()
+        try:
+            assert query.awaitTermination(300)
+        finally:
+            query.stop()
+
+    deliver(0, first, 4)
+    state.rescale(first, second, shards=16, spark=spark)
+    deliver(1, second, 16)
+    with monkeypatch.context() as patched:
+        patched.setattr(rewrite, "encode_shards", old_frames)
+        state.rescale(second, old, shards=16, spark=spark)
+    state.migrate(old, third, spark=spark)
+    deliver(2, third, 16)
+    found = in_order(sinks.read_parquet(target, check="content").to_table())
+    assert found == sorted((row for batch in uninterrupted() for row in batch), key=repr)
+    entry = sinks.parquet(target).read_ledger()
+    # The query is the same one, which was started three times.
+    assert entry is not None
+    assert (entry.generation, entry.former) == (3, ())
+    # The original is started by mistake.
+    with pytest.raises(StreamingQueryException, match="CHECKPOINT_BEHIND"):
+        deliver(0, first, 4)
+    assert in_order(sinks.read_parquet(target).to_table()) == found
 
 
 def test_operators_of_spark_are_copied_and_only_some_operators_changed(

@@ -1,10 +1,11 @@
-"""State does not grow with the stream: hundreds of micro-batches of keys that come and go.
+"""State, memory and open files do not grow with the stream: hundreds of micro-batches of keys that come and go.
 
 Windows have tests of their own, in ``tests/windows``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
 from tests.process.functions import bursts
+from tests.process.silences import silences
+from tests.resources import Resources
+from tests.sourcing.seats import COMMAND, seats
 
 pytestmark = pytest.mark.laws
 
@@ -28,6 +32,7 @@ TS = pa.timestamp("us", tz="UTC")
 EVENT = pa.schema([("k", pa.int64()), ("ts", TS), ("v", pa.int64())])
 VERSION = pa.schema([("k", pa.int64()), ("since", TS), ("seq", pa.int64()), ("w", pa.int64())])
 DEVICE = pa.schema([("k", pa.int64()), ("ts", TS), ("sent", TS), ("received", TS)])
+BEAT = pa.schema([("device", pa.string()), ("ts", TS)])
 Rows = dict[str, Any]
 
 
@@ -55,6 +60,23 @@ def devices(batch: int, rng: np.random.Generator) -> Rows:
     sent = np.sort(NOW + batch * PACE + rng.integers(0, PACE, ROWS))
     of = {"k": keys(batch, rng), "ts": sent - rng.integers(0, 1_000, ROWS), "sent": sent}
     return of | {"received": sent + rng.integers(0, 1_000_000, ROWS)}
+
+
+def beats(batch: int, rng: np.random.Generator) -> Rows:
+    """Rows of devices, of which the operator remembers all."""
+    names = np.array([f"device {number}" for number in rng.integers(0, 40, ROWS)])
+    return {"device": names, "ts": instants(batch, rng)}
+
+
+def commands(batch: int, rng: np.random.Generator) -> Rows:
+    """Commands of entities, which live for ever."""
+    return {
+        "k": np.array([f"seat {number}" for number in rng.integers(0, 40, ROWS)]),
+        "ts": instants(batch, rng),
+        "id": 1_000_000 + batch * ROWS + np.arange(ROWS),  # of equal length
+        "user": rng.choice(["x", "y"], ROWS),
+        "seen": pa.nulls(ROWS, pa.int64()),
+    }
 
 
 def table_changes(key: str) -> Callable[[int, np.random.Generator], Rows]:
@@ -181,6 +203,11 @@ CASES: dict[str, Bounded] = {
         sketches.seen("k", capacity=2_000, time="ts", horizon="10 minutes"), ((EVENT, events),), 1
     ),
     "per key": Bounded(bursts(), ((EVENT, events),)),
+    "per shard": Bounded(
+        silences(dt.timedelta(minutes=1), by="device", time="ts", delay=dt.timedelta(seconds=5)),
+        ((BEAT, beats),),
+    ),
+    "decide": Bounded(seats(delay="5 seconds", max_ids=50), ((COMMAND, commands),)),
     "running": Bounded(
         windows.running(by="k", agg=COUNT, max_keys=100, when_full="ignore_new"),
         ((EVENT, events),),
@@ -234,7 +261,7 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(name: str, batch
     carried = (None,) * len(schemas)
     spec = operator.parameters.resolve(schemas, carried=carried, shards=1)
     rng, state = np.random.default_rng(7), State.empty(core.layout(spec))
-    sizes, widths = [], []
+    sizes, widths, resources = [], [], Resources()
     for number in range(batches):
         packs = [
             core.pack(spec, table(schema, make(number, rng), spec.inputs[side].schema), name)
@@ -247,11 +274,13 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(name: str, batch
         state = core.step(spec, state, packs, watermark).state
         sizes.append(state.rows)
         widths.append(sum(part.nbytes for part in state.tables.values()))
+        resources.measure()
     quarter = batches // 4
     for measured, least in ((sizes, case.least), (widths, 0)):
         second, last = max(measured[quarter : 2 * quarter]), max(measured[3 * quarter :])
         assert second >= least, "the state is too small to show anything"
         assert last <= 1.1 * second, f"{second} in the second quarter, {last} in the last"
+    resources.check()
 
 
 def table(schema: pa.Schema, rows: Rows, wanted: pa.Schema) -> pa.Table:

@@ -28,6 +28,8 @@ BOTH = {
     "the micro-batch without data publishes",
     "the frame brings its own watermark",
     "windows before 1970 come out once the watermark has passed 1970",
+    "a timer fires between two rows of a micro-batch",
+    "a silence ends with the next event, also after a restart",
 }
 FIRST = {
     item.operator.name: item.name for item in reversed(TRANSCRIPTS) if item.name in CHOSEN

@@ -11,6 +11,7 @@ import pytest
 from streamops import windows
 from streamops.kernel.core import State
 from streamops.spark.operator import Operator
+from tests.resources import Resources
 
 pytestmark = pytest.mark.laws
 
@@ -57,13 +58,15 @@ def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
 ) -> None:
     core, spec = transform.core, transform.parameters.resolve((schema,), carried=(None,), shards=1)
     rng, state = np.random.default_rng(7), State.empty(core.layout(spec))
-    sizes = []
+    sizes, resources = [], Resources()
     for number in range(batches):
         batch = micro_batch(number, schema, rng).select(spec.input.names)
         watermark = (BEGIN + number - 2) * SIZE
         state = core.step(spec, state, [core.pack(spec, batch)], watermark).state
         sizes.append(state.rows)
+        resources.measure()
     quarter = batches // 4
     second, last = max(sizes[quarter : 2 * quarter]), max(sizes[3 * quarter :])
     assert second > 500, "the state is too small to show anything"
     assert last <= 1.1 * second, f"{second} entries in the second quarter, {last} in the last"
+    resources.check()

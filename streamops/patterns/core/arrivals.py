@@ -21,7 +21,7 @@ def layout(spec: PatternSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables: rows, and with the first matches only, when they ended."""
     keys, time = _key_fields(spec), ("time", pa.int64())
     own = [time, ("stage", pa.int8()), ("conditions", pa.int64())]
-    rows = {"rows": pa.schema([*keys, *own, *_value_fields(spec)])}
+    rows = {"rows": pa.schema([*keys, *own, *_value_fields(spec), *_earlier_fields(spec)])}
     return rows | ({"matched": pa.schema([*keys, time])} if spec.matches == "first" else {})
 
 
@@ -86,6 +86,7 @@ def classify(
         packed, times = take(packed, np.flatnonzero(accepted)), times[accepted]
     schema = layout(spec)["rows"]
     filled = {"time": pa.array(times), "stage": pa.array(np.zeros(len(packed), np.int8))}
+    filled |= {name: pa.nulls(len(packed), dtype) for name, dtype in _earlier_fields(spec)}
     columns = [filled[name] if name in filled else packed.column(name) for name in schema.names]
     return pa.table(columns, schema=schema), side, counts
 
@@ -144,3 +145,10 @@ def _key_fields(spec: PatternSpec) -> list[tuple[str, pa.DataType]]:
 
 def _value_fields(spec: PatternSpec) -> list[tuple[str, pa.DataType]]:
     return [(f"value.{i}", spec.input.field(name).type) for i, name in enumerate(spec.values)]
+
+
+def _earlier_fields(spec: PatternSpec) -> list[tuple[str, pa.DataType]]:
+    """Values of earlier rows, which are known once a row is released."""
+    sources = dict(spec.sources)
+    types = [spec.input.field(sources[text]).type for text, _ in spec.earlier]
+    return [(f"earlier.{i}", dtype) for i, dtype in enumerate(types)]

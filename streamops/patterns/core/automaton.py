@@ -26,6 +26,9 @@ from streamops.patterns.core.syntax import (
 MAX_STATES = 63
 """States are bits of an integer, and each costs four bytes per row."""
 
+_MAX_VERTICES = 10_000
+"""More than 63 states need: alternatives that lead to the same state are vertices of their own."""
+
 MAX_CONDITIONS = 62
 """The conditions that a row satisfies are bits of an integer."""
 
@@ -93,7 +96,7 @@ def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) ->
         ``PATTERN_EMPTY``: it matches no row. ``PATTERN_OPEN``: it begins or ends with a gap.
         ``PATTERN_TOO_LARGE``.
     """
-    graph = _Graph(pattern, bits)
+    graph = _Graph(pattern, bits, where)
     states: dict[tuple[tuple[int, ...], int], int] = {}
     pending = [graph.state(graph.start, 0)]
     transitions: list[tuple[Transition, ...]] = []
@@ -138,7 +141,8 @@ class _Vertex:
 class _Graph:
     """The pattern as a graph of rows and choices, built from its end to its start."""
 
-    def __init__(self, pattern: Pattern, bits: Mapping[str, int]) -> None:
+    def __init__(self, pattern: Pattern, bits: Mapping[str, int], where: str) -> None:
+        self.pattern, self.where = pattern, where
         self.bits, self.tests = bits, list[Test]()
         self.variables = pattern.variables
         self.nodes = [_Vertex(-1, NO_VARIABLE, 0)]
@@ -183,6 +187,9 @@ class _Graph:
         return tuple(found), step
 
     def _vertex(self, test: int, variable: int, step: int, following: Sequence[int]) -> int:
+        # While it is built: a{1000000000} would fill the memory before its states are counted.
+        if len(self.nodes) >= _MAX_VERTICES:
+            raise _too_large(self.pattern, self.where)
         self.nodes.append(_Vertex(test, variable, step, [*following]))
         return len(self.nodes) - 1
 

@@ -1,8 +1,8 @@
 """Conditions of variables, as users write them.
 
 A condition is Spark SQL, which Spark evaluates row by row before the rows are packed. Or it is an
-expression that compares values of a row with values of earlier rows of its key: the values are Spark SQL,
-and the comparison is evaluated here, once the rows are in order.
+expression that compares values of a row with values of earlier rows of its key, or of the first row of the
+match: the values are Spark SQL, and the comparison is evaluated here, once the rows are in order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.columns import type_name
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids
 from streamops.kernel.ordering import ranks
-
-Values = Callable[[str, int], pa.Array]
-"""From Spark SQL and an offset to its values: of each row, or of the row so many rows before it."""
+from streamops.patterns.core.measures import Measure
 
 _COMPARE: Mapping[str, Callable[[Ids, Ids], Any]] = {
     "<": np.less,
@@ -137,6 +136,18 @@ class Value(Expression):
         return f"previous({self.text!r}{f', {self.offset}' if self.offset > 1 else ''})"
 
 
+class Initial(Value):
+    """The value of Spark SQL, of the first row of the match."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, 0)
+
+    def __repr__(self) -> str:
+        return f"initial({self.text!r})"
+
+
 class Literal(Expression):
     """A number or a boolean."""
 
@@ -185,6 +196,10 @@ class NullTest(Expression):
         return f"{self.part!r}.is_null()"
 
 
+Values = Callable[[Value], pa.Array]
+"""The values that an expression reads, one for each row."""
+
+
 def values_of(expression: Expression) -> Iterator[Value]:
     """Each value that an expression reads."""
     match expression:
@@ -197,11 +212,18 @@ def values_of(expression: Expression) -> Iterator[Value]:
             yield from values_of(expression.part)
 
 
+def is_anchored(condition: object) -> bool:
+    """Whether a condition depends on the first row of the match."""
+    return isinstance(condition, Expression) and any(
+        isinstance(value, Initial) for value in values_of(condition)
+    )
+
+
 def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
     """Evaluate an expression for each row."""
     match expression:
         case Value():
-            return values(expression.text, expression.offset)
+            return values(expression)
         case Literal():
             return pa.scalar(expression.value)
         case Negation():
@@ -226,16 +248,52 @@ def to_expression(value: object) -> Expression:
     raise not_a_condition(value)
 
 
+def require_boolean(
+    name: str, condition: Expression, types: Mapping[str, pa.DataType], *, where: str
+) -> None:
+    """Refuse the condition of a variable if it cannot be evaluated on values of these types.
+
+    Raises
+    ------
+    SchemaError
+        ``CONDITION_TYPE`` or ``CONDITION_NOT_BOOLEAN``.
+    """
+    listed = ", ".join(f"{text} is {type_name(dtype)}" for text, dtype in types.items())
+    try:
+        value = evaluate(condition, lambda of: pa.nulls(1, types[of.text]))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        raise SchemaError(
+            "CONDITION_TYPE",
+            f"the condition of {name!r} does not suit the types of its columns",
+            where=where,
+            got=f"{condition!r}; {listed}",
+            expected="comparisons of values of one type, or of numbers",
+            fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
+        ) from None
+    if not pa.types.is_boolean(value.type):
+        raise SchemaError(
+            "CONDITION_NOT_BOOLEAN",
+            f"the condition of {name!r} is neither true nor false",
+            where=where,
+            got=f"{condition!r} of type {type_name(value.type)}",
+            expected="boolean",
+            fix="compare it with something: patterns.previous('price') < 'price'",
+        )
+
+
 def not_a_condition(value: object) -> SpecError:
     """The error for a value that cannot be part of a condition."""
+    if isinstance(value, Measure):
+        return value.in_condition()
     return SpecError(
         "NOT_A_CONDITION",
         "this cannot be part of a condition",
         where="patterns.match",
         got=f"{value!r} of type {type(value).__name__}",
-        expected="Spark SQL as text, a number, patterns.previous(...) or patterns.current(...)",
-        fix="conditions see the row and earlier rows of its key, and no aggregate of the match: compare "
-        "with patterns.previous(...), or filter the matches by their measures; a text literal is Spark "
+        expected="Spark SQL as text, a number, patterns.previous(...), patterns.initial(...) or "
+        "patterns.current(...)",
+        fix="conditions see the row, earlier rows of its key, and the first row of the match: compare "
+        "with patterns.previous(...) or patterns.initial(...), or filter the matches by their measures; a text literal is Spark "
         "SQL, too: \"'text'\"",
     )
 

@@ -1,7 +1,8 @@
 """Pattern matching: the rows of each key in event-time order, and the matches of a pattern in them.
 
 Rows are *released* once the watermark has reached their event time: then all rows before them are known,
-and their conditions over earlier rows are evaluated. A start is decided once no later row can
+and their conditions over earlier rows are evaluated. Conditions over the first row of the match depend on
+the start, and are evaluated by each search (`core/anchored.py`). A start is decided once no later row can
 change its match: at the latest when the watermark has passed its bound. The state has the rows that are
 not released yet, the released ones that a later match may need, and the last ones that a condition reads.
 If only the first match of a key is emitted, it also has the keys that matched within the horizon.
@@ -11,8 +12,9 @@ Event time alone decides: results do not depend on how the stream is divided int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +27,9 @@ from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
+from streamops.patterns.core.anchored import AnchoredSearch, Conditions
 from streamops.patterns.core.arrivals import classify, layout, pack, packed_schema, timed_out
-from streamops.patterns.core.conditions import Expression, evaluate
+from streamops.patterns.core.conditions import Expression, Initial, Value, evaluate
 from streamops.patterns.core.measures import Labels, measure
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search, in_parts
@@ -98,16 +101,20 @@ def step(
     if spec.matches == "first":
         may_start &= _is_past_horizon(spec, state.tables["matched"], rows)
     resume, variable = spec.resume
-    search = Search(
+    parameters: dict[str, Any] = {"resume": resume, "variable": variable, "horizon": spec.horizon}
+    create: Callable[..., Search] = Search
+    if spec.anchored:
+        create = AnchoredSearch
+        parameters["conditions"] = rows.conditions_from(spec, positions)
+        parameters["bits"] = sum({spec.bits[name] for name, _ in spec.anchored})
+    search = create(
         spec.automaton,
         tape,
         np.append(rows.times, AFTER_ALL)[positions],
         np.append(may_start, False)[positions],
         within=spec.within,
         watermark=now,
-        resume=resume,
-        variable=variable,
-        horizon=spec.horizon,
+        **parameters,
     )
     found = search.find(timeouts=spec.timeouts == "route")
     output = _matches(spec, rows, search, found, positions)
@@ -221,30 +228,58 @@ class _Rows:
         """Evaluate the conditions of rows that the watermark has reached."""
         new = (self.stages == WAITING) & (self.times <= watermark)
         stages = np.where(new, np.int8(OPEN), self.stages)
-        conditions = self.conditions.copy()
-        for name, condition in spec.define:
-            if isinstance(condition, Expression) and new.any():
-                holds = self._evaluate(spec, condition) & new
-                conditions[holds] |= spec.bits[name]
-        return _Rows(self.table, self.begins, self.times, stages, conditions)
+        conditions, table = self.conditions.copy(), self.table
+        if new.any():
+            anchored = dict(spec.anchored)
+            for name, condition in spec.define:
+                if isinstance(condition, Expression) and name not in anchored:
+                    values = evaluate(condition, lambda of: self._values(spec, of))
+                    conditions[np.asarray(values.fill_null(False)) & new] |= spec.bits[name]
+            table = self._store_earlier(spec, new)
+        return _Rows(table, self.begins, self.times, stages, conditions)
 
-    def _evaluate(self, spec: PatternSpec, condition: Expression) -> Mask:
-        sources = dict(spec.sources)
-        first = np.maximum.accumulate(np.where(self.begins, np.arange(len(self.times)), 0))
+    def _store_earlier(self, spec: PatternSpec, new: Mask) -> pa.Table:
+        """Values of rows that may be evicted before the conditions that read them are evaluated."""
+        table, at = self.table, np.arange(len(new))
+        for number, (text, offset) in enumerate(spec.earlier):
+            index = table.schema.get_field_index(f"earlier.{number}")
+            known = combine_chunks(table.column(index))
+            both = pa.concat_arrays([known, self._values(spec, Value(text, offset))])
+            column = both.take(pa.array(np.where(new, at + len(new), at)))
+            table = table.set_column(index, table.schema.field(index), column)
+        return table
 
-        def values(text: str, offset: int) -> pa.Array:
-            name = f"value.{spec.values.index(sources[text])}"
-            column = combine_chunks(self.table.column(name))
-            if not offset:
-                return column
-            row = np.arange(len(column)) - offset
-            outside = row < first
-            row = np.maximum(row, 0)
-            if spec.within is not None:  # it may have been evicted
-                outside |= self.times - self.times[row] >= spec.within
-            return column.take(pa.array(row, mask=outside))
+    def _values(self, spec: PatternSpec, of: Value) -> pa.Array:
+        """A value for each row: its own, or that of the row so many rows before."""
+        column = combine_chunks(self.table.column(spec.column_of(of)))
+        if not of.offset:
+            return column
+        row = np.arange(len(column)) - of.offset
+        outside = row < np.maximum.accumulate(np.where(self.begins, np.arange(len(row)), 0))
+        row = np.maximum(row, 0)
+        if spec.within is not None:  # it may have been evicted
+            outside |= self.times - self.times[row] >= spec.within
+        return column.take(pa.array(row, mask=outside))
 
-        return np.asarray(evaluate(condition, values).fill_null(False))
+    def conditions_from(self, spec: PatternSpec, positions: Ids) -> Conditions:
+        """Evaluate the conditions that depend on the first row of the match."""
+        earlier = {of: f"earlier.{number}" for number, of in enumerate(spec.earlier)}
+
+        def evaluate_at(at: Ids, starts: Ids) -> Ids:
+            rows, first = pa.array(positions[at]), pa.array(positions[starts])
+
+            def values(of: Value) -> pa.Array:
+                name = earlier[of.text, of.offset] if of.offset else spec.column_of(of)
+                column = combine_chunks(self.table.column(name))
+                return column.take(first if isinstance(of, Initial) else rows)
+
+            bits = np.zeros(len(at), np.int64)
+            for name, condition in spec.anchored if len(at) else ():
+                holds = np.asarray(evaluate(condition, values).fill_null(False))
+                bits |= holds.astype(np.int64) * spec.bits[name]
+            return bits
+
+        return evaluate_at
 
     def tape(self, *, is_open: bool) -> tuple[Tape, Ids]:
         """The rows that may be part of matches; and the row at each position, -1 at frontiers."""

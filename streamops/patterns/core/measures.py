@@ -43,16 +43,20 @@ class Measure:
     def __repr__(self) -> str:
         return self.text
 
-    def _refuse(self, other: object) -> NoReturn:
-        raise SpecError(
+    def in_condition(self) -> SpecError:
+        """The error for a measure in a condition."""
+        return SpecError(
             "CONDITION_OVER_MATCH",
-            "a condition cannot refer to the match",
+            "a condition cannot refer to other rows of the match than its first one",
             where="patterns.match",
             got=f"{self.text} in a condition",
-            expected="conditions over the row, and over earlier rows of its key",
-            fix="compare with patterns.previous(column, n), the n-th row before; or filter the matches by "
-            "their measures",
+            expected="conditions over the row, earlier rows of its key, and the first row of the match",
+            fix="compare with patterns.initial(column), the first row of the match, or with "
+            "patterns.previous(column, n), the n-th row before; or filter the matches by their measures",
         )
+
+    def _refuse(self, other: object) -> NoReturn:
+        raise self.in_condition()
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse

@@ -3,7 +3,8 @@
 A start is *decided* once no row behind the frontier can change its match. A scan computes where the
 preferred path from every start ends. It does not know the bound on time, which differs from start to
 start: where the preferred path ends beyond the bound and a less preferred one does not, the path is
-followed row by row.
+followed row by row if chosen matches do not overlap. If they do, or if absence may discard them, paths
+are followed all at once, in time that is linear up to a logarithm (`core/jumps.py`).
 """
 
 from __future__ import annotations
@@ -18,16 +19,23 @@ import numpy as np
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.time import Instants
 from streamops.patterns.core.automaton import ACCEPT, NO_VARIABLE, Automaton
+from streamops.patterns.core.jumps import trace
 from streamops.patterns.core.measures import Labels
 from streamops.patterns.core.scan import NEVER, UNKNOWN, Scan, Tape
 
 Resume = Literal["past last row", "to next row", "to first", "to last", "past horizon"]
 """Where the search continues after a match."""
 
+_INSIDE = ("to first", "to last")
+_OVERLAPPING = (*_INSIDE, "to next row")
+
 _FEW = 16
 """With fewer matches at a time than this, a loop over one of them is faster than NumPy over all."""
 
 _ROWS_AT_ONCE = 1 << 22
+
+_ROWS_PER_POSITION = 32
+"""If paths have more rows than so many times the tape, jumps are faster than following each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Starts:
+class Starts:
     """Starts that match or are undecided, sorted.
 
     ``end`` and ``resume`` are unknown where ``walk`` is set: the path must be followed.
@@ -119,10 +127,6 @@ class Search:
         starts = self._starts()
         if self.resume == "to next row":
             chosen = np.flatnonzero(~starts.undecided)
-            walk = chosen[starts.walk[chosen]]
-            starts.end[walk], _ = self._follow(starts.start[walk], starts.bound[walk])
-            broken = self._is_broken(starts.end[walk], starts.bound[walk])
-            chosen = np.setdiff1d(chosen, walk[broken], assume_unique=True)
             needed = self._first_of_keys(starts.start[starts.undecided])
         else:
             chosen, needed = self._choose(starts)
@@ -148,7 +152,7 @@ class Search:
         rows = rows[np.argsort(match[rows], kind="stable")]
         return Labels(match[rows], position[rows], variable[rows], len(starts))
 
-    def _starts(self) -> _Starts:
+    def _starts(self) -> Starts:
         """Every start that matches or may still match, whatever precedes it."""
         start = np.flatnonzero(self.may_start & (self.earliest[:, 0] < NEVER))
         bound, is_open = self._bounds(start)
@@ -156,20 +160,25 @@ class Search:
         matches = self.earliest[start, 0] <= bound
         undecided = is_open & (end == UNKNOWN)
         walk = matches & ~undecided & (end > bound)
-        if self.automaton.absent:
-            # Of paths that must be followed, the end is not known yet.
-            matches &= undecided | walk | ~self._is_broken(end, bound)
-            undecided |= matches & is_open
         resume = end.copy()
-        if self.resume in ("to first", "to last"):
-            walk = matches & ~undecided
+        if self.automaton.absent or self.resume in _OVERLAPPING:
+            # More paths than those of chosen matches, or paths that overlap: not one by one.
+            traced = walk
+            if self.resume in _INSIDE:
+                traced = matches & ~undecided
+            limit = np.minimum(end, bound)[traced]
+            end[traced], resume[traced] = self._trace(start[traced], limit)
+            walk = np.zeros_like(walk)
+        if self.automaton.absent:
+            matches &= undecided | ~self._is_broken(end, bound)
+            undecided |= matches & is_open
         keep = np.flatnonzero(matches | undecided)
         start, end, bound, resume = (column[keep] for column in (start, end, bound, resume))
         walk, undecided = walk[keep], undecided[keep]
         if self.resume == "past horizon":
             known = ~(walk | undecided)
             resume[known] = self._past_horizon(end[known])
-        return _Starts(start, end, bound, resume, walk, undecided)
+        return Starts(start, end, bound, resume, walk, undecided)
 
     def _bounds(self, starts: Ids) -> tuple[Ids, Mask]:
         """The first position beyond the bound on time of each start, and whether rows may follow."""
@@ -205,24 +214,38 @@ class Search:
         following: Mask = at[np.minimum(np.searchsorted(at, ends), len(at) - 1)] < bounds
         return following
 
+    def _trace(self, starts: Ids, bounds: Ids) -> tuple[Ids, Ids]:
+        """The end of the matches of many starts, and where the search continues."""
+        if (bounds - starts).sum() <= _ROWS_PER_POSITION * len(self.tape):
+            end, marked = self._follow(starts, bounds)
+        else:
+            end, marked = trace(
+                self.automaton,
+                self.tests,
+                self.earliest,
+                starts,
+                bounds,
+                variable=self.variable,
+                first=self.resume == "to first",
+            )
+        # If the match has no such row, or if it is its first one: at the next row.
+        return end, np.maximum(marked, starts + 1) if self.resume in _INSIDE else end
+
     def _follow(self, starts: Ids, bounds: Ids) -> tuple[Ids, Ids]:
-        """The end of matches, and where the search continues, from their paths."""
-        end, resume = np.empty_like(starts), starts + 1
+        """The end of matches, and the row of the variable, from their paths."""
+        end, marked = np.empty_like(starts), np.full_like(starts, -1)
         for part in in_parts(bounds - starts):
             match, position, variable = self.paths.follow(self, starts[part], bounds[part])
             count = np.bincount(match, minlength=part.stop - part.start)
             end[part] = starts[part] + count
-            # If the match has no such row, or if it is its first one: at the next row.
             its = variable == self.variable
             match, position = match[its], position[its]
             if self.resume == "to first":
                 match, position = match[::-1], position[::-1]  # the last assignment wins
-            resume[part.start + match] = np.maximum(position, starts[part][match] + 1)
-        if self.resume == "past horizon":
-            return end, self._past_horizon(end)
-        return end, resume if self.resume in ("to first", "to last") else end
+            marked[part.start + match] = position
+        return end, marked
 
-    def _choose(self, starts: _Starts) -> tuple[Ids, Ids]:
+    def _choose(self, starts: Starts) -> tuple[Ids, Ids]:
         """One match after the other in every key, all keys at once."""
         needed = self.frontiers.copy()
         key = np.searchsorted(self.frontiers, starts.start)
@@ -238,10 +261,8 @@ class Search:
             chosen[at] = True
             walk = at[starts.walk[at]]
             if len(walk):
-                end, resume = self._follow(starts.start[walk], starts.bound[walk])
-                broken = self._is_broken(end, starts.bound[walk])
-                chosen[walk[broken]] = False
-                resume = np.where(broken, starts.start[walk] + 1, resume)
+                end, _ = self._follow(starts.start[walk], starts.bound[walk])
+                resume = self._past_horizon(end) if self.resume == "past horizon" else end
                 following[walk] = np.searchsorted(starts.start, resume)
                 starts.end[walk], starts.resume[walk] = end, resume
             at = following[at]
@@ -253,34 +274,23 @@ class Search:
         return np.flatnonzero(chosen), needed
 
     def _choose_one(
-        self, starts: _Starts, following: Ids, chosen: Mask, first: int, limit: int
+        self, starts: Starts, following: Ids, chosen: Mask, first: int, limit: int
     ) -> int:
         """The matches of one key, up to a start that is undecided, which is returned, or to the end."""
         start, bound = starts.start[first:limit].tolist(), starts.bound[first:limit].tolist()
         ahead, walk = following[first:limit].tolist(), starts.walk[first:limit].tolist()
         undecided = starts.undecided[first:limit].tolist()
-        absent = np.flatnonzero((self.tape.bits & self.automaton.absent) != 0)
         number, path = 0, list[int]()
         while number < len(start) and not undecided[number]:
+            path.append(number)
             if not walk[number]:
-                path.append(number)
                 number = ahead[number] - first
                 continue
             variables = self.paths.follow_one(self, start[number], 0, bound[number])
-            end = start[number] + len(variables)
-            its = [at for at, variable in enumerate(variables) if variable == self.variable]
-            resume = start[number] + 1
-            if self.resume == "past last row":
-                resume = end
-            elif self.resume == "past horizon":
+            end = resume = start[number] + len(variables)
+            if self.resume == "past horizon":
                 resume = int(self._past_horizon(np.array([end]))[0])
-            elif its:
-                resume = max(start[number] + its[0 if self.resume == "to first" else -1], resume)
-            if len(absent) and absent.searchsorted(end) < absent.searchsorted(bound[number]):
-                resume = start[number] + 1
-            else:
-                path.append(number)
-                starts.end[first + number], starts.resume[first + number] = end, resume
+            starts.end[first + number], starts.resume[first + number] = end, resume
             number = bisect_left(start, resume, number)
         chosen[first + np.array(path, np.int64)] = True
         return first + number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
@@ -32,8 +33,8 @@ from streamops.patterns.core.automaton import (
 from streamops.patterns.core.conditions import (
     Expression,
     Value,
-    Values,
-    evaluate,
+    is_anchored,
+    require_boolean,
     values_of,
 )
 from streamops.patterns.core.measures import Measure, ResolvedMeasure
@@ -161,7 +162,7 @@ class PatternSpec:
             resolved=tuple(self._resolve(name, of, schema) for name, of in self.measures),
             delay=None if carried[0] is not None else self.delay,
         )
-        require_expressions(resolved)
+        resolved._require_expressions()
         return resolved
 
     @property
@@ -191,9 +192,22 @@ class PatternSpec:
 
     @property
     def read_values(self) -> list[Value]:
-        """The values that conditions over earlier rows read."""
+        """The values that conditions over other rows read."""
         conditions = (c for _, c in self.define if isinstance(c, Expression))
         return [value for condition in conditions for value in values_of(condition)]
+
+    @property
+    def anchored(self) -> tuple[tuple[str, Expression], ...]:
+        """The conditions that depend on the first row of the match: they are evaluated by each search."""
+        return tuple(
+            (name, c) for name, c in self.define if isinstance(c, Expression) and is_anchored(c)
+        )
+
+    @property
+    def earlier(self) -> tuple[tuple[str, int], ...]:
+        """Values of earlier rows, as text and offset, that are stored with a row for these conditions."""
+        read = (value for _, condition in self.anchored for value in values_of(condition))
+        return tuple(dict.fromkeys((of.text, of.offset) for of in read if of.offset))
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -203,6 +217,10 @@ class PatternSpec:
         names += [c for _, of in self.measures for c in self._columns_of(of)]
         names += [sources[value.text] for value in self.read_values]
         return tuple(dict.fromkeys(names))
+
+    def column_of(self, value: Value) -> str:
+        """The stored column with the values of an expression's value."""
+        return f"value.{self.values.index(dict(self.sources)[value.text])}"
 
     @property
     def resume(self) -> tuple[Resume, int]:
@@ -363,6 +381,15 @@ class PatternSpec:
                 fix="compare it with something: \"status = 'failed'\"",
             )
 
+    def _require_expressions(self) -> None:
+        sources = dict(self.sources)
+        for name, condition in self.define:
+            if isinstance(condition, Expression):
+                types = {
+                    v.text: self.input.field(sources[v.text]).type for v in values_of(condition)
+                }
+                require_boolean(name, condition, types, where=self.operator)
+
     def _refuse_variables(self) -> None:
         defined, pattern = [name for name, _ in self.define], self.pattern
         for name in defined:
@@ -407,14 +434,21 @@ class PatternSpec:
     def _refuse_skip(self) -> None:
         to, _, variable = str(self.skip).rpartition(" ")
         if self.skip not in _SKIPS[:2] and not (to in _SKIPS[2:] and variable):
+            code, what = "UNKNOWN_CHOICE", "`skip` is not one of its choices"
+            fix = "'past last row' if matches must not overlap, 'to next row' if they may"
+            if re.search(r"\bany\b", str(self.skip), re.IGNORECASE):
+                code, what = (
+                    "SKIP_TILL_ANY",
+                    "there are exponentially many combinations of later rows",
+                )
+                fix = "'to next row' finds one match from every row that starts one, the preferred one"
             raise SpecError(
-                "UNKNOWN_CHOICE",
-                "`skip` is not one of its choices",
+                code,
+                what,
                 where=self.operator,
                 got=f"skip={self.skip!r}",
                 expected="'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
-                fix="'to next row' finds a match at every row that starts one; all combinations of later "
-                "rows (skip till any) are not offered, because their number is exponential",
+                fix=fix,
             )
         if variable and to in _SKIPS[2:]:
             self._number(variable)
@@ -447,46 +481,3 @@ class PatternSpec:
                 expected="an integer, 1 or more",
                 fix=f"leave it out ({DEFAULT_MAX_ROWS:,})",
             )
-
-
-def require_expressions(spec: PatternSpec) -> None:
-    """Refuse conditions over earlier rows that cannot be evaluated on columns of these types.
-
-    Raises
-    ------
-    SchemaError
-        ``CONDITION_TYPE`` or ``CONDITION_NOT_BOOLEAN``.
-    """
-    sources = dict(spec.sources)
-    for name, condition in spec.define:
-        if isinstance(condition, str):
-            continue
-        types = {v.text: spec.input.field(sources[v.text]).type for v in values_of(condition)}
-        listed = ", ".join(f"{text} is {type_name(dtype)}" for text, dtype in types.items())
-        try:
-            value = evaluate(condition, _nulls(types))
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-            raise SchemaError(
-                "CONDITION_TYPE",
-                f"the condition of {name!r} does not suit the types of its columns",
-                where=spec.operator,
-                got=f"{condition!r}; {listed}",
-                expected="comparisons of values of one type, or of numbers",
-                fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
-            ) from None
-        if not pa.types.is_boolean(value.type):
-            raise SchemaError(
-                "CONDITION_NOT_BOOLEAN",
-                f"the condition of {name!r} is neither true nor false",
-                where=spec.operator,
-                got=f"{condition!r} of type {type_name(value.type)}",
-                expected="boolean",
-                fix="compare it with something: patterns.previous('price') < 'price'",
-            )
-
-
-def _nulls(types: Mapping[str, pa.DataType]) -> Values:
-    def values(text: str, offset: int) -> pa.Array:
-        return pa.nulls(1, types[text])
-
-    return values

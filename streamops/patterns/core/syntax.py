@@ -27,6 +27,8 @@ _TOKEN = re.compile(
 _COUNTS = re.compile(r"\{\s*(\d*)\s*(,?)\s*(\d*)\s*\}")
 _LOOPS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _PERMUTE = "permute"
+_MAX_DEPTH = 64  # the parser is recursive, and no pattern has more states
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class _Parser:
     """A recursive descent over the tokens."""
 
     def __init__(self, text: str, where: str) -> None:
-        self.text, self.where, self.at = text, where, 0
+        self.text, self.where, self.at, self.depth = text, where, 0, 0
         self.tokens: list[tuple[str, int]] = []
         end = len(text.rstrip())
         at = 0
@@ -182,10 +184,14 @@ class _Parser:
         return token
 
     def _alternation(self) -> Node:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            self._refuse(self._position, f"groups are nested more than {_MAX_DEPTH - 1} deep")
         items = [self._series()]
         while self._token == "|":
             self._next()
             items.append(self._series())
+        self.depth -= 1
         return items[0] if len(items) == 1 else Alternation(tuple(items))
 
     def _series(self) -> Node:
@@ -242,6 +248,8 @@ class _Parser:
             found = _COUNTS.match(token)
             assert found is not None
             low, comma, high = found.groups()
+            if max(len(low or ""), len(high or "")) > _MAX_DIGITS:
+                self._refuse(start, f"a number has more than {_MAX_DIGITS} digits")
             bounds = int(low or 0), int(high) if high else None if comma else int(low or 0)
         else:
             bounds = _LOOPS[token[0]]

@@ -58,6 +58,7 @@ from streamops.search.core.tokens import split_tokens
 __all__ = [
     "METRICS",
     "PLACEMENT",
+    "RETAINS_STATE",
     "STATE",
     "check",
     "finish",
@@ -70,6 +71,7 @@ __all__ = [
 
 STATE = StateFormat("search.match_as_of", 1)
 PLACEMENT = Placement({"versions": BY_KEY, "documents": EVERYWHERE, "evicted": GREATEST})
+RETAINS_STATE = True
 METRICS = {name: name for name in ("rows", "rejected", "on_time", "too_late", "results")}
 
 

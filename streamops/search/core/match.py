@@ -50,6 +50,7 @@ from streamops.search.core.tokens import split_tokens
 __all__ = [
     "METRICS",
     "PLACEMENT",
+    "RETAINS_STATE",
     "STATE",
     "check",
     "finish",
@@ -62,6 +63,7 @@ __all__ = [
 
 STATE = StateFormat("search.match", 1)
 PLACEMENT = Placement({"rows": BY_KEY, "evicted": GREATEST}, watermark="greatest")
+RETAINS_STATE = True
 METRICS = {
     "changes": "rows",  # every shard sees all documents: Spark counts them
     **{name: name for name in ("rejected", "on_time", "too_late", "results")},

@@ -1,14 +1,16 @@
 """Changes of stored queries, compiled; documents matched against an index of queries.
 
-Queries are parsed once, before the shuffle. A step needs an index of its queries; a worker keeps the
-indexes of its shards for later steps, and builds them again from the state if it has none.
+Queries are parsed once, before the shuffle. A step needs an index of its queries. The index belongs to
+the table of the state from which it was built, and exists as long as that table does; a worker retains the
+tables of its shards for later steps.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +30,19 @@ from streamops.search.core.spec import COMPILED, REASON, MatchSpec
 INVALID_QUERY = "invalid_query"
 
 _DOCUMENTS_AT_ONCE = 1 << 15
-_INDEXES = 32
-_indexes: OrderedDict[bytes, tuple[QueryIndex, pa.Array]] = OrderedDict()
+
+
+@dataclass(frozen=True, weakref_slot=True, slots=True)
+class StoredQueries:
+    """The index of the queries that are live in a table of the state, and their ids."""
+
+    index: QueryIndex
+    ids: pa.Array
+
+
+_by_content: WeakValueDictionary[bytes, StoredQueries] = WeakValueDictionary()
+_by_table: dict[int, tuple[ReferenceType[pa.Table], str, StoredQueries]] = {}
+"""By the address of a table, which is an entry until the table is freed."""
 
 
 def compile_changes(spec: MatchSpec, rows: pa.Table) -> pa.Table:
@@ -157,19 +170,31 @@ def find_index(
 ) -> tuple[QueryIndex, pa.Array]:
     """The index of the stored queries that are live, and their ids; built if this worker has none of them.
 
-    A query is known by its text: the compiled one is a function of it and of the parameters.
+    The index of the same table is found by its address, so that a step without changes does not read all
+    queries; that of an equal table by a digest of its content. A query is known by its text: the compiled
+    one is a function of it and of the parameters.
     """
-    parameters = f"{layout} {spec.identity}".encode()
+    parameters = f"{layout} {spec.identity}"
+    table, known, found = _by_table.get(id(rows), (None, "", None))
+    if found is None or table is None or table() is not rows or known != parameters:
+        found = _find_by_content(spec, parameters, rows, is_live)
+        address = id(rows)
+        table = ref(rows, lambda _: _by_table.pop(address, None))
+        _by_table[address] = table, parameters, found
+    return found.index, found.ids
+
+
+def _find_by_content(
+    spec: MatchSpec, parameters: str, rows: pa.Table, is_live: pa.Array
+) -> StoredQueries:
     content = ipc_write(rows.select(["key.0", "value.0"]).append_column("is_live", is_live))
-    key = hashlib.blake2b(content, key=hashlib.blake2b(parameters).digest()).digest()
-    found = _indexes.get(key)
+    digest = hashlib.blake2b(parameters.encode()).digest()
+    key = hashlib.blake2b(content, key=digest).digest()
+    found = _by_content.get(key)
     if found is None:
         live = rows.filter(is_live)
         nodes = combine_chunks(live.column("value.1"))
         index = QueryIndex.of(nodes, len(spec.text), len(spec.fields))
-        found = index, combine_chunks(live.column("key.0"))
-        _indexes[key] = found
-        if len(_indexes) > _INDEXES:
-            _indexes.popitem(last=False)
-    _indexes.move_to_end(key)
+        found = StoredQueries(index, combine_chunks(live.column("key.0")))
+        _by_content[key] = found
     return found

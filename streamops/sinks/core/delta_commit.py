@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,20 @@ _ACTION = "streamops_action"
 """Column of merged rows with the action."""
 
 _ROWS_AT_A_TIME = 1 << 19
+
+_ROWS_PER_CHANGE = 32
+"""Up to how many rows of the table per wanted row are read and written again, which is faster than a merge."""
+
+_MOST_BYTES = 256 << 20
+"""The memory of these rows."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Rows of a table, and the predicate that selects them; None: all rows."""
+
+    predicate: str | None
+    rows: pa.Table
 
 
 class Commit:
@@ -102,6 +117,45 @@ class Commit:
             found.append(having(pa.Table.from_batches(batches).cast(schema), wanted, by))
         return _fill(pa.concat_tables(found), wanted.schema, {*by, *(names or ())})
 
+    def read_range(self, wanted: pa.Table, by: Sequence[str]) -> Range | None:
+        """All rows whose values are between the lowest and the highest wanted ones.
+
+        None if there are too many, or if the table has a feature that a merge takes care of.
+        """
+        if not self._is_plain or set(self.schema.names) != set(wanted.column_names):
+            return None
+        ranges = (delta_sql.select_range(name, wanted.column(name)) for name in by)
+        predicate = " AND ".join(filter(None, ranges)) or None
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        for part in self.table.scan(predicate=predicate):
+            batches.append(pa.record_batch(part))
+            rows += batches[-1].num_rows
+            size += batches[-1].nbytes
+            if rows > _ROWS_PER_CHANGE * len(wanted) or size > _MOST_BYTES:
+                return None
+        if not batches:
+            return Range(predicate, wanted.slice(0, 0))
+        found = pa.Table.from_batches(batches).select(wanted.column_names)
+        return Range(predicate, found.cast(wanted.schema))
+
+    def replace_range(self, found: Range, rows: pa.Table) -> None:
+        """Replace all rows of a range, as a merge does that deletes some of them and puts others."""
+        self._write(self.filled(rows), "overwrite", found.predicate)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether a rewrite of rows has no other effect: no constraints, change feed or partitions."""
+        protocol, metadata = self.table.protocol(), self.table.metadata()
+        features = set(protocol.writer_features or ()) - {"timestampNtz"}
+        return (
+            not self.has_new_columns
+            and not features
+            and (protocol.min_writer_version <= 2 or protocol.writer_features is not None)
+            and not metadata.partition_columns
+            and not metadata.configuration
+        )
+
     def filled(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, null where they have none."""
         return _fill(rows, self.schema, set(self.schema.names)).select(self.schema.names)
@@ -122,11 +176,12 @@ class Commit:
         if self.table.version() == version:
             self.append_nothing()  # a merge without effect commits nothing
 
-    def _write(self, rows: pa.Table, mode: Any) -> None:
+    def _write(self, rows: pa.Table, mode: Any, predicate: str | None = None) -> None:
         importlib.import_module("deltalake").write_deltalake(
             self.table,
             rows,
             mode=mode,
+            predicate=predicate,
             schema_mode="merge" if self.has_new_columns else None,
             commit_properties=self.properties,
         )

@@ -113,7 +113,7 @@ def compute_net(
     order = _order_of(rows, sequence, where=where)
     if form == "upsert":
         return _latest(rows, keys, order, where=where)
-    return _net_changes(rows, keys, order, sequence, where=where)
+    return _net_changes(rows, key or (), keys, order, sequence, where=where)
 
 
 def digest(rows: pa.Table) -> int:
@@ -194,17 +194,26 @@ def _latest(rows: pa.Table, keys: Ids, order: Ints, *, where: str) -> Net:
     repeated = same_key & (order[1:] == order[:-1])
     _refuse(rows, repeated, at[1:], "REVISION_OUT_OF_STEP", where=where)
     is_last = np.append(~same_key, True)[: len(at)]
+    if is_last.all():
+        return _added_only(rows)  # without a copy
     return _added_only(take(rows, np.sort(at[is_last])))
 
 
 def _net_changes(
-    rows: pa.Table, keys: Ids, order: Ints, sequence: Sequence[str], *, where: str
+    rows: pa.Table,
+    key: Sequence[str],
+    keys: Ids,
+    order: Ints,
+    sequence: Sequence[str],
+    *,
+    where: str,
 ) -> Net:
     types = combine_chunks(rows.column(CHANGE_TYPE))
     is_known = is_change_type(types)
     values = rows.drop_columns([CHANGE_TYPE])
     _refuse(rows, ~is_known, np.arange(len(rows)), "UNKNOWN_CHANGE", where=where)
-    names = content_columns(values.column_names, sequence)
+    # Rows of one key are compared, so the key need not be.
+    names = [n for n in content_columns(values.column_names, sequence) if n not in key]
     content = key_codes([values.column(name) for name in names], len(rows))
     retracts = np.asarray(pc.is_in(types, value_set=pa.array(RETRACTIONS)))
     # A retraction has the revision of the row that it retracts; otherwise the sequence of the next.

@@ -11,27 +11,32 @@ import pytest
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import AFTER_ALL
 from streamops.patterns.core import search as module
-from streamops.patterns.core.automaton import compile_pattern
+from streamops.patterns.core.automaton import Automaton, compile_pattern
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Search
-from streamops.patterns.core.syntax import parse_pattern
+from streamops.patterns.core.syntax import Pattern, parse_pattern
 from tests.laws.pattern_strategies import NAMES, draw_query
-from tests.oracles.patterns import Answer
+from tests.oracles.patterns import Answer, Query
 
 BITS = {name: 1 << at for at, name in enumerate(NAMES)}
 
 
-def compare(seed: int) -> bool:
-    """Compare one random pattern over random rows of some keys; whether there was a match."""
+def draw_compiled(dice: random.Random) -> tuple[Query, str, Pattern, Automaton]:
+    """Draw patterns until one of them compiles."""
+    while True:
+        query, text = draw_query(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
+        pattern = parse_pattern(text, where="test")
+        try:
+            return query, text, pattern, compile_pattern(pattern, BITS, where="test")
+        except SpecError as error:
+            if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+                raise
+
+
+def compare(seed: int) -> tuple[str, bool]:
+    """Compare one random pattern over random rows of some keys: its text, and whether there was a match."""
     dice = random.Random(seed)
-    query, text = draw_query(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
-    pattern = parse_pattern(text, where="test")
-    try:
-        automaton = compile_pattern(pattern, BITS, where="test")
-    except SpecError as error:
-        if error.code in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
-            return False
-        raise
+    query, text, pattern, automaton = draw_compiled(dice)
     is_open, watermark = dice.random() < 0.6, dice.randint(0, 12)
     held: list[frozenset[str]] = []
     times: list[int] = []
@@ -87,7 +92,7 @@ def compare(seed: int) -> bool:
     assert result.needed.tolist() == needed, (seed, text)
     timeouts = [(base + at, steps) for base, _, of in answers for at, steps in of.timeouts]
     assert [*zip(result.timeouts, result.steps, strict=True)] == timeouts, (seed, text)
-    return bool(expected)
+    return text, bool(expected)
 
 
 @pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
@@ -98,8 +103,10 @@ def test_matches_equal_those_of_backtracking(
     few: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_FEW", few)
-    matched = sum(compare(seed + 1_000_000 * few) for seed in range(count))
-    assert matched > count / 4
+    compared = [compare(seed + 1_000_000 * few) for seed in range(count)]
+    # Each of them compiled: a seed draws until one does. Short patterns are drawn several times.
+    assert len({text for text, _ in compared}) > count * 0.7
+    assert sum(matched for _, matched in compared) > count / 4
 
 
 def test_parts_of_matches_cover_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,46 +114,6 @@ def test_parts_of_matches_cover_all_of_them(monkeypatch: pytest.MonkeyPatch) -> 
     parts = [*module.in_parts(np.array([3, 7, 1, 40, 2, 2]))]
     assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 3), (3, 4), (4, 6)]
     assert [*module.in_parts(np.array([], np.int64))] == []
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("text", "conditions", "within"),
-    [
-        ("a+ b", 0b01, None),  # many starts and no end
-        ("a+ b", 0b11, 50),  # every row matches, and every match is cut by the bound
-        ("(a b)+ !d", 0b11, 50),
-        ("a ... b", 0b01, 50),
-    ],
-)
-def test_the_cost_of_the_worst_case_is_linear(
-    text: str, conditions: int, within: int | None
-) -> None:
-    automaton = compile_pattern(parse_pattern(text, where="test"), BITS, where="test")
-    for count in (2_000, 8_000):
-        is_frontier = np.arange(count + 1) == count
-        tape = Tape(np.where(is_frontier, 0, conditions), is_frontier, False)
-        times = np.where(is_frontier, AFTER_ALL, np.arange(count + 1))
-        found = Search(automaton, tape, times, ~is_frontier, within=within, watermark=AFTER_ALL)
-        steps = Counting(found)
-        result = found.find()
-        assert (result.ends - result.starts).sum() == (count if conditions == 0b11 else 0)
-        assert steps.rows <= count, "a row was followed twice"
-
-
-class Counting:
-    """Counts the rows of the paths that are followed row by row."""
-
-    def __init__(self, search: Search) -> None:
-        self.rows = 0
-        follow_one = search.paths.follow_one
-
-        def count(*arguments: Any) -> list[int]:
-            path: list[int] = follow_one(*arguments)
-            self.rows += len(path)
-            return path
-
-        search.paths.follow_one = count  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])

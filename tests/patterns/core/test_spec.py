@@ -64,3 +64,11 @@ def test_conditions_are_read_from_the_columns_that_spark_adds() -> None:
 
 def test_values_that_are_aggregated_are_compared() -> None:
     assert settings(tie_break="price").reads == (("user", "price", "price", "seats"),)
+
+
+def test_only_conditions_over_the_first_row_store_values_of_earlier_rows() -> None:
+    both = (patterns.previous("price", 3) < "price") & (patterns.initial("price") > "seats")
+    spec = settings(define={"low": patterns.previous("seats") < 3, "high": both})
+    assert [name for name, _ in spec.anchored] == ["high"]
+    assert spec.earlier == (("price", 3),)
+    assert settings().anchored == settings().earlier == ()

@@ -282,7 +282,8 @@ def test_only_the_owner_of_a_document_counts_and_emits_it() -> None:
 def test_an_index_is_built_when_a_version_is_added_or_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queries._indexes.clear()
+    queries._by_table.clear()
+    queries._by_content.clear()
     built = []
     of = QueryIndex.of
     monkeypatch.setattr(QueryIndex, "of", lambda *args: built.append(1) or of(*args))

@@ -64,6 +64,13 @@ def ids(step: Any) -> list[int]:
 A = {"title": "a", "price": 1}
 
 
+@pytest.fixture
+def no_indexes() -> None:
+    """Without those of tables that other tests have not freed."""
+    queries._by_table.clear()
+    queries._by_content.clear()
+
+
 def test_an_invalid_query_is_side_output_with_its_position_and_row() -> None:
     (step,) = run([([A], [change(1, "price:x", 5), change(2, "a", 6)])])
     assert ids(step) == [2]
@@ -118,26 +125,53 @@ def test_a_step_without_changes_does_not_write_its_state() -> None:
     assert second.state is first.state
 
 
+@pytest.mark.usefixtures("no_indexes")
 def test_a_worker_builds_an_index_once_and_of_no_other_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queries._indexes.clear()
     built = []
     of = match.QueryIndex.of
     monkeypatch.setattr(match.QueryIndex, "of", lambda *args: built.append(1) or of(*args))
     steps = [([A], [change(1, "a", 1)]), ([A], []), ([A], [change(1, "b", 2)]), ([A], [])]
-    assert [ids(step) for step in run(steps)] == [[1], [1], [], []]
+    found = run(steps)
+    assert [ids(step) for step in found] == [[1], [1], [], []]
     assert len(built) == 2
-    assert [ids(step) for step in run(steps)] == [[1], [1], [], []]  # another shard, same queries
+    assert [ids(step) for step in run(steps)] == [[1], [1], [], []]  # equal tables, decoded again
     assert len(built) == 2
 
 
-def test_a_worker_keeps_a_limited_number_of_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries._indexes.clear()
-    monkeypatch.setattr(queries, "_INDEXES", 2)
-    for number in range(5):
-        run([([A], [change(number, "a", 1)])])
-    assert len(queries._indexes) == 2
+@pytest.mark.usefixtures("no_indexes")
+def test_a_step_without_changes_reads_no_text_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    write = queries.ipc_write
+    monkeypatch.setattr(queries, "ipc_write", lambda rows: written.append(1) or write(rows))
+    assert [ids(step) for step in run([([A], [change(1, "a", 1)]), ([A], []), ([A], [])])] == [
+        [1]
+    ] * 3
+    assert len(written) == 1
+
+
+@pytest.mark.usefixtures("no_indexes")
+def test_the_index_of_a_table_is_not_that_of_other_parameters() -> None:
+    (step,) = run([([A], [change(1, "a", 1)])])
+    other = spec_of(text=(), fields=("title", "price"))
+    documents = match.pack(other, pa.Table.from_pylist([A], DOCUMENTS), "left")
+    nothing = match.pack(other, other.inputs[1].schema.empty_table(), "right")
+    parameters = [entry[1] for entry in queries._by_table.values()]
+    assert len(parameters) == 1
+    match.step(other, step.state, [documents, nothing], None)
+    assert len(queries._by_table) == 1
+    assert [entry[1] for entry in queries._by_table.values()] != parameters
+
+
+@pytest.mark.usefixtures("no_indexes")
+def test_an_index_is_freed_together_with_the_table_of_its_queries() -> None:
+    found = run([([A], [change(1, "a", 1)]), ([A], [change(2, "a", 1)])])
+    assert (len(queries._by_table), len(queries._by_content)) == (2, 2)
+    del found[0]
+    assert (len(queries._by_table), len(queries._by_content)) == (1, 1)
+    found.clear()
+    assert (len(queries._by_table), len(queries._by_content)) == (0, 0)
 
 
 def test_documents_are_matched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
