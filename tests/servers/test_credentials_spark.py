@@ -72,6 +72,8 @@ def test_passwords_stay_in_memory(
     if not jars("connector"):
         pytest.skip("the connector is not there: scripts/get-kafka")
     caplog.set_level(logging.DEBUG)
+    # Its log of every call to the JVM, at this level, has the options of readers.
+    caplog.set_level(logging.INFO, "py4j")
     monkeypatch.setattr(sys.modules[KafkaSink.__module__], "_TIMEOUT", 10)
     topics = [secured.broker.create_topic() for _ in range(2)]
     secured.broker.produce(topics[0], [{"value": '{"id": 1}'}])
