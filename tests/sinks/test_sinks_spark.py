@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from streamops import aggregates as agg
 from streamops import changes, sinks, time, windows
@@ -21,6 +22,7 @@ from streamops.errors import SinkError
 from streamops.sinks.sink import BatchWriter
 from streamops.testing import at, micro_batches
 from tests.kafka.broker import Broker
+from tests.sinks.contract import ODD
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -356,3 +358,66 @@ def test_a_topic_has_each_change_once_over_crashes(
     assert {
         (r["k"], r["window_start"], r["n"], r["total"]) for r in folded.toArrow().to_pylist()
     } == found
+
+
+def test_odd_names_of_columns_reach_the_topic(spark: SparkSession, kafka: Broker) -> None:
+    topic = kafka.create_topic()
+    frame = spark.createDataFrame(
+        [tuple(f"{name}!" for name in ODD)], StructType([StructField(n, StringType()) for n in ODD])
+    )
+    sinks.kafka(topic, servers=kafka.bootstrap, key=ODD).write(frame, query=topic)
+    (record,) = kafka.read(topic)
+    assert json.loads(record.key()) == json.loads(record.value()) == {n: f"{n}!" for n in ODD}
+
+
+def test_rejected_rows_are_written_to_a_topic(
+    spark: SparkSession, kafka: Broker, tmp_path: Path
+) -> None:
+    results, rejected = (kafka.create_topic() for _ in range(2))
+    micro_batches(spark, BATCHES[:3], schema=SCHEMA, directory=tmp_path)
+
+    def make() -> BatchWriter:
+        return sinks.side_outputs(
+            results=sinks.kafka(results, servers=kafka.bootstrap),
+            rejected=sinks.kafka(rejected, servers=kafka.bootstrap),
+            operator="guard",
+        )
+
+    def frame() -> DataFrame:
+        source = micro_batches(spark, [], schema=SCHEMA, directory=tmp_path)
+        return source.transform(time.guard("ts"))
+
+    crashing = Crashing(make)
+    crashing.before, crashing.after = set(), {0, 1}
+    assert crashing.run(frame, tmp_path / "checkpoint") == 2
+    rows = [row for batch in BATCHES[:3] for row in batch]
+    good = [json.loads(record.value())["offset"] for record in kafka.read(results)]
+    assert sorted(good) == sorted(row["offset"] for row in rows if row["ts"] is not None)
+    values = [json.loads(record.value()) for record in kafka.read(rejected)]
+    assert {value["output"] for value in values} == {"guarded"}
+    offsets = sorted(json.loads(value["row"])["offset"] for value in values)
+    assert offsets == sorted(row["offset"] for row in rows if row["ts"] is None)
+
+
+def test_the_program_of_the_documentation_runs(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+    program = text.partition("```py\n")[2].partition("```\n")[0]
+    for old, new in {
+        '"postgresql:///shop"': repr(url),
+        '"checkpoint"': repr(str(tmp_path / "checkpoint")),
+        "awaitTermination(60)": "awaitTermination(20)",
+    }.items():
+        assert program.count(old) == 1
+        program = program.replace(old, new)
+    generations = []
+    for _ in range(2):
+        namespace: dict[str, Any] = {}
+        exec(compile(program, "docs/sinks.md", "exec"), namespace)
+        assert namespace["query"].exception() is None
+        generations.append(namespace["table"].read_ledger().generation)
+    assert generations == [1, 2]
+    rows = table(url, "views", "page, window_start, views, revision")
+    assert {row[0] for row in rows} == {0, 1, 2}
+    assert len({row[:2] for row in rows}) == len(rows) >= 3

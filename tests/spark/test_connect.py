@@ -272,12 +272,75 @@ assert [(row.k, row.v, row.rejected.reason) for row in erased.collect()] == [("a
 print("connect: ok")
 """
 
+SINKS = """
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from streamops import sinks
+from streamops.testing import micro_batches
+
+script = [[{"k": f"{batch}{n}", "v": n} for n in range(5)] for batch in range(3)]
+folder = Path.cwd() / "source"
+checkpoint = str(Path.cwd() / "checkpoint")
+table, archive = str(Path.cwd() / "table"), str(Path.cwd() / "archive")
+
+
+def run(sink, checkpoint=checkpoint):
+    writer = micro_batches(spark, [], schema=schema, directory=folder).writeStream.foreachBatch(sink)
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination(200)
+        return query.id
+    finally:
+        query.stop()
+
+
+def make(**options):
+    url = "sqlite:///" + str(Path.cwd() / "database")
+    return sinks.fan_out({
+        "table": sinks.sqlalchemy(url, "events", key="k", checkpoint=checkpoint),
+        "archive": sinks.parquet(archive, checkpoint=checkpoint),
+    }, **options)
+
+
+schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
+micro_batches(spark, script[:2], schema=schema, directory=folder)
+query = run(make(checkpoint=checkpoint))
+# A restart, whose query has the same id and another run.
+micro_batches(spark, script[2:], schema=schema, directory=folder)
+assert run(make(checkpoint=checkpoint)) == query
+for sink in make().sinks.values():
+    entry = sink.read_ledger()
+    assert (entry.query, entry.batch, entry.generation) == (query, 2, 2), entry
+expected = sorted((row["k"], row["v"]) for batch in script for row in batch)
+found = sinks.read_parquet(archive).to_table().to_pylist()
+assert sorted((row["k"], row["v"]) for row in found) == expected
+read = sinks.read_parquet(archive, spark=spark)
+assert sorted(map(tuple, read.collect())) == expected
+# A micro-batch that was committed, and is delivered again, is skipped.
+for path in (Path(checkpoint) / "commits").glob("*2*"):
+    path.unlink()
+run(make(checkpoint=checkpoint))
+found = sinks.read_parquet(archive).to_table().to_pylist()
+assert sorted((row["k"], row["v"]) for row in found) == expected
+for sink, other, code in (
+    (sinks.parquet(archive), "no checkpoint", "QUERY_UNKNOWN"),
+    (sinks.parquet(archive, checkpoint=str(Path.cwd() / "new")), "new", "NEW_CHECKPOINT"),
+):
+    try:
+        run(sink, str(Path.cwd() / other))
+    except StreamingQueryException as error:
+        assert code in str(error), error
+    else:
+        raise AssertionError(code)
+print("connect: ok")
+"""
 
 JOBS = {
     "windows and time": JOB,
     "changes": CHANGES,
     "functions and queries": FUNCTIONS_AND_QUERIES,
     "erasure": ERASURE,
+    "sinks": SINKS,
 }
 
 
