@@ -401,7 +401,6 @@ CASES: dict[str, Case] = {
             },
             within="12 seconds",
             measures={"values": patterns.collect_list(None, "v"), "names": patterns.classifiers()},
-            timeouts="route",
             tie_break="v",
             **TIMED,
         ),
