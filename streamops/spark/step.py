@@ -177,9 +177,8 @@ class ShardStep:
             now = time.monotonic()
             _retained[self.plan, shard] = stored.blob, state.tables, now
             _retained.move_to_end((self.plan, shard))
-            while (
-                next(iter(_retained.values()))[-1] < now - _RETAINED_FOR
-            ):  # of queries that were stopped
+            # Of queries that were stopped.
+            while next(iter(_retained.values()))[-1] < now - _RETAINED_FOR:
                 _retained.popitem(last=False)
 
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
