@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from streamops.patterns.core import anchored as module
 from streamops.patterns.core.anchored import AnchoredSearch
 from streamops.patterns.core.scan import Tape
 from tests.oracles.patterns import Answer
+from tests.patterns.core.answers import check_answers
 from tests.patterns.core.test_search import BITS, NAMES, draw_compiled
 
 Satisfied = list[list[frozenset[str]]]
@@ -71,32 +71,9 @@ def compare(seed: int) -> bool:
     )
     with_timeouts = dice.random() < 0.5
     result = search.find(timeouts=with_timeouts)
-    labels = search.label(result.starts, result.bounds)
-    names = [pattern.variables[number] for number in labels.variable]
-    matches: list[Any] = [
-        (
-            start,
-            end,
-            [(r, n) for m, r, n in zip(labels.match, labels.row, names, strict=True) if m == i],
-        )
-        for i, (start, end) in enumerate(zip(result.starts, result.ends, strict=True))
-    ]
-    expected = [
-        (
-            base + start,
-            base + start + len(path),
-            [(base + start + i, name) for i, name in enumerate(path) if name is not None],
-        )
-        for base, _, answer in answers
-        for start, path in answer.matches
-    ]
-    assert matches == expected, (seed, text)
-    needed = [base + (count if of.needed is None else of.needed) for base, count, of in answers]
-    assert result.needed.tolist() == needed, (seed, text)
-    timeouts = [(base + at, steps) for base, _, of in answers for at, steps in of.timeouts]
-    late = [*zip(result.timeouts, result.steps, strict=True)]
-    assert late == (timeouts if with_timeouts else []), (seed, text)
-    return bool(expected)
+    return check_answers(
+        search, result, pattern.variables, answers, timeouts=with_timeouts, case=(seed, text)
+    )
 
 
 def draw(dice: random.Random, density: float) -> frozenset[str]:

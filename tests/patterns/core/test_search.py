@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from streamops.patterns.core.search import Search
 from streamops.patterns.core.syntax import Pattern, parse_pattern
 from tests.laws.pattern_strategies import NAMES, draw_query
 from tests.oracles.patterns import Answer, Query
+from tests.patterns.core.answers import check_answers
 
 BITS = {name: 1 << at for at, name in enumerate(NAMES)}
 
@@ -68,31 +68,9 @@ def compare(seed: int) -> tuple[str, bool]:
         horizon=query.horizon,
     )
     result = found.find(timeouts=True)
-    labels = found.label(result.starts, result.bounds)
-    names = [pattern.variables[number] for number in labels.variable]
-    matches: list[Any] = [
-        (
-            start,
-            end,
-            [(r, n) for m, r, n in zip(labels.match, labels.row, names, strict=True) if m == i],
-        )
-        for i, (start, end) in enumerate(zip(result.starts, result.ends, strict=True))
-    ]
-    expected = [
-        (
-            base + start,
-            base + start + len(path),
-            [(base + start + i, name) for i, name in enumerate(path) if name is not None],
-        )
-        for base, _, answer in answers
-        for start, path in answer.matches
-    ]
-    assert matches == expected, (seed, text)
-    needed = [base + (count if of.needed is None else of.needed) for base, count, of in answers]
-    assert result.needed.tolist() == needed, (seed, text)
-    timeouts = [(base + at, steps) for base, _, of in answers for at, steps in of.timeouts]
-    assert [*zip(result.timeouts, result.steps, strict=True)] == timeouts, (seed, text)
-    return text, bool(expected)
+    return text, check_answers(
+        found, result, pattern.variables, answers, timeouts=True, case=(seed, text)
+    )
 
 
 @pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
