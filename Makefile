@@ -77,7 +77,7 @@ crashes: $(STAMP) ## Roll queries back to every durable state that a crash leave
 
 soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every stateful operator, and measure memory, files, connections and state. Twenty minutes.
 	scripts/get-postgres && scripts/get-kafka
-	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks/test_soak.py
+	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks
 	$(PYTHON) -m pytest -q -n auto -m exhaustive -k "last_quarter" tests/windows tests/state
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
