@@ -6,12 +6,14 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.kafka.broker import Broker
 
 # Deadlines and slowness say something about the machine, not about the code. The three
@@ -71,11 +73,22 @@ def spark_conf() -> Mapping[str, str]:
     """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
     from tests.kafka.broker import jars
 
-    conf = {"spark.python.daemon.module": "tests.worker_daemon"}
+    conf = {"spark.python.daemon.module": "tests.workers.daemon"}
     connector = jars("connector")
     if connector:
         conf["spark.jars"] = ",".join(map(str, connector))
     return conf
+
+
+@pytest.fixture(scope="session")
+def spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the plugin, whose Python processes are forked."""
+    from tests.workers.fork_server import launcher
+
+    with launcher(tmp_path_factory.mktemp("workers")) as executable:
+        context: Any = spark.sparkContext
+        context.pythonExec = str(executable)
+        yield spark
 
 
 @pytest.fixture(scope="session")
