@@ -16,8 +16,9 @@
 """
 
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
-from streamops.observe.core.alarms import Alarm, PartitionLag
+from streamops.observe.core.alarms import Alarm
 from streamops.observe.core.lag import ConsumerLag
+from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
 from streamops.observe.furthest import furthest_ahead
 from streamops.observe.listener import AlarmListener, consumer_lag
