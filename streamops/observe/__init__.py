@@ -3,6 +3,9 @@
 =========================  ===========================================================
 ``watch``                  display a running query, in a terminal or in a notebook
 ``history``                its recent micro-batches as frames and as a plot: ``QueryHistory``
+``PrometheusListener``     exports the progress of all queries to Prometheus
+``OpenTelemetryListener``  exports it as metrics of OpenTelemetry
+``grafana_dashboard``      a dashboard of these metrics
 ``account_late``           late rows, counted by key, window, producer and lateness
 ``merge_accounts``         combine such accounts
 ``lateness_needed``        the allowed lateness that would have saved a share of them
@@ -22,6 +25,11 @@ from streamops.observe.core.alarms import Alarm
 from streamops.observe.core.lag import ConsumerLag
 from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
+from streamops.observe.exporters import (
+    OpenTelemetryListener,
+    PrometheusListener,
+    grafana_dashboard,
+)
 from streamops.observe.furthest import furthest_ahead
 from streamops.observe.history import QueryHistory, history
 from streamops.observe.listener import AlarmListener, consumer_lag
@@ -33,13 +41,16 @@ __all__ = [
     "ConsumerLag",
     "LateRows",
     "LateShare",
+    "OpenTelemetryListener",
     "PartitionLag",
     "PoisonedWatermark",
+    "PrometheusListener",
     "QueryHistory",
     "StuckWatermark",
     "account_late",
     "consumer_lag",
     "furthest_ahead",
+    "grafana_dashboard",
     "history",
     "lateness_needed",
     "merge_accounts",
