@@ -6,16 +6,20 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from pyspark.sql import SparkSession
 
     from tests.kafka.broker import Broker
+    from tests.servers.prometheus import Prometheus
 
 # Deadlines and slowness say something about the machine, not about the code. The three
 # short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
@@ -63,6 +67,25 @@ def postgres() -> Iterator[str]:
         yield where
 
 
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometheus]]:
+    """A function that starts a Prometheus server, which scrapes a registry."""
+    from tests.servers.installed import skip
+
+    server = importlib.import_module("tests.servers.prometheus")
+    installed = server.program()
+    if installed is None:
+        skip("Prometheus is not there: scripts/get-prometheus")
+    with ExitStack() as stack:
+
+        def scrape(registry: CollectorRegistry) -> Prometheus:
+            target = stack.enter_context(server.exposing(registry))
+            running: Prometheus = stack.enter_context(server.serving(installed, tmp_path, target))
+            return running
+
+        yield scrape
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # An installed streamops has registered its plugin by now; a bare checkout has not.
     plugins = config.pluginmanager
@@ -75,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker("laws")  # with which they run
-        for needed in ("spark", "postgres", "kafka"):
+        for needed in ("spark", "postgres", "kafka", "prometheus"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
     # Files that take minutes come first, so that no process waits for another one in the end.
