@@ -18,7 +18,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults kill bench bench-sinks constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults kill bench bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,7 +77,7 @@ crashes: $(STAMP) ## Roll queries back to every durable state that a crash leave
 
 soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every stateful operator, and measure memory, files, connections and state. Twenty minutes.
 	scripts/get-postgres && scripts/get-kafka
-	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks/test_soak.py
+	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks
 	$(PYTHON) -m pytest -q -n auto -m exhaustive -k "last_quarter" tests/windows tests/state
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
@@ -93,6 +93,16 @@ bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way si
 bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. Five minutes.
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m benchmarks.sinks
+
+docs: $(STAMP) ## Write docs/errors.md from the code, and build the site into build/site; warnings are errors. Two minutes.
+	$(PYTHON) -m website.errors
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+
+docs-serve: $(STAMP) ## Show the site at http://localhost:8000, and build it again when a page changes.
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
+
+docs-check: docs ## Visit every page of the built site in Chromium, and write screenshots to build/screenshots. Needs Debian's chromium.
+	$(PYTHON) -m website.browser
 
 constraints: $(STAMP) ## Install the newest versions of all packages, and write them to constraints.txt.
 	rm -rf build/newest && mkdir -p build

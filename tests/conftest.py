@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
 
     from tests.kafka.broker import Broker
     from tests.servers.prometheus import Prometheus
@@ -36,6 +38,20 @@ if (
     settings.load_profile("no shrinking")
 
 _PLUGIN = "streamops.testing.plugin"
+
+
+@pytest.fixture(autouse=True)
+def figures_are_closed() -> Iterator[None]:
+    """Close the figures of pyplot, also those of doctests, which it would retain."""
+    _close_figures()
+    yield
+    _close_figures()
+
+
+def _close_figures() -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")
@@ -95,11 +111,22 @@ def spark_conf() -> Mapping[str, str]:
     """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
     from tests.kafka.broker import jars
 
-    conf = {"spark.python.daemon.module": "tests.worker_daemon"}
+    conf = {"spark.python.daemon.module": "tests.workers.daemon"}
     connector = jars("connector")
     if connector:
         conf["spark.jars"] = ",".join(map(str, connector))
     return conf
+
+
+@pytest.fixture(scope="session")
+def spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the plugin, whose Python processes are forked."""
+    from tests.workers.fork_server import launcher
+
+    with launcher(tmp_path_factory.mktemp("workers")) as executable:
+        context: Any = spark.sparkContext
+        context.pythonExec = str(executable)
+        yield spark
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,10 @@ class Operator(Definition):
             The kernel of streamops, or Spark's own operator where it computes the same. "auto" uses the
             kernel for streams.
         state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas", optional
-            "auto" is ``transformWithStateInPandas``: it needs RocksDB, and operators can be chained.
+            "auto" is ``transformWithStateInPandas``, with which operators can be chained, if the session
+            has RocksDB and protobuf; else ``applyInPandasWithState``, for one stateful operator per
+            query. ``explain(extended=True)`` of the result shows the choice and its reason. It is part
+            of the checkpoint.
 
         Returns
         -------
