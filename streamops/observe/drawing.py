@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SIZE = (10.0, 6.0)  # inches
+_TWIN = "streamops late rows"  # marks the axes of rows
 _COLORS = ("#2a6f97", "#d9711c", "#1c2530", "#67d0e6", "#8033cc", "#b29e74")
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -28,19 +29,25 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
     late = [name for name in ("late", "corrections", "side_output") if batches[name].any()]
     _prepare(times, "delay of the watermark")
     times.ticklabel_format(useOffset=False)
+    for other in times.get_shared_x_axes().get_siblings(times):  # of a plot on the same axes
+        if other.get_label() == _TWIN:
+            other.remove()
     unit, name = _unit(batches["watermark_delay"], _UNITS)
     times.plot(x, batches["watermark_delay"] / unit, color=_COLORS[2], label="watermark")
     times.plot(x, batches["event_delay"] / unit, color=_COLORS[3], label="newest event")
     times.set_ylabel(name)
     if late:  # rows share the time axis, so one sees which watermark they were late by
         rows = times.twinx()
+        rows.set_label(_TWIN)
         rows.set_ylabel("rows")
         for column, color in zip(late, (_COLORS[1], _COLORS[4], _COLORS[5]), strict=False):
             label = column.replace("_", " ")
             some = batches[column] > 0
             rows.plot(x[some], batches[column][some], color=color, marker=".", ls="", label=label)
         rows.set_ylim(bottom=0)
-        rows.legend(loc="upper right", frameon=False, fontsize="small")
+        # One legend for both: two may cover each other.
+        for line in rows.lines:
+            times.plot([], [], color=line.get_color(), marker=".", ls="", label=line.get_label())
     _prepare(state, "bytes of state")
     unit, name = _unit(operators["state_bytes"], _BYTES)
     sized = operators.dropna(subset=["state_bytes"])

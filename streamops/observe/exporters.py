@@ -45,7 +45,7 @@ class _Exporter(StreamingQueryListener):
                 where=f"observe.{name}",
                 got=repr(max_queries),
                 expected="an integer, 1 or more",
-                fix=f"observe.{name}(max_queries=100)",
+                fix="leave `max_queries` out: the default is 100",
             )
         self._totals = Totals(max_queries)
         self._lock = threading.Lock()  # Spark calls in one thread, the exporter in another one

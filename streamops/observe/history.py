@@ -194,5 +194,5 @@ def not_a_query(source: Any, *, where: str) -> SpecError:
         where=where,
         got=f"an object of type {type(source).__name__}",
         expected="a StreamingQuery, as `writeStream.start()` returns it, or a list of its progress",
-        fix="query = frame.writeStream.start(); observe.history(query)",
+        fix="pass what `frame.writeStream.start()` returned",
     )

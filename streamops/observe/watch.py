@@ -186,8 +186,10 @@ def render(view: View) -> Any:
     for table in (view.operators, view.phases):
         if table is not None and table.rows:
             drawn = tables.Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-            for number, column in enumerate(table.columns):
-                drawn.add_column(column, justify="right" if number else "left", overflow="fold")
+            name, *numbers = table.columns
+            drawn.add_column(name, overflow="fold")  # numbers need their room, names do not
+            for column in numbers:
+                drawn.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)
             for row in table.rows:
                 drawn.add_row(*map(text.Text, row))
             parts += [text.Text(), drawn]
@@ -224,7 +226,8 @@ def to_html(view: View, picture: bytes = b"") -> str:
 def _table(table: Table) -> str:
     def row(cells: tuple[str, ...], tag: str) -> str:
         first, *rest = map(html.escape, cells)
-        others = "".join(f'<{tag} style="text-align:right">{cell}</{tag}>' for cell in rest)
+        align = "right" if any(table.columns) else "left"  # facts have no titles, and are text
+        others = "".join(f'<{tag} style="text-align:{align}">{cell}</{tag}>' for cell in rest)
         return f'<tr><{tag} style="text-align:left">{first}</{tag}>{others}</tr>'
 
     head = row(table.columns, "th") if any(table.columns) else ""

@@ -96,6 +96,10 @@ def test_a_history_is_plotted_on_axes_of_the_user() -> None:
     axes = observe.history(recorded("views")[:2]).plot()
     again = observe.history(recorded("views")).plot(axes)
     assert again == axes
+    # With those of the late rows; the first two micro-batches have none.
+    assert len(axes[0].figure.axes) == 5
+    observe.history(recorded("views")).plot(axes)
+    assert len(axes[0].figure.axes) == 5
     assert len(axes[0].lines) == 2
 
 

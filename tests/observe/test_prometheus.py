@@ -42,6 +42,7 @@ def documented() -> list[str]:
     return [line.partition("expr: ")[2] for line in rules.splitlines() if "expr: " in line]
 
 
+@pytest.mark.smoke
 def test_prometheus_stores_all_samples_and_answers_the_dashboard(prometheus: Scrape) -> None:
     registry = CollectorRegistry()
     listener = observe.PrometheusListener(registry)
