@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,20 @@ if (
     settings.load_profile("no shrinking")
 
 _PLUGIN = "streamops.testing.plugin"
+
+
+@pytest.fixture(autouse=True)
+def figures_are_closed() -> Iterator[None]:
+    """Close the figures of pyplot, also those of doctests, which it would retain."""
+    _close_figures()
+    yield
+    _close_figures()
+
+
+def _close_figures() -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

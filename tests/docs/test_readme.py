@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import streamops
-from streamops import aggregates, observe, patterns, testing, windows
+from streamops import aggregates, observe, patterns, plots, testing, windows
 from streamops.kernel import codec
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
@@ -222,7 +222,7 @@ def test_a_broken_link_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [streamops, aggregates, observe, patterns, windows, testing],
+    [streamops, aggregates, observe, patterns, plots, windows, testing],
     ids=lambda module: module.__name__,
 )
 def test_every_name_of_the_api_is_documented(module: ModuleType) -> None:
