@@ -24,7 +24,7 @@ from streamops import changes, joins, patterns, plots, windows
 from streamops.testing import replay
 
 _SCRIPT = ((3, 8), (6, 16), (9,), (4, 21), (12, 45), (7, 12), (2,))
-_STYLE = {"svg.hashsalt": "streamops", "savefig.facecolor": "white", "font.size": 9}
+_STYLE: dict[Any, Any] = {"svg.hashsalt": "streamops", "savefig.facecolor": "white", "font.size": 9}
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ def _interval(ax: Axes) -> Axes:
     """The interval of each search, and the clicks of the same query."""
     searches = [("a", 2), ("b", 10), ("c", 22)]
     clicks = [("a", 6), ("a", 9), ("b", 29), ("c", 30)]
-    left = [{"query": query, "searched_at": at(minute)} for query, minute in searches]
+    left: list[dict[str, Any]] = [
+        {"query": query, "searched_at": at(minute)} for query, minute in searches
+    ]
     right = [{"query": query, "ts": at(minute), "click": minute} for query, minute in clicks]
     clicked = joins.interval(
         None,
