@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive, no_native_engine
+from streamops.spark.pipelines import refuse_pipeline_function
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,10 +27,11 @@ class Operator(Definition):
         ------
         SpecError
             ``RIGHT_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
-            right frame is not a DataFrame.
+            right frame is not a DataFrame. ``PIPELINE_FUNCTION``: inside of a function of a pipeline.
         """
-        for step in self.steps:
-            frame = drive(step, frame)
+        with refuse_pipeline_function(self.name):
+            for step in self.steps:
+                frame = drive(step, frame)
         return frame
 
     @property
