@@ -15,6 +15,7 @@
 =====================  ===========================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
 from streamops.observe.core.alarms import Alarm, PartitionLag
 from streamops.observe.core.lag import ConsumerLag
@@ -37,3 +38,5 @@ __all__ = [
     "lateness_needed",
     "merge_accounts",
 ]
+
+explain_calls(globals())
