@@ -94,6 +94,8 @@ ALLOWED = {
     ("streamops/sketches/core/theta.py", "kind"): _HEADER,
     ("streamops/sketches/stored.py", "kind"): _HEADER,
     ("tests/aggregates/core/test_sums.py", "places"): "a parameter of Hypothesis",
+    ("streamops/kernel/calls.py", "kind"): "an attribute of Python's Parameter",
+    ("tests/packaging/test_completion.py", "kind"): "an attribute of Python's Parameter",
     ("streamops/kernel/frame.py", "kind"): _HEADER,
     ("streamops/state/operators.py", "kind"): _HEADER,
     ("streamops/process/core/shard_spec.py", "kind"): _HEADER,
