@@ -32,6 +32,8 @@ if (
 
 _PLUGIN = "streamops.testing.plugin"
 
+collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
