@@ -35,8 +35,8 @@ def outputs() -> dict[str, str]:
 
 
 def without_margin(text: str) -> list[str]:
-    """The lines, without spaces at their ends, and without empty lines at the end."""
-    return [line.rstrip() for line in text.rstrip().splitlines()]
+    """The lines that are not empty, without spaces at their ends."""
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def test_there_are_eight_jobs_and_the_readme_shows_the_output_of_all() -> None:
