@@ -12,7 +12,7 @@ COVERED := not (spark or connect or slow or laws or soak)
 ALONE  := not (crashes or soak)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
-CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
+CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
 crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1

@@ -50,7 +50,12 @@ SECTIONS = [
 
 CHOICES = (Stragglers, TooLate, Engine, StateApi, Unit, Weekday)
 DECISIONS = sorted((ROOT / "decisions").glob("*.md"))
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *DECISIONS]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "examples" / "README.md",
+    *DECISIONS,
+]
 
 
 def named(path: Path) -> str:
