@@ -217,7 +217,7 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
     """Return the workload if Spark has its operator on streams."""
-    lacks = ("sliding", "seen", "per-key", "temporal", "tables", "search")
+    lacks = ("sliding", "seen", "per-key", "running", "corrections", "temporal", "tables", "search")
     is_pattern = workload.windows.startswith("patterns")
     return [] if is_pattern or workload.windows in lacks else [workload]
 
