@@ -18,7 +18,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws coverage crashes soak faults kill bench bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,6 +102,10 @@ kill: $(STAMP) ## Kill drivers, workers, executors and servers, and compare all 
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks
+
+bench-peers: $(STAMP) ## Measure streamops, Spark's own operators, Flink, Bytewax, Pathway, Polars and DuckDB side by side. An hour.
+	scripts/get-peers
+	$(PYTHON) -m benchmarks.peers --write $(ARGUMENTS)
 
 bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. Five minutes.
 	scripts/get-postgres && scripts/get-kafka
