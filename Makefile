@@ -12,16 +12,16 @@ COVERED := not (spark or connect or slow or laws or soak)
 ALONE  := not (crashes or soak)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
-CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
+CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
 crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults kill bench bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
@@ -44,6 +44,19 @@ test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examp
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or connect or slow) and $(ALONE) and not smoke"
+
+# What `make test` runs, but the examples and what looks at this environment.
+test-oldest: ## Run the tests of make test with the oldest supported versions of all packages, on Python 3.11.
+	scripts/make-venv build/oldest constraints-oldest.txt
+	$(MAKE) test-in VENV=build/oldest
+
+test-python-%: ## Run the tests of make test on another Python, such as make test-python-3.13.
+	scripts/make-venv build/python$* constraints.txt python$*
+	$(MAKE) test-in VENV=build/python$*
+
+test-in:
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples --ignore=tests/docs --ignore=tests/architecture
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and spark"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -89,6 +102,10 @@ kill: $(STAMP) ## Kill drivers, workers, executors and servers, and compare all 
 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks
+
+bench-peers: $(STAMP) ## Measure streamops, Spark's own operators, Flink, Bytewax, Pathway, Polars and DuckDB side by side. An hour.
+	scripts/get-peers
+	$(PYTHON) -m benchmarks.peers --write $(ARGUMENTS)
 
 bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. Five minutes.
 	scripts/get-postgres && scripts/get-kafka

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,9 @@ class System:
     """What this system is given in place of the full workload, one process for each part."""
 
 
-def session(store: str, master: str, more: Mapping[str, str]) -> SparkSession:
+def session(
+    store: str, master: str = MASTER, more: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """Start the session of a run: the same settings for all systems but the state store."""
     builder = SparkSession.builder.master(master).appName("streamops benchmarks")
     settings = {**SETTINGS, **more}
@@ -217,7 +220,7 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
     """Return the workload if Spark has its operator on streams."""
-    lacks = ("sliding", "seen", "per-key", "temporal", "tables", "search")
+    lacks = ("sliding", "seen", "per-key", "running", "corrections", "temporal", "tables", "search")
     is_pattern = workload.windows.startswith("patterns")
     return [] if is_pattern or workload.windows in lacks else [workload]
 

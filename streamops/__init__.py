@@ -7,6 +7,7 @@ Everything is imported when it is first used: a Spark worker that unpickles one 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ if not TYPE_CHECKING:  # or a type checker would find every name
         if name in {*__all__} - {"__version__"}:
             return importlib.import_module(f"streamops.{name}")
         message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        # With these, Python suggests the nearest name.
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import griffe
@@ -21,6 +22,15 @@ class StreamopsDocstrings(griffe.Extension):
             obj.docstring.value = visible(obj.docstring.value)
 
 
+def _types(section: str) -> str:
+    """Join alternatives by "or": the parser shows a list with commas as a tuple."""
+    lines = section.splitlines()
+    return "\n".join(
+        line if line.startswith(" ") else re.sub(r"(?<=[\w\"]), (?=[\"A-Z])", " or ", line)
+        for line in lines
+    )
+
+
 def visible(text: str) -> str:
     """Return the docstring without "Notes", "See Also" and "References"; that of an operator also without
     its description and card.
@@ -29,6 +39,6 @@ def visible(text: str) -> str:
     parts = [] if docstring.card else [to_markdown(docstring.description)]
     for title, section in docstring.sections.items():
         if title in _PARSED:
-            body = section if title == "Examples" else to_markdown(section)
+            body = section if title == "Examples" else _types(to_markdown(section))
             parts.append(f"{title}\n{'-' * len(title)}\n{body}")
     return "\n\n".join(parts)

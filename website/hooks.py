@@ -15,6 +15,7 @@ from mkdocs.structure.pages import Page
 from website import errors, pages
 from website.names import FAMILIES, find_name, operators
 from website.notebooks import notebook_page, title
+from website.pictures import BY_NAME
 
 ROOT = Path(__file__).parents[1]
 # Files of the repository outside docs/ that are pages, too.
@@ -30,6 +31,7 @@ _NAMES = re.compile(
     r"|`(?P<code>[^`\n]+)`(?!`)",
     re.MULTILINE,
 )
+_PICTURE = re.compile(r"<!-- picture: ([\w-]+) -->")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^)\s]+)\)")
 
@@ -54,6 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text, pictures = notebook_page(path)
         texts[f"notebooks/{path.stem}.md"] = text
         texts |= {f"notebooks/{name}": data for name, data in pictures.items()}
+    texts |= {f"pictures/{picture.name}.svg": picture.svg() for picture in BY_NAME.values()}
     for uri, content in texts.items():
         files.append(File.generated(config, uri, content=content))
     return files
@@ -62,6 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Prepare Markdown that was written for GitHub."""
     here = page.file.src_uri
+    markdown = _PICTURE.sub(lambda mark: BY_NAME[mark[1]].markdown(""), markdown)
     return _outside_fences(markdown, lambda text: link_names(mend_links(text, here), here))
 
 

@@ -28,6 +28,7 @@ FAMILIES = {
     "erasure": "Erasure",
     "state": "Checkpoints",
     "testing": "Test kit",
+    "plots": "Plots",
 }
 FUNCTIONS = ("local_session", "split_side_output")
 

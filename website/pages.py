@@ -10,6 +10,7 @@ from pathlib import Path
 from website import errors
 from website.docstrings import mark_code, to_markdown
 from website.names import FAMILIES, Name, family_module, find_name, operators, public_names
+from website.pictures import PICTURES
 from website.raised import Source
 
 ROOT = Path(__file__).parents[1]
@@ -157,9 +158,7 @@ def _plain(text: str) -> str:
 
 
 def _picture(name: Name) -> str:
-    """Return the picture of an operator, once in the colours of each scheme."""
-    from website.pictures import PICTURES  # draws with matplotlib
-
+    """Return the picture of an operator, if there is one."""
     picture = PICTURES.get(name.title)
     return f"{picture.markdown('../')}\n" if picture else ""
 
@@ -208,7 +207,9 @@ def _measured(name: Name) -> list[str]:
     heads = ["workload", *(_SYSTEMS[system] for system in used)]
     lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * len(used)}"]
     for workload, figures in rows:
-        lines.append(f"| {workload} | {' | '.join(figures.get(s, '') for s in used)} |")
+        lines.append(
+            f"| {workload.removeprefix(f'{title}, ')} | {' | '.join(figures.get(s, '') for s in used)} |"
+        )
     text = (
         "CPU seconds per million rows, of all processes. Compare figures of one row. "
         "[Workloads, method and machine](../benchmarks.md).\n"

@@ -20,6 +20,7 @@
 =========================  ===========================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
 from streamops.observe.core.alarms import Alarm
 from streamops.observe.core.lag import ConsumerLag
@@ -56,3 +57,5 @@ __all__ = [
     "merge_accounts",
     "watch",
 ]
+
+explain_calls(globals())

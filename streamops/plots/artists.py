@@ -69,6 +69,7 @@ class Style:
 EVENT = Style("event", COLORS["on_time"])
 WINDOW = Style("window", COLORS["on_time"])
 ON_TIME = Style("on time", COLORS["on_time"])
+FIRST = Style("first result", COLORS["on_time"])
 EARLY = Style("early", COLORS["on_time"], is_dashed=True)
 CORRECTED = Style("corrected", COLORS["corrected"])
 RETRACTED = Style("retracted", COLORS["retracted"], is_hatched=True)
@@ -115,7 +116,7 @@ def add_number_axis(ax: Axes, *, axis: Literal["x", "y"], whole: bool = False) -
     """Let an axis display numbers with commas; of micro-batches, whole numbers only."""
     target = ax.xaxis if axis == "x" else ax.yaxis
     if whole:
-        target.set_major_locator(MaxNLocator(integer=True))
+        target.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     target.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
 
 

@@ -14,6 +14,7 @@ from streamops.plots.artists import (
     CORRECTED,
     EARLY,
     EVENT,
+    FIRST,
     ON_TIME,
     RETRACTED,
     STRAGGLER,
@@ -38,7 +39,7 @@ __all__ = ["plot_corrections"]
 
 LANE = 0.36
 INPUT = replace(EVENT, color=TOO_LATE.color)
-STYLES = (EARLY, ON_TIME, CORRECTED, RETRACTED)
+STYLES = (EARLY, ON_TIME, FIRST, CORRECTED, RETRACTED)
 LATE = replace(TOO_LATE, name="late row")
 
 
@@ -77,7 +78,8 @@ def plot_corrections(
     batch : str
         Column with the number of the micro-batch.
     start, end : str
-        Columns with the bounds of the windows.
+        Columns with the bounds of the windows, or of other intervals, such as "valid_from" and "valid_to"
+        of a history. An end that is null is open.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -155,12 +157,18 @@ class _Drawing:
         starts, ends = (to_coordinates(self.rows[name], where=self.where) for name in (start, end))
         times = self._times(self.points)
         lates = self._times(self.late)
-        styles = [artists.style_of(row) for row in _records(self.rows)]
+        plain = ON_TIME if "timing" in self.rows else FIRST
+        styles = [artists.style_of(row, plain=plain) for row in _records(self.rows)]
         bands = self._bands()
         is_hatched = np.array([style.is_hatched for style in styles], dtype=bool)
         lanes, heights = self._lanes(bands, starts, ends, is_hatched)
         ax = artists.new_axes(ax, 1.2 + 1.3 * sum(heights))
         span = artists.set_limits(ax, starts, ends, times, lates)
+        if np.isnan(ends).any():  # current versions of a history have no end
+            ax.set_xlim(right=ax.get_xlim()[1] + 0.15 * span)
+            span *= 1.15
+        limit = ax.get_xlim()[1]
+        ends = np.where(np.isnan(ends), limit + 0.02 * span, ends)
         tops = np.concatenate([[0.0], np.cumsum(heights)])
         for number, style in enumerate(styles):
             band = bands[self._band(self.rows, number)]
@@ -169,7 +177,8 @@ class _Drawing:
             if label is not None:
                 value = self.rows[label].iloc[number]
                 text = artists.format_value(value, style)
-                artists.draw_label(ax, starts[number], ends[number], y, text, style, span=span)
+                right = min(ends[number], limit)
+                artists.draw_label(ax, starts[number], right, y, text, style, span=span)
         self._draw_dots(ax, self.points, times, bands, tops, INPUT)
         for style, mask in self._late_styles():
             self._draw_dots(ax, self.late[mask], lates[mask], bands, tops, style)
@@ -224,10 +233,11 @@ class _Drawing:
             ours = np.array([other == band for other in band_of], dtype=bool)
             for group in (ours & is_hatched, ours & ~is_hatched):
                 positions = np.flatnonzero(group)
-                of_group = artists.lanes_of(starts[positions], ends[positions])
+                until = np.where(np.isnan(ends[positions]), np.inf, ends[positions])
+                of_group = artists.lanes_of(starts[positions], until)
                 lanes[positions] = first + np.array(of_group) + 0.62 if len(positions) else 0.0
                 first += max(of_group, default=-1) + 1
-            heights.append(LANE * (max(first, 1.0) + 0.24))
+            heights.append(LANE * (max(first, 0.4) + 0.24))  # also without output
         return lanes, heights
 
     def _late_styles(self) -> list[tuple[Style, Mask]]:
@@ -252,7 +262,7 @@ class _Drawing:
         if not len(table):
             return
         y = [tops[bands[self._band(table, number)]] for number in range(len(table))]
-        artists.draw_dots(ax, times, np.array(y) + 0.22 * LANE + 0.06, style, size=34)
+        artists.draw_dots(ax, times, np.array(y) + 0.22 * LANE + 0.06, style)
         self.entries |= artists.dots_of([style])
 
 

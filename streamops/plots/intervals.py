@@ -201,7 +201,7 @@ def plot_history(
     styles = [CURRENT if is_open else VERSION for is_open in rows[end].isna()]
     return draw_lanes(
         rows, None, by=by, time=None, label=label, start=start, end=end, styles=styles, ax=ax,
-        where=where,
+        where=where, order=[style for style in (VERSION, CURRENT) if style in styles],
     )  # fmt: skip
 
 

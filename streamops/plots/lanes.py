@@ -40,13 +40,15 @@ def draw_lanes(
     where: str,
     tail: float = 0.0,
     is_closed: bool = False,
+    order: Sequence[Style] = (),
     draw_events: Callable[[Axes, pd.DataFrame, Floats, Floats], artists.Entries] | None = None,
 ) -> Axes:
     """Draw intervals on lanes over the events of their key.
 
     ``tail``: the length of the gap at the end of every interval. ``is_closed``: both ends belong to the
-    interval, which is drawn a little wider, so that its events are above it. ``draw_events``: draws the events at
-    their coordinates and returns what they add to the legend; by default they are dots.
+    interval, which is drawn a little wider, so that its events are below it. ``order``: the entries of
+    the legend, by default in the order of the rows. ``draw_events``: draws the events at their
+    coordinates and returns what they add to the legend; by default they are dots.
     """
     names = read_keys(by, where=where)
     require_time(events, time, where=where)
@@ -89,7 +91,7 @@ def draw_lanes(
     if events is not None:
         y_of = points["_key"].map(positions).to_numpy(dtype=np.float64)
         entries |= (draw_events or _draw_dots)(ax, points, times, y_of)
-    entries |= artists.patches_of(dict.fromkeys(styles))
+    entries |= artists.patches_of(dict.fromkeys(order or styles))
     if tail:
         entries |= artists.patches_of([GAP])
     ax.set_ylim(-0.25, max(y - 0.05, 0.3))

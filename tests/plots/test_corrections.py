@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamops import aggregates as agg
-from streamops import plots, windows
+from streamops import changes, plots, windows
 from streamops.kernel.errors import ColumnNotFound, SpecError
 from streamops.testing import replay
 from tests.plots.artists import at, bars, bars_in_minutes, dots, legend, minutes, rows_of, texts
@@ -45,7 +45,7 @@ def test_a_retraction_is_above_what_replaces_it() -> None:
     tops = {name: [y for *_, y in bars(ax, name)] for name in ("retracted", "corrected")}
     assert all(back < new for back, new in zip(*tops.values(), strict=True))  # y grows downwards
     assert texts(ax) == ["4", "−4", "5", "−5", "6", "3", "1"]
-    assert legend(ax) == ["on time", "corrected", "retracted"]
+    assert legend(ax) == ["first result", "corrected", "retracted"]
 
 
 def test_late_rows_are_dots_at_their_event_time() -> None:
@@ -91,6 +91,21 @@ def test_windows_that_overlap_in_a_micro_batch_are_on_lanes() -> None:
     rows = [{"batch": 0, "window_start": n, "window_end": n + 10} for n in (0, 5)]
     first, second = (y for *_, y in bars(plots.plot_corrections(rows)))
     assert first < second
+
+
+def test_a_late_change_of_a_history_splits_an_interval() -> None:
+    versions = changes.apply("id", sequence="lsn", horizon=1_000, history="intervals")
+    log = [
+        [{"id": 1, "city": "Oslo", "lsn": 5}, {"id": 1, "city": "Rome", "lsn": 90}],
+        [{"id": 1, "city": "Bern", "lsn": 50}],
+    ]
+    results = replay(versions, log)
+    ax = plots.plot_corrections(results, start="valid_from", end="valid_to", label="city")
+    spans = [(round(left), round(right)) for left, right, _ in bars(ax)]
+    edge = round(spans[1][1])
+    assert spans == [(5, 90), (90, edge), (5, 90), (5, 50), (50, 90)]
+    assert edge > ax.get_xlim()[1] - 1
+    assert texts(ax) == ["Oslo", "Rome", "−Oslo", "Oslo", "Bern"]
 
 
 def test_a_missing_column_is_named() -> None:

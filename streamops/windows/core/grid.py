@@ -141,8 +141,11 @@ def _add_and_close(
     if watermark is None or first > (last := spec.grid.last_closed(watermark)):
         return merged, spec.output.empty_table()
     starts, ends = spec.grid.windows_of(integers(merged, "pane"))
-    closing = merged.filter(pa.array((starts <= last) & (ends >= first)))
-    codes = key_codes(keys_of(closing, spec), len(closing))
+    closing = merged.filter(pa.array((starts <= last) & (ends >= first))).combine_chunks()
+    # Of windows that do not overlap, each is one pane, which is compared with no other.
+    codes = np.zeros(len(closing), np.int64)
+    if not spec.grid.is_disjoint:
+        codes = key_codes(keys_of(closing, spec), len(closing))
     results = Windows.of(spec, closing, codes, first, last).results
     return _evict(spec, merged, watermark), publish_windows(spec, results)
 

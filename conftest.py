@@ -39,6 +39,8 @@ if (
 
 _PLUGIN = "streamops.testing.plugin"
 
+collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
+
 
 @pytest.fixture(autouse=True)
 def figures_are_closed() -> Iterator[None]:
