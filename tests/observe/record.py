@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
@@ -48,9 +47,8 @@ def observed(frame: DataFrame) -> DataFrame:
     return frame.observe("mine", F.count(F.lit(1)).alias("rows"), *values)
 
 
-def main() -> None:
+def record(spark: SparkSession) -> None:
     """Run the queries, and store their progress."""
-    spark = local_session()
     by_device = time.producers("device", time="ts", delay="5 seconds", idle="1 hour")
     plans = {
         "views": lambda frame: observed(frame).transform(PER_TEN_SECONDS),
@@ -70,8 +68,7 @@ def main() -> None:
             assert query.awaitTermination(300)
             lines = [progress.json for progress in query.recentProgress]
         (DATA / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    spark.stop()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    record(local_session())

@@ -27,16 +27,18 @@ from tests.servers.prometheus import Prometheus
 
 pytestmark = pytest.mark.spark
 
+LIVE = SCRIPT[4:8]  # the third has late rows
 
-def start(spark: SparkSession, folder: Path, **trigger: Any) -> Any:
-    frame = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=folder)
+
+def start(spark: SparkSession, folder: Path) -> Any:
+    frame = micro_batches(spark, LIVE, schema=SCHEMA, directory=folder, source="files")
     return (
         observed(frame)
         .transform(PER_TEN_SECONDS)
         .writeStream.format("noop")
         .queryName("live")
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(**(trigger or {"availableNow": True}))
+        .trigger(availableNow=True)
         .start()
     )
 
@@ -67,12 +69,12 @@ def test_a_running_query_is_watched_until_it_ends(
     query = start(spark, tmp_path)
     watched = observe.watch(query, refresh="200 milliseconds", display="terminal")
     displayed = capsys.readouterr().out
-    assert "query live: ended, micro-batch 11" in displayed
+    assert "query live: ended, micro-batch 4" in displayed
     assert re.search(r"late rows +2\b", displayed)
     assert re.search(r"side output +2 rows", displayed)
     assert_no_values(displayed)
     history = observe.history(query)
-    assert history.batches["batch"].tolist() == watched.batches["batch"].tolist() == [*range(12)]
+    assert history.batches["batch"].tolist() == watched.batches["batch"].tolist() == [*range(5)]
     assert watched.batches["late"].sum() == 2
     assert watched.operators["side_output"].sum() == 2
     assert len(history.plot()) == 4
@@ -81,7 +83,7 @@ def test_a_running_query_is_watched_until_it_ends(
 def test_a_query_that_fails_is_displayed_without_the_message(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = micro_batches(spark, SCRIPT[6:], schema=SCHEMA, directory=tmp_path)
+    frame = micro_batches(spark, SCRIPT[6:7], schema=SCHEMA, directory=tmp_path, source="files")
     numbers = frame.select(F.col("device").cast("int"))
     query = numbers.writeStream.format("noop").queryName("failing")
     failing = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -107,7 +109,7 @@ def test_the_metrics_of_a_query_are_exported(
     with listening(spark, *listeners):
         assert start(spark, tmp_path / "query").awaitTermination(240)
         wait_for(lambda: b'active{query="live"} 0.0' in generate_latest(registry))
-        (rows,) = server.wait_for('streamops_input_rows_total{query="live"} == 30')
+        (rows,) = server.wait_for('streamops_input_rows_total{query="live"} == 12')
         assert rows["metric"]["job"] == "streamops"
         late = 'streamops_operator_too_late_total{query="live", operator="tumbling"} == 1'
         assert server.wait_for(late)
@@ -139,7 +141,7 @@ registry = CollectorRegistry()
 listener = observe.PrometheusListener(registry)
 spark.streams.addListener(listener)
 folder = Path(sys.argv[1])
-frame = micro_batches(spark, SCRIPT, schema=SCHEMA, directory=folder, source="files")
+frame = micro_batches(spark, SCRIPT[4:8], schema=SCHEMA, directory=folder, source="files")
 query = (
     observed(frame).transform(PER_TEN_SECONDS).writeStream.format("noop").queryName("live")
     .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
@@ -174,7 +176,7 @@ def test_a_query_of_spark_connect_is_watched_and_exported(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr[-3_000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert "query live: ended" in found["displayed"]
-    assert (found["late"], found["rows"]) == (2, 30)
+    assert (found["late"], found["rows"]) == (2, 12)
     assert (
         'streamops_operator_too_late_total{operator="tumbling",query="live"} 1.0'
         in found["metrics"]

@@ -25,7 +25,8 @@ spark = local_session()
 
 def run(name, plan):
     folder = Path(sys.argv[1]) / name
-    frame = micro_batches(spark, [[{"k": "a", "ts": at(1)}]], schema=schema, directory=folder)
+    script = [[{"k": "a", "ts": at(1)}]]
+    frame = micro_batches(spark, script, schema=schema, directory=folder, source="files")
     query = plan(frame).writeStream.format("noop").trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "checkpoint")).start().awaitTermination(200)
 
