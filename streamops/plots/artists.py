@@ -107,7 +107,10 @@ def new_axes(ax: Axes | None, height: float) -> Axes:
 def add_time_axis(ax: Axes, zone: dt.tzinfo, *, axis: Literal["x", "y"] = "x") -> None:
     """Let an axis display the days since 1970 as times."""
     target = ax.xaxis if axis == "x" else ax.yaxis
-    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    inches = ax.get_window_extent().width / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    # With fewer than five, matplotlib finds no interval for some spans, and warns.
+    most = min(9, max(5, int(inches / 0.8))) if axis == "x" else 9
+    locator = AutoDateLocator(tz=zone, minticks=min(4, most - 3), maxticks=most)  # type: ignore[no-untyped-call]
     target.set_major_locator(locator)
     target.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
 

@@ -62,7 +62,7 @@ def draw_lanes(
         for mask in [(rows["_key"] == key).to_numpy()]
     }
     below = 0.25 if events is not None else 0.0
-    heights = {key: below + LANE * (max(lanes[key], default=0) + 1) + 0.18 for key in keys}
+    heights = {key: below + LANE * (max(lanes[key], default=-1) + 1) + 0.18 for key in keys}
     ax = artists.new_axes(ax, 1.15 + 1.15 * sum(heights.values()))
     span = artists.set_limits(ax, starts, ends, times)
     if np.isnan(ends).any():  # so that an interval without an end is visible

@@ -45,7 +45,10 @@ def outputs(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
 def test_every_source_has_its_notebook() -> None:
     scripts = sorted((ROOT / "notebooks").glob("*.py"))
     sources = [path.stem for path in scripts if path.read_text().startswith("# ---\n# jupyter")]
-    names = ["erasure", "functions", "joins", "patterns", "search", "sketches", "windows"]
+    names = [
+        *("changes", "erasure", "functions", "joins", "patterns"),
+        *("search", "sketches", "time", "windows"),
+    ]
     assert sources == [path.stem for path in NOTEBOOKS] == names
 
 

@@ -107,6 +107,20 @@ def test_a_null_key_has_a_row_of_its_own() -> None:
     assert set(rows_of(plots.plot_windows(rows, by="id"))) == {"null", "a"}
 
 
+def test_narrow_axes_have_fewer_ticks() -> None:
+    import matplotlib.pyplot as plt
+
+    rows = [{"window_start": at(0), "window_end": at(70)}]
+    _, panels = plt.subplots(ncols=4, figsize=(9, 3))
+    ticks = []
+    for ax in (panels[0], plots.plot_windows(rows).axes):
+        plots.plot_windows(rows, ax=ax)
+        ax.get_figure().canvas.draw()
+        left, right = ax.get_xlim()
+        ticks.append(len([tick for tick in ax.get_xticks() if left <= tick <= right]))
+    assert ticks[0] <= 5 < ticks[1]
+
+
 def test_a_picture_is_drawn_into_the_given_axes() -> None:
     import matplotlib.pyplot as plt
 
