@@ -268,9 +268,13 @@ class Source:
                 yield element.elts if isinstance(element, ast.Tuple) else [element]
 
     def _table(self, what: ast.expr, scope: Scope) -> ast.Dict | None:
-        for value, where in self._assigned(what, scope) if isinstance(what, ast.Name) else ():
+        function = scope.function
+        assigned = (
+            _assignments(function, what.id) if function and isinstance(what, ast.Name) else ()
+        )
+        for value, _ in assigned:
             if isinstance(value, ast.Subscript):
-                for found, _ in self.resolve(value.value, where):
+                for found, _ in self.resolve(value.value, scope):
                     if isinstance(found, ast.Dict):
                         return found
         return None
