@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks import per_key
 from benchmarks.cpu import ProcessTree
 from benchmarks.joins import JOINS
-from benchmarks.systems import SYSTEMS, session
+from benchmarks.systems import MASTER, SYSTEMS, session
 from benchmarks.workloads import RATE, P, Workload, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the queries run.
+
+    Parameters
+    ----------
+    master : str
+        Spark's master.
+    settings : dict
+        Settings of Spark that differ from those of the other benchmarks.
+    """
+
+    master: str = MASTER
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+LOCAL = Cluster()
 
 
 class RunFailed(RuntimeError):
@@ -78,10 +97,12 @@ class Run:
         return cls(**(record | {"workload": workload, "readings": readings}))
 
 
-def measure(system: str, workload: Workload, shards: int | None, cache: Path) -> Run:
+def measure(
+    system: str, workload: Workload, shards: int | None, cache: Path, cluster: Cluster = LOCAL
+) -> Run:
     """Run `system` in a fresh process with a fresh checkpoint; its results go nowhere."""
     with tempfile.TemporaryDirectory(dir=cache, prefix="run-") as folder:
-        return _in_process(system, workload, shards, cache, Path(folder), "noop")
+        return _in_process(system, workload, shards, cache, Path(folder), "noop", cluster)
 
 
 def verify(system: str, workload: Workload, shards: int | None, cache: Path) -> str:
@@ -156,13 +177,20 @@ def _within_error(system: str, found: pd.DataFrame, expected: pd.DataFrame) -> s
 
 
 def _in_process(
-    system: str, workload: Workload, shards: int | None, cache: Path, folder: Path, sink: str
+    system: str,
+    workload: Workload,
+    shards: int | None,
+    cache: Path,
+    folder: Path,
+    sink: str,
+    cluster: Cluster = LOCAL,
 ) -> Run:
     spec = {
         "system": system,
         "workload": asdict(workload),
         "shards": shards,
         "sink": sink,
+        "cluster": asdict(cluster),
         "folder": str(folder),
         "steps": [[[*map(str, files)] for files in step] for step in prepare(workload, cache)],
     }
@@ -193,12 +221,13 @@ def _in_process(
 def _run(spec: dict[str, Any]) -> Run:
     folder = Path(spec["folder"])
     system, workload = SYSTEMS[spec["system"]], Workload.from_record(spec["workload"])
+    cluster = Cluster(**spec["cluster"])
     load, readings = os.getloadavg()[0], []
     incoming = folder / "input"
     incoming.mkdir()
     fill, *steps = spec["steps"]
     with ProcessTree() as tree:
-        spark = session(system.store)
+        spark = session(system.store, cluster.master, cluster.settings)
         java = _java_version(spark)
         frames = []
         for name, schema in workload.schemas.items():

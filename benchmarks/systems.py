@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,10 +58,10 @@ class System:
     """What this system is given in place of the full workload, one process for each part."""
 
 
-def session(store: str) -> SparkSession:
-    """Start the local session of a run: the same settings for all but the state store."""
-    builder = SparkSession.builder.master(MASTER).appName("streamops benchmarks")
-    settings = dict(SETTINGS)
+def session(store: str, master: str, more: Mapping[str, str]) -> SparkSession:
+    """Start the session of a run: the same settings for all systems but the state store."""
+    builder = SparkSession.builder.master(master).appName("streamops benchmarks")
+    settings = {**SETTINGS, **more}
     if store != "none":
         settings["spark.sql.streaming.stateStore.providerClass"] = STORES[store]
     for key, value in settings.items():

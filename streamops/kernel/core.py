@@ -190,9 +190,9 @@ class Core(Protocol):
 
     A core may define ``METRICS_TYPE``, the class of its metrics, if it is not :class:`Metrics`;
     ``METRICS``, a mapping of observed metric names to fields of it, if they are not those of ``Metrics``; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
-    though no deadline has passed; ``RETAINS_STATE``, true if a worker retains the decoded states of its
-    shards for their next steps: states that are large and seldom change; and ``deliver``, see
-    :func:`streamops.spark.drive.drive`.
+    though no deadline has passed; ``RETAINED_BYTES``, how much a worker retains of the decoded states of its
+    shards for their next steps, 0 by default: for states that take longer to decode than to compare; and
+    ``deliver``, see :func:`streamops.spark.drive.drive`.
     ``PLACEMENT`` is a :class:`streamops.kernel.placement.Placement`: which shard the rows of the state
     belong to.
     """

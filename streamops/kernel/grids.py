@@ -83,7 +83,11 @@ class Grid(Protocol):
             Number of the window of each pair.
         """
         first, last = self.windows_of(instants)
-        return expand_ranges(np.maximum(first, lowest), np.minimum(last, highest))
+        first, last = np.maximum(first, lowest), np.minimum(last, highest)
+        if self.is_disjoint:  # at most one window each, so there is nothing to expand
+            rows = np.flatnonzero(first <= last)
+            return rows, first[rows]
+        return expand_ranges(first, last)
 
 
 def expand_ranges(first: Instants, last: Instants) -> tuple[npt.NDArray[np.intp], Instants]:

@@ -30,8 +30,22 @@ by byte: with 14 MB of state that was an eighth of the Java samples of a profile
 """
 
 _RETAINED_FOR = 600
-_retained: OrderedDict[tuple[str, int], tuple[str, Mapping[str, pa.Table], float]] = OrderedDict()
-"""By plan and shard: the last blob that this worker read or wrote, its tables, and when that was."""
+_retained: OrderedDict[tuple[str, int], _Retained] = OrderedDict()
+"""By plan and shard: the state that this worker read or wrote last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Retained:
+    """A blob, its tables, the bytes of both, and when a step used it."""
+
+    blob: str
+    tables: Mapping[str, pa.Table]
+    size: int
+    used: float
+
+
+_OF_EVERY_STEP = ("side_output", "state_rows", "state_bytes", "watermark")
+"""Metrics that the step adds to those of its core."""
 
 
 def metric_fields(core: Any) -> Mapping[str, str]:
@@ -130,7 +144,7 @@ class ShardStep:
             after = before
             if before is not None and watermark is not None:
                 after = replace(before, watermark=watermark)
-            metrics = self._metrics(None, after, watermark)
+            metrics = self._metrics(None, 0, after, watermark)
             changed = after is not None and after != before
             return astuple(after) if after and changed else None, emit_frame([], metrics)
         header = self.header
@@ -146,7 +160,7 @@ class ShardStep:
             after = Stored.of(step.state, header, deadline=deadline)
         self._retain(after, step.state, shard)
         cells = [*write_cells(step.output), *write_cells(step.late)]
-        metrics = self._metrics(step.metrics, after, watermark)
+        metrics = self._metrics(step.metrics, len(step.late), after, watermark)
         return None if after == before else astuple(after), emit_frame(cells, metrics)
 
     @property
@@ -157,7 +171,7 @@ class ShardStep:
     @property
     def metric_names(self) -> list[str]:
         """Names of the metrics of a step, in the order in which it emits them."""
-        return [*metric_fields(self.core), "state_rows", "state_bytes", "watermark"]
+        return [*metric_fields(self.core), *_OF_EVERY_STEP]
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
@@ -167,19 +181,24 @@ class ShardStep:
     def _read(self, stored: Stored, shard: int) -> State:
         """The stored state: as this worker retained it, or decoded."""
         retained = _retained.get((self.plan, shard))
-        if retained is not None and retained[0] == stored.blob:
-            return State(stored.watermark, retained[1])
+        if retained is not None and retained.blob == stored.blob:
+            return State(stored.watermark, retained.tables)
         return stored.state(self.header, where=self.where)
 
     def _retain(self, stored: Stored, state: State, shard: int) -> None:
         """Retain a state for the next step of its shard, if the core wants that."""
-        if getattr(self.core, "RETAINS_STATE", False):
-            now = time.monotonic()
-            _retained[self.plan, shard] = stored.blob, state.tables, now
-            _retained.move_to_end((self.plan, shard))
-            # Of queries that were stopped.
-            while next(iter(_retained.values()))[-1] < now - _RETAINED_FOR:
-                _retained.popitem(last=False)
+        limit = getattr(self.core, "RETAINED_BYTES", 0)
+        if not limit:
+            return
+        now, key = time.monotonic(), (self.plan, shard)
+        _retained.pop(key, None)
+        size = len(stored.blob) + sum(table.nbytes for table in state.tables.values())
+        # Of too many states some are retained. If the oldest one made room, none would be there in time.
+        if size + sum(of.size for (plan, _), of in _retained.items() if plan == self.plan) <= limit:
+            _retained[key] = _Retained(stored.blob, state.tables, size, now)
+        # Of queries that were stopped.
+        while _retained and next(iter(_retained.values())).used < now - _RETAINED_FOR:
+            _retained.popitem(last=False)
 
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
         """The operator's watermark, ``delay`` behind the newest event time, in microseconds.
@@ -201,11 +220,11 @@ class ShardStep:
         return watermark is None or stored.deadline is None or watermark < stored.deadline
 
     def _metrics(
-        self, metrics: Any, stored: Stored | None, watermark: int | None
+        self, metrics: Any, side_output: int, stored: Stored | None, watermark: int | None
     ) -> list[int | None]:
         values = [
             0 if metrics is None else getattr(metrics, field)
             for field in metric_fields(self.core).values()
         ]
         size = (0, 0) if stored is None else (stored.entries, len(stored.blob))
-        return [*values, *size, watermark]
+        return [*values, side_output, *size, watermark]

@@ -112,8 +112,25 @@ SKIPPED = {
     "benchmarks/results": "measured output",
 }
 
-TREE = ("streamops", "examples", "tests", "benchmarks", "docs", "decisions", "notebooks", "scripts")
-TREE_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
+TREE = (
+    "streamops",
+    "examples",
+    "tests",
+    "benchmarks",
+    "docs",
+    "decisions",
+    "notebooks",
+    "scripts",
+    "website",
+)
+TREE_FILES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "Makefile",
+    "pyproject.toml",
+    "mkdocs.yml",
+)
 SUFFIXES = {".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".out", ".sql", ""}
 
 Finding = tuple[str, int, str]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import search, windows
+from streamops import search, sketches, windows
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.errors import StateFormatError
 from streamops.spark import step as steps
@@ -188,8 +188,55 @@ def test_a_worker_keeps_one_state_per_shard_and_none_of_a_query_that_has_stopped
     assert decoded == []
 
 
+def test_a_worker_retains_as_many_states_as_the_core_allows(
+    decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = search_step()
+    stored = [found(step, None, [], "a", shard=n)[0] for n in range(3)]
+    size = next(iter(steps._retained.values())).size
+    steps._retained.clear()
+    monkeypatch.setattr(step.core, "RETAINED_BYTES", 2 * size)
+    for _ in range(3):
+        assert [found(step, copied(stored[n]), ["a"], shard=n)[1] for n in range(3)] == [[0]] * 3
+    assert [shard for _, shard in steps._retained] == [0, 1]
+    # The first two are decoded once, the third one in every step.
+    assert len(decoded) == 2 + 3
+
+
+def test_a_worker_decodes_no_filters_that_it_has_just_written(decoded: list[str]) -> None:
+    schema = pa.schema([("k", pa.int64())])
+    operator = sketches.seen("k", capacity=1_000)
+    spec = operator.parameters.resolve((schema,), carried=(None,), shards=SHARDS)
+    step = ShardStep(operator.name, operator.core, spec, SHARDS)
+
+    def first(stored: Any, *keys: int) -> tuple[Any, list[int]]:
+        rows = pa.table({"k": list(keys)}, schema=schema)
+        after, frame = step(stored, [ipc_write(pack_rows(step.core, spec, "left", rows))])
+        cells = [cell for cell in frame["emitted"] if cell is not None]
+        return after, [k for cell in cells for k in ipc_read(cell).column("k").to_pylist()]
+
+    stored, ids = first(None, 1, 2)
+    assert ids == [1, 2]
+    stored, ids = first(copied(stored), 2, 3)
+    assert (ids, decoded) == ([3], [])
+    assert first(copied(stored), 1, 2, 3)[1] == []
+    steps._retained.clear()
+    assert first(copied(stored), 1, 2, 3, 4)[1] == [4]
+    assert decoded == [stored[-1]]
+
+
 def test_a_state_that_changes_in_every_micro_batch_is_not_retained(decoded: list[str]) -> None:
     step = shard_step()
     stored, _ = step(None, [packed(step, 105)], 0)
     step(stored, [packed(step, 106)], 0)
     assert (decoded, len(steps._retained)) == ([stored[-1]], 0)
+
+
+def test_rows_of_the_side_output_are_counted() -> None:
+    step = shard_step(stragglers="route", allowed_lateness="0 seconds")
+    stored, _ = step(None, [packed(step, 105)], 4_000_000)
+    _, frame = step(stored, [packed(step, 1, 2, 7_000)], 4_000_000)
+    counted = metrics(step, frame)
+    assert counted["side_output"] == counted["stragglers"] + counted["too_late"] == 2
+    _, idle = step(stored, [NOTHING], 4_000_000)
+    assert metrics(step, idle)["side_output"] == 0

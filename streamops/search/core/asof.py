@@ -14,6 +14,7 @@ whose version was valid at the time of the document.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ from streamops.search.core.tokens import split_tokens
 __all__ = [
     "METRICS",
     "PLACEMENT",
-    "RETAINS_STATE",
+    "RETAINED_BYTES",
     "STATE",
     "check",
     "finish",
@@ -71,7 +72,7 @@ __all__ = [
 
 STATE = StateFormat("search.match_as_of", 1)
 PLACEMENT = Placement({"versions": BY_KEY, "documents": EVERYWHERE, "evicted": GREATEST})
-RETAINS_STATE = True
+RETAINED_BYTES = sys.maxsize
 METRICS = {name: name for name in ("rows", "rejected", "on_time", "too_late", "results")}
 
 

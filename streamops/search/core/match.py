@@ -7,6 +7,7 @@ count. Each shard stores a part of the queries, and receives all documents.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,7 +51,7 @@ from streamops.search.core.tokens import split_tokens
 __all__ = [
     "METRICS",
     "PLACEMENT",
-    "RETAINS_STATE",
+    "RETAINED_BYTES",
     "STATE",
     "check",
     "finish",
@@ -63,7 +64,7 @@ __all__ = [
 
 STATE = StateFormat("search.match", 1)
 PLACEMENT = Placement({"rows": BY_KEY, "evicted": GREATEST}, watermark="greatest")
-RETAINS_STATE = True
+RETAINED_BYTES = sys.maxsize
 METRICS = {
     "changes": "rows",  # every shard sees all documents: Spark counts them
     **{name: name for name in ("rejected", "on_time", "too_late", "results")},

@@ -57,6 +57,7 @@ __all__ = [
     "METRICS",
     "METRICS_TYPE",
     "PLACEMENT",
+    "RETAINED_BYTES",
     "SEEN",
     "STATE",
     "Again",
@@ -81,6 +82,9 @@ PLACEMENT = Placement(
     key=lambda identity: [name for name, _ in identity["identity"]],
     redistribute=previous.redistribute,
 )
+RETAINED_BYTES = (
+    256 << 20
+)  # filters are hardly compressed, so bytes of the checkpoint and memory are alike
 
 SEEN, FULL = "seen", "seen_full"
 """Columns that are added: the decision, and whether the false positive rate is exceeded."""

@@ -26,6 +26,7 @@ from streamops.windows.core.corrections import Borders, correct, evict_revisions
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import (
     Windows,
+    add_panes,
     aggregate_rows,
     deadlines,
     evict_with_empty_windows,
@@ -67,10 +68,15 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
     watermark = advance_watermark(previous_watermark, watermark)
     late, panes, counts = _classify(spec, packed, previous_watermark)
 
-    stored = state.tables["panes"]
-    revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
     columns = pane_schema(spec).names
-    table = concat([stored, panes.select(columns)]) if len(panes) else stored
+    stored, panes = state.tables["panes"], panes.select(columns)
+    if _publishes_once(spec):
+        merged, output = _add_and_close(spec, stored, panes, previous_watermark, watermark)
+        counts += Metrics(results=len(output))
+        return Step(State(watermark, {"panes": merged}), output, late, counts)
+
+    revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
+    table = concat([stored, panes]) if len(panes) else stored
     # Number the keys of all tables of this step together.
     keys = [keys_of(table, spec), keys_of(revisions, spec)]
     codes, revision_codes = number_keys(keys, [len(table), len(revisions)])
@@ -80,7 +86,7 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
     if spec.is_early or (spec.corrects and previous_watermark is not None and len(panes)):
         change = correct(
             spec,
-            new=(panes.select(columns), codes[len(stored) :]),
+            new=(panes, codes[len(stored) :]),
             before=(stored, codes[: len(stored)]),
             after=(merged, merged_codes),
             revisions=(revisions, revision_codes),
@@ -111,6 +117,37 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
         late,
         counts,
     )
+
+
+def _publishes_once(spec: GridSpec) -> bool:
+    """Whether a window needs its own panes only, in the step in which it closes."""
+    return not (spec.revises or spec.grid.is_nested or spec.empty_for is not None)
+
+
+def _add_and_close(
+    spec: GridSpec,
+    stored: pa.Table,
+    panes: pa.Table,
+    previous_watermark: int | None,
+    watermark: int | None,
+) -> tuple[pa.Table, pa.Table]:
+    """The panes after a step, and the windows that it publishes.
+
+    Most of the time of a large state would be spent on numbering its keys. So only panes of windows that
+    close are numbered, and those that new ones are merged with.
+    """
+    merged = add_panes(spec, stored, panes)
+    first = _first_open(spec, previous_watermark)
+    if watermark is None or first > (last := spec.grid.last_closed(watermark)):
+        return merged, spec.output.empty_table()
+    starts, ends = spec.grid.windows_of(integers(merged, "pane"))
+    closing = merged.filter(pa.array((starts <= last) & (ends >= first))).combine_chunks()
+    # Of windows that do not overlap, each is one pane, which is compared with no other.
+    codes = np.zeros(len(closing), np.int64)
+    if not spec.grid.is_disjoint:
+        codes = key_codes(keys_of(closing, spec), len(closing))
+    results = Windows.of(spec, closing, codes, first, last).results
+    return _evict(spec, merged, watermark), publish_windows(spec, results)
 
 
 def finish(spec: GridSpec, state: State) -> pa.Table:
@@ -149,6 +186,8 @@ def next_deadline(spec: GridSpec, state: State) -> int | None:
     panes = state.tables["panes"]
     pane = integers(panes, "pane")
     if spec.empty_for is None:
+        if not spec.retention and len(pane):
+            pane = pane.min(keepdims=True)  # it has the first open window
         first, last = spec.grid.windows_of(pane)
         first = np.maximum(first, _first_open(spec, state.watermark))
         evicted = spec.grid.end_of(last) + spec.retention

@@ -92,6 +92,24 @@ def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> No
 
 
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
+def test_keys_of_every_type_meet_again_before_their_window_closes(dtype: pa.DataType) -> None:
+    spec = spec_of(dtype, stragglers="drop", too_late="drop")
+    values = KEYS[dtype]
+    state = State.empty(fixed.layout(spec))
+    for instant, rows_ in ((5, values), (15, values[:1]), (6, values[::-1] * 2), (7, values[:1])):
+        packed = fixed.pack(spec, rows(spec, rows_, instant))
+        step = fixed.step(spec, restarted(spec, state), [packed], 1)
+        assert not len(step.output)
+        state = step.state
+        fixed.check(spec, state)
+    assert len(state.tables["panes"]) == len(values) + 1  # one pane is of the next window
+    found = fixed.step(spec, state, [fixed.pack(spec, rows(spec, [], 0))], 10)
+    assert sorted(row["n"] for row in to_rows(found.output)) == [3] * (len(values) - 1) + [4]
+    wanted = sorted(comparable(row["k"]) for row in to_rows(rows(spec, values, 0)))
+    assert sorted(comparable(row["k"]) for row in to_rows(found.output)) == wanted
+
+
+@pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_late_rows_carry_keys_of_every_type(dtype: pa.DataType) -> None:
     spec, values = spec_of(dtype), KEYS[dtype]
     before = fixed.step(
