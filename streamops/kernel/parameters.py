@@ -17,7 +17,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, Wate
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 RENAME_KEY_OR_AGGREGATE = (
-    "rename the key column before the operator: df.withColumnRenamed({name!r}, ...); or give the "
+    "rename the key column before the operator: df.withColumnRenamed({!r}, ...); or give the "
     "aggregate another name in `agg`"
 )
 """A ``fix`` of :func:`refuse_taken_names`."""
@@ -260,7 +260,7 @@ def refuse_taken_names(
 ) -> None:
     """Refuse result columns with the same name. Spark ignores upper and lower case.
 
-    ``fix`` may contain ``{name}``: the first of these names.
+    ``fix`` may contain ``{!r}``: the first of these names.
     """
     folded = [name.lower() for name in names]
     taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
@@ -271,7 +271,7 @@ def refuse_taken_names(
             where=where,
             got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
             expected=f"names unlike one another and unlike {', '.join(reserved)}",
-            fix=fix.format(name=taken[0]),
+            fix=fix.format(taken[0]),
         )
 
 

@@ -107,7 +107,7 @@ class OutboxSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of an event."""
-        return from_arrow_schema(self._parameters.names.outbox.rows)
+        return from_arrow_schema(self._parameters.names.outbox.rows, prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of what the slot has now."""

@@ -24,6 +24,7 @@ from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import require_columns, require_name, suggest_timestamp
 
 __all__ = [
+    "IN_UTC",
     "arrow_schema",
     "column",
     "comparable",
@@ -43,8 +44,8 @@ __all__ = [
     "type_name",
 ]
 
-# The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
-_IN_UTC: dict[str, Any] = (
+# Of PySpark's conversions to Arrow. The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
+IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"}
     if "timezone" in inspect.signature(to_arrow_type).parameters
     else {"timestamp_utc": True}
@@ -218,7 +219,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         if only is not None and field.name not in only:
             continue
         try:
-            dtype = to_arrow_type(map_type(field.dataType, relax=True), **_IN_UTC)
+            dtype = to_arrow_type(map_type(field.dataType, relax=True), **IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise SchemaError(
                 "TYPE_NOT_CARRIED",

@@ -11,7 +11,7 @@ from streamops.kernel.errors import RequirementError
 REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyspark": ("4.1", "5"),
     "pandas": ("2.2", "3"),
-    "pyarrow": ("18", None),
+    "pyarrow": ("20", None),
     "numpy": ("1.26", None),
     "protobuf": ("6.33.5", None),
     "datasketch": ("2", "3"),

@@ -16,6 +16,10 @@ from streamops.spark.settings import PROVIDER, ROCKSDB, effective
 
 _GROUPS: StateApi = "applyInPandasWithState"
 _TRANSFORM: StateApi = "transformWithStateInPandas"
+_USE_ROCKSDB = (
+    f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the first operator of the query is applied'
+)
+_INSTALL_PROTOBUF = f'pip install "{requirement("protobuf")}"'
 
 
 class Choice(NamedTuple):
@@ -150,7 +154,7 @@ def _not_chainable(frame: DataFrame, what: str, got: str, at: str, *, where: str
     fix = "build these frames again, without state_api"
     if problem is not None:
         got += f", which state_api='auto' selects because {problem.what}"
-        fix = problem.fix
+        fix = _USE_ROCKSDB if problem.code == "ROCKSDB_REQUIRED" else _INSTALL_PROTOBUF
     return SpecError(
         "STATE_API_NOT_CHAINABLE",
         what,
@@ -175,8 +179,7 @@ def _problem(
             where=where,
             got=f"{PROVIDER}={provider}",
             expected=expected.format(ROCKSDB),
-            fix=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the first operator of the query '
-            "is applied",
+            fix=_USE_ROCKSDB,
         )
     if compare_version("protobuf", found) == "too old":
         return RequirementError(
@@ -185,7 +188,7 @@ def _problem(
             where=where,
             got=found or "no protobuf",
             expected=expected.format(f"protobuf {oldest} or later"),
-            fix=f'pip install "{requirement("protobuf")}"',
+            fix=_INSTALL_PROTOBUF,
         )
     return None
 

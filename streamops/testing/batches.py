@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration
+from streamops.spark.columns import IN_UTC
 from streamops.spark.operator import Operator
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def canonical(schema: pa.Schema) -> pa.Schema:
             fix="rename one of them",
         )
     try:
-        return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), timezone="UTC")
+        return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), **IN_UTC)
     except Exception as error:  # the class of this error differs between releases of PySpark
         raise SchemaError(
             "TYPE_NOT_CARRIED",

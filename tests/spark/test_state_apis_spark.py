@@ -58,7 +58,7 @@ def described(frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     frame.explain(extended=True)
     lines = [line for line in capsys.readouterr().out.splitlines() if " by apply" in line]
-    return lines[0].lstrip(" +-:")
+    return lines[0].lstrip(" +-:~").replace("`", "")
 
 
 def test_a_stock_session_runs_an_operator_and_its_plan_has_the_reason(
