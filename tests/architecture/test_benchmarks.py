@@ -10,6 +10,7 @@ import time
 import pytest
 
 from benchmarks.cpu import read_started
+from benchmarks.open_windows import measure, show
 from benchmarks.operators import build_join, build_window
 from benchmarks.workloads import WORKLOADS
 from streamops.spark.definition import StateApi
@@ -30,6 +31,13 @@ def test_a_workload_without_an_operator_is_an_error() -> None:
         build_window("temporal")
     with pytest.raises(ValueError, match="'session'"):
         build_join("session", None)
+
+
+def test_open_windows_are_filled_and_close() -> None:
+    cost = measure(windows=3_000, batches=1)
+    assert (cost.windows, cost.shards, len(cost.batches)) == (3_000, 8, 1)
+    assert cost.stored > 3_000
+    assert "| 3,000 | 8 |" in show(cost)
 
 
 BUSY = "while :; do :; done"
