@@ -23,7 +23,7 @@ from benchmarks.peers.inputs import SETTINGS, SMALL, drop_open, read_results, st
 from benchmarks.peers.systems import PROGRAMS, ROOT, Peer
 from benchmarks.workloads import Workload
 
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 """Of one job."""
 
 

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from benchmarks.systems import SYSTEMS, session
 from benchmarks.workloads import DELAY_MS, LATENESS_MS, SCHEMA, Workload
 
+STATE_API: Any = "applyInPandasWithState"
+"""The one that runs on Spark's default state store, which both systems have."""
 Build = Callable[[Job, list[DataFrame]], tuple[DataFrame, str]]
 """From the inputs to the results, and their output mode."""
 
@@ -39,10 +41,9 @@ def build_streamops(job: Job, inputs: list[DataFrame]) -> tuple[DataFrame, str]:
     # Here, not above: Spark's own operators are measured without this library in the process.
     from benchmarks.operators import build_join, build_window
 
-    if len(inputs) == 1:
-        results = inputs[0].transform(build_window(job.workload))
-    else:
-        results = inputs[0].transform(build_join(job.workload, inputs[1]))
+    one = len(inputs) == 1
+    operator = build_window(job.workload) if one else build_join(job.workload, inputs[1])
+    results = inputs[0].transform(operator.options(state_api=STATE_API))
     if job.workload == "distinct":
         results = results.withColumn("n", F.col("users.estimate")).drop("users")
     return results.withColumnsRenamed({"ts_right": "clicked"}), "append"
@@ -93,7 +94,7 @@ def run_live(spark: SparkSession, name: str, job: Job) -> None:
             )
         else:
             operator = windows.running(by="k", agg=totals | {"newest": agg.max("ts")})
-        results = events.transform(operator)
+        results = events.transform(operator.options(state_api=STATE_API))
         known = F.col("window_end" if is_window else "newest")
 
     with open(job.lines, "a") as lines:
