@@ -91,9 +91,9 @@ def _split_card(text: str) -> tuple[str, dict[str, str]]:
 
 def to_markdown(text: str) -> str:
     """Replace the markup of docstrings that Markdown does not have: roles, and two backticks."""
+    text = _rst_tables(text)  # first: their columns have the width of the markup
     text = _ROLE.sub(lambda role: f"`{role['name']}`", text)
-    text = re.sub(r"``([^`\n]+(?:\n[^`\n]+)?)``", r"`\1`", text)
-    return _rst_tables(text)
+    return re.sub(r"``([^`\n]+(?:\n[^`\n]+)?)``", r"`\1`", text)
 
 
 def _rst_tables(text: str) -> str:
