@@ -3,7 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-JVM    := spark or connect or postgres or kafka or slow
+JVM    := spark or connect or postgres or kafka or prometheus or slow
 NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
 # SQL and records are covered by tests on real servers.
@@ -12,16 +12,16 @@ COVERED := not (spark or connect or slow or laws or soak)
 ALONE  := not (crashes or soak)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
-CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='*_spark.py'
+CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
 crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all check format test-spark laws coverage crashes soak faults kill bench bench-sinks constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the environment in .venv, with all that work on streamops needs.
 	@echo "Ready. Next: make demo, or: source $(VENV)/bin/activate && python -m streamops doctor"
@@ -34,16 +34,29 @@ notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 
 test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples
-	scripts/get-postgres; scripts/get-kafka
+	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
 test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examples, laws on more examples, exhaustive tests, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
-	scripts/get-postgres; scripts/get-kafka
+	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or connect or slow) and $(ALONE) and not smoke"
+
+# What `make test` runs, but the examples and what looks at this environment.
+test-oldest: ## Run the tests of make test with the oldest supported versions of all packages, on Python 3.11.
+	scripts/make-venv build/oldest constraints-oldest.txt
+	$(MAKE) test-in VENV=build/oldest
+
+test-python-%: ## Run the tests of make test on another Python, such as make test-python-3.13.
+	scripts/make-venv build/python$* constraints.txt python$*
+	$(MAKE) test-in VENV=build/python$*
+
+test-in:
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples --ignore=tests/docs --ignore=tests/architecture
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and spark"
 
 check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
 	$(PYTHON) -m ruff format --check .
@@ -68,7 +81,7 @@ laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
-	scripts/get-postgres; scripts/get-kafka
+	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
@@ -77,7 +90,7 @@ crashes: $(STAMP) ## Roll queries back to every durable state that a crash leave
 
 soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every stateful operator, and measure memory, files, connections and state. Twenty minutes.
 	scripts/get-postgres && scripts/get-kafka
-	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks/test_soak.py
+	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m soak tests/sinks
 	$(PYTHON) -m pytest -q -n auto -m exhaustive -k "last_quarter" tests/windows tests/state
 
 faults: $(STAMP) ## Plant faults, one at a time, and report which test of `make test` detects each. Takes half an hour.
@@ -90,9 +103,23 @@ kill: $(STAMP) ## Kill drivers, workers, executors and servers, and compare all 
 bench: $(STAMP) ## Measure streamops, Spark's own operators and the naive way side by side.
 	$(PYTHON) -m benchmarks
 
+bench-peers: $(STAMP) ## Measure streamops, Spark's own operators, Flink, Bytewax, Pathway, Polars and DuckDB side by side. An hour.
+	scripts/get-peers
+	$(PYTHON) -m benchmarks.peers --write $(ARGUMENTS)
+
 bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. Five minutes.
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m benchmarks.sinks
+
+docs: $(STAMP) ## Write docs/errors.md from the code, and build the site into build/site; warnings are errors. Two minutes.
+	$(PYTHON) -m website.errors
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+
+docs-serve: $(STAMP) ## Show the site at http://localhost:8000, and build it again when a page changes.
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
+
+docs-check: docs ## Visit every page of the built site in Chromium, and write screenshots to build/screenshots. Needs Debian's chromium.
+	$(PYTHON) -m website.browser
 
 constraints: $(STAMP) ## Install the newest versions of all packages, and write them to constraints.txt.
 	rm -rf build/newest && mkdir -p build

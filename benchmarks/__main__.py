@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from benchmarks import report
 from benchmarks.machine import describe_machine
 from benchmarks.measure import Run, RunFailed, measure, verify
+from benchmarks.readme import README, replace_between
 from benchmarks.stream import DELAY
 from benchmarks.systems import MASTER, SETTINGS, SYSTEMS
 from benchmarks.workloads import TUMBLING, WORKLOADS, Workload, for_verification, standard
@@ -47,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = "\n".join(map(_page, records))
     print(text)
     if options.write:
-        report.write(text)
-        print(f"written into {report.README}")
+        replace_between("figures", "python -m benchmarks --write", text)
+        print(f"written into {README}")
     return 0
 
 

@@ -21,7 +21,7 @@ Columns = dict[str, Array]
 Input = tuple[Columns, Array]
 """The columns of one side, and the position of each of its rows in the sequence of arrival."""
 
-VERSION = 1
+VERSION = 2
 """Version of the streams below; prepared files of another version are not read."""
 HOUR_MS = 60 * MINUTE_MS
 # Of 13 rows 3 are clicks, of 11 one is a version of a key, of 10 two are changes of the right.
@@ -229,6 +229,8 @@ def _changing(rng: np.random.Generator, positions: Array, count: int) -> Columns
     before = update & ~second | is_delete[which]
     change = np.where(update, np.where(second, "update_postimage", "update_preimage"), "")
     change = np.where(is_insert[which], "insert", np.where(is_delete[which], "delete", change))
+    if change[-1] == "update_preimage":  # no stream ends within an update
+        change[-1] = "delete"
     return {
         "id": ids[which],
         "number": number[which] - before,
@@ -253,10 +255,14 @@ def _table(changes: Columns) -> pd.DataFrame:
 
 
 def _folded(found: pd.DataFrame) -> pd.DataFrame:
+    return fold_changes(found, ["k", "c", "v", "n"])
+
+
+def fold_changes(found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """What is left: rows that were published once more than they were taken back."""
     adds = found["_change_type"].isin(["insert", "update_postimage"])
-    rows = found[["k", "c", "v", "n"]].fillna(-1).assign(times=np.where(adds, 1, -1))
-    left = rows.groupby(["k", "c", "v", "n"])["times"].sum()
+    rows = found[columns].fillna(-1).assign(times=np.where(adds, 1, -1))
+    left = rows.groupby(columns)["times"].sum()
     if not left.isin([0, 1]).all():
         raise ValueError("a row is there twice, or was taken back before it was published")
     return _in_order(left[left == 1].reset_index().drop(columns="times"))

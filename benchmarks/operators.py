@@ -13,6 +13,7 @@ from benchmarks.workloads import (
     GAP_MS,
     HIGH,
     HOPS,
+    LATENESS_MS,
     LOW,
     RATE,
     REACH_MS,
@@ -30,6 +31,18 @@ TOTALS = {"n": agg.count(), "total": agg.sum("v")}
 def build_window(workload: str) -> Operator:
     """The operator over one stream, by the name of the workload."""
     match workload:
+        case "running":
+            return windows.running(by="k", agg=TOTALS)
+        case "corrections":
+            return windows.tumbling(
+                "1 minute",
+                time="ts",
+                by="k",
+                agg=TOTALS,
+                delay=DELAY,
+                allowed_lateness=f"{LATENESS_MS} milliseconds",
+                stragglers="retract",
+            )
         case "seen":
             return sketches.seen("k", capacity=CAPACITY, false_positive_rate=RATE)
         case "distinct":

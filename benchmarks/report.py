@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from benchmarks.joins import JOINS
 from benchmarks.measure import Reading, Run
 from benchmarks.systems import SYSTEMS
-
-README = Path(__file__).with_name("README.md")
-BEGIN = "<!-- figures: begin (written by `python -m benchmarks --write`) -->"
-END = "<!-- figures: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +176,6 @@ def markdown(runs: Iterable[Run]) -> str:
     if aims:
         lines += ["#### Aims", "", "| wanted | measured | |", "|---|---:|---|", *aims, ""]
     return "\n".join(lines)
-
-
-def write(text: str) -> None:
-    """Put `text` between the markers of the README."""
-    before, _, rest = README.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
 
 
 def _line(name: str, figure: _Figure, cell: _Cell) -> str:

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from benchmarks.documents import make_documents, make_queries
 from benchmarks.machine import describe_machine
-from benchmarks.report import README
+from benchmarks.readme import replace_between
 from streamops import search
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
@@ -43,8 +43,6 @@ from streamops.spark.operator import Operator
 from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import pack_rows
 
-BEGIN = "<!-- search: begin (written by `python -m benchmarks.search --write`) -->"
-END = "<!-- search: end -->"
 RESULTS = Path(__file__).with_name("results") / "search"
 GROWTH = 3.0
 """The aim: a document costs at most so many times more with the most queries than with the fewest."""
@@ -358,9 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = tables(record)
     print(text)
     if options.write:
-        before, _, rest = README.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+        replace_between("search", "python -m benchmarks.search --write", text)
     return 0
 
 

@@ -19,7 +19,7 @@ import datasketches as apache
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.report import README
+from benchmarks.readme import replace_between
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
@@ -28,9 +28,6 @@ from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.minhash import MinHash
 from streamops.sketches.core.sketch import Framed, Sketch, read_states
 from streamops.sketches.core.theta import Theta
-
-BEGIN = "<!-- sketches: begin (written by `python -m benchmarks.sketches --write`) -->"
-END = "<!-- sketches: end -->"
 
 Values = np.ndarray[Any, Any]
 _AT_ONCE = 1_000  # keys whose first items are sketched together
@@ -280,9 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = table(readings)
     print(text)
     if options.write:
-        before, _, rest = README.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+        replace_between("sketches", "python -m benchmarks.sketches --write", text)
     return 0
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -58,10 +59,12 @@ class System:
     """What this system is given in place of the full workload, one process for each part."""
 
 
-def session(store: str) -> SparkSession:
-    """Start the local session of a run: the same settings for all but the state store."""
-    builder = SparkSession.builder.master(MASTER).appName("streamops benchmarks")
-    settings = dict(SETTINGS)
+def session(
+    store: str, master: str = MASTER, more: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
+    """Start the session of a run: the same settings for all systems but the state store."""
+    builder = SparkSession.builder.master(master).appName("streamops benchmarks")
+    settings = {**SETTINGS, **more}
     if store != "none":
         settings["spark.sql.streaming.stateStore.providerClass"] = STORES[store]
     for key, value in settings.items():
@@ -217,7 +220,7 @@ def _in_minutes(workload: Workload) -> list[Workload]:
 
 def _on_a_grid(workload: Workload) -> list[Workload]:
     """Return the workload if Spark has its operator on streams."""
-    lacks = ("sliding", "seen", "per-key", "temporal", "tables", "search")
+    lacks = ("sliding", "seen", "per-key", "running", "corrections", "temporal", "tables", "search")
     is_pattern = workload.windows.startswith("patterns")
     return [] if is_pattern or workload.windows in lacks else [workload]
 

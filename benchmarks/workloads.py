@@ -55,6 +55,8 @@ WORKLOADS = {
     "1-key-patterns-cut": (1, "patterns-cut"),
     "1-key-patterns-absent": (1, "patterns-absent"),
     "100k-keys-per-key": (100_000, "per-key"),
+    "100k-keys-running": (100_000, "running"),
+    "100k-keys-corrections": (100_000, "corrections"),
     "1k-keys-distinct": (1_000, "distinct"),
     "10k-keys-distinct": (10_000, "distinct"),
     "10m-items-seen": (10_000_000, "seen"),
@@ -74,6 +76,9 @@ LOW, HIGH = 20.0, 70.0
 """A value below, and a later one that is not below."""
 _ALL_LOW = ("patterns-starts", "patterns-cut")
 """All values are low: every row starts a match, and none completes one, or the bound cuts it off."""
+STRAGGLERS = 0.05
+"""In corrections: the share of events that are up to `LATE_MS` late, and so mostly behind the watermark."""
+LATE_MS, LATENESS_MS = 3 * MINUTE_MS, 5 * MINUTE_MS
 COUNTED_MS = 10 * MINUTE_MS  # distinct items are counted in tumbling windows of ten minutes
 ITEMS = 200_000
 CAPACITY, RATE = 16_000_000, 0.001  # the capacity and false positive rate of the filter
@@ -152,6 +157,9 @@ class Workload:
             columns["k"][rng.random(self.rows) < 0.5] = 0
         if self.windows in _ALL_LOW:
             columns["v"] %= LOW
+        if self.windows == "corrections":
+            late = rng.integers(0, LATE_MS, self.rows, dtype=np.int64)
+            columns["ts"] -= np.where(rng.random(self.rows) < STRAGGLERS, late, 0)
         if self.windows == "distinct":
             columns["u"] = rng.integers(0, ITEMS, self.rows, dtype=np.int64)
         if self.windows == "seen":
@@ -168,6 +176,9 @@ class Workload:
         frame = pd.DataFrame(self.events())
         if self.windows == "per-key":
             return per_key.expected(frame)
+        if self.windows == "running":
+            totals = frame.groupby("k")["v"].agg(["size", "sum"]).reset_index()
+            return totals.set_axis(["k", "n", "total"], axis=1)
         watermark = int(frame["ts"].max()) - DELAY_MS
         if self.windows == "sliding":
             windows = _sliding(frame)
@@ -319,7 +330,7 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     steps = workload.batches
     events = {name: value for name, value in asdict(workload).items() if name != "windows"}
     about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
-    if workload.windows in ("patterns-hot", *_ALL_LOW):
+    if workload.windows in ("patterns-hot", "corrections", *_ALL_LOW):
         about.append(workload.windows)
     if workload.is_join:
         about = [workload.windows, joins.VERSION]

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.dates as mdates
+import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import Image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
-from PIL import Image as picture
+from PIL import Image as pillow
 
 INK, SOFT, GRID, PAPER = "#1c2530", "#5c6672", "#e4e7ea", "#ffffff"
 ON_TIME, STRAGGLER, TOO_LATE, REMOVED = "#2a6f97", "#d9711c", "#1c2530", "#b9c1c9"
@@ -39,12 +40,7 @@ def blank(
         gridspec_kw={"left": left, "right": 0.973, "top": top, "bottom": 0.5 / height, **space},
         **grid,
     )
-    figure.text(
-        0.012, 1 - 0.16 / height, title, fontsize=15, fontweight="bold", color=INK, va="top"
-    )
-    figure.text(
-        0.012, 1 - 0.5 / height, subtitle, fontsize=11, color=SOFT, va="top", linespacing=1.35
-    )
+    headline(figure, height, title, subtitle)
     for entry in [axes] if isinstance(axes, Axes) else axes.flat:
         plain(entry)
     return figure, axes
@@ -247,13 +243,44 @@ def published(
     axes.set_ylabel("micro-batch", color=SOFT, fontsize=10.5)
 
 
+def picture(axes: Axes, title: str, subtitle: str) -> Image:
+    """A plot of `streamops.plots`, with a headline above it."""
+    figure = axes.get_figure(root=True)
+    head = 0.85 + 0.22 * subtitle.count("\n")
+    height = figure.get_figheight() + head
+    figure.set_size_inches(WIDTH, height)
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - head / height))
+    headline(figure, height, title, subtitle)
+    plt.close(figure)  # or Jupyter would display it once more
+    return show(figure)
+
+
+def panels(names: Sequence[str], height: float, **options: Any) -> Sequence[Axes]:
+    """Axes side by side, with their names above them."""
+    _, grid = plt.subplots(1, len(names), figsize=(WIDTH, height), layout="constrained", **options)
+    for axes, name in zip(grid, names, strict=True):
+        plain(axes)
+        axes.set_title(name, loc="left", fontsize=11.5, color=INK)
+    return grid
+
+
+def headline(figure: Figure, height: float, title: str, subtitle: str) -> None:
+    """What a picture is about, at its upper left."""
+    figure.text(
+        0.012, 1 - 0.16 / height, title, fontsize=15, fontweight="bold", color=INK, va="top"
+    )
+    figure.text(
+        0.012, 1 - 0.5 / height, subtitle, fontsize=11, color=SOFT, va="top", linespacing=1.35
+    )
+
+
 def show(figure: Figure) -> Image:
     """The figure as a small picture, with its headline for those who cannot see it."""
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=120)
     small = io.BytesIO()
     # Flat colours: a palette is enough, and a quarter of the bytes.
-    picture.open(drawn).convert("RGB").quantize(
-        255, method=picture.Quantize.MAXCOVERAGE, dither=picture.Dither.NONE
+    pillow.open(drawn).convert("RGB").quantize(
+        255, method=pillow.Quantize.MAXCOVERAGE, dither=pillow.Dither.NONE
     ).save(small, "PNG", optimize=True)
     return Image(small.getvalue(), width=int(96 * WIDTH), alt=figure.texts[0].get_text())

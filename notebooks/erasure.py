@@ -381,3 +381,9 @@ spark.stop()
 #   key table everything is lost.
 #
 # The rules are in [docs/erasure.md](../docs/erasure.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# What cannot be deleted everywhere can be encrypted before it is stored, with a key per person. Then a deletion is one row in the key table,
+# and a search through the files shows that it was enough.

@@ -526,3 +526,9 @@ show(
 # - **Functions per key are Python.** A call per row costs about a microsecond. Over columns nothing is called per row.
 #
 # The rules are in [docs/process.md](../docs/process.md) and [docs/sourcing.md](../docs/sourcing.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# Give the library the order, the state and the timers, and write what happens to one key. The result then does not depend on how the stream
+# was divided, and a command that is repeated or comes too late has no effect.

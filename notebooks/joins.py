@@ -13,7 +13,8 @@
 # %% [markdown]
 # # Joins: an evening at a marketplace
 #
-# People search, click on what they find, and buy it at the price of the moment; and they follow sellers, whose news
+# Which searches led to a click, what did an order cost when it was made, and what does a page show whose authors change? People search, click
+# on what they find, and buy it at the price of the moment; and they follow sellers, whose news
 # make up the page they start from. Each of these is two streams that must be brought together, and the result
 # depends on what is late, on what never comes at all, and on what is taken back. In pictures:
 #
@@ -385,6 +386,12 @@ show(pictures.costs(pd.DataFrame(sizes, columns=["told", "shown", "kept"]), 10, 
 #   inserts; fold by key, or apply removals first.
 #
 # The rules are in [docs/joins.md](../docs/joins.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# A join of streams is a decision about time: how far apart two rows may be, which version was valid, and when a row without a partner is
+# certain to have none. That it has none is a result, too, and so is its correction.
 
 # %%
 spark.stop()

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Patterns: logins, orders, prices and a funnel
 #
-# Some questions are about the order of events: three failures *and then* a success, an order that was *not followed* by a
-# payment. `patterns.match` answers them with the semantics of SQL's `MATCH_RECOGNIZE`. In pictures:
+# Who guessed a password, and which order was never paid? Such questions are about the order of events: three failures *and then* a success,
+# an order that was *not followed* by a payment. `patterns.match` answers them with the semantics of SQL's `MATCH_RECOGNIZE`. In pictures:
 #
 # 1. Failures, then a success
 # 2. Which match is found
@@ -25,7 +25,7 @@
 # 7. What they do not do
 #
 # It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
-# pictures. How they are drawn is in `drawing.py` and `patterns_pictures.py`.
+# pictures, which are made by `streamops.plots` and `patterns_pictures.py`.
 
 # %%
 import datetime as dt
@@ -34,9 +34,9 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import patterns_pictures as pictures
-from drawing import show
+from drawing import picture, show
 
-from streamops import patterns
+from streamops import patterns, plots
 from streamops.testing import replay
 
 nine = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
@@ -95,14 +95,11 @@ arrived = sorted(
 )
 batches = [arrived[n : n + 6] for n in range(0, len(arrived), 6)] + [[login("dan", 40, "ok")]]
 matches = rows_of(replay(attacks, batches))
-show(
-    pictures.over_time(
-        logins, matches,
-        "Three failures in a row, then a success",
-        "Bob needed 16 minutes, and Cem first had two failures only. The number is that of the failures.",
-        key="user", label="attempts", every=5, names={"fail": "failed", "ok": "succeeded"},
-    )
-)  # fmt: skip
+picture(
+    plots.plot_matches(matches, logins, time="ts", by="user", category="type", label="attempts"),
+    "Three failures in a row, then a success",
+    "Bob needed 16 minutes, and Cem first had two failures only. The number is that of the failures.",
+)
 
 # %% [markdown]
 # The events arrived out of order and in micro-batches. A match is emitted once the watermark has reached its last row, so the
@@ -180,13 +177,11 @@ late = [
     row | {"n": "unpaid", "match_end": row["match_start"] + dt.timedelta(minutes=20)}
     for row in rows_of(replay(unpaid, [orders, [happened("o9", 60, "order")]]))
 ]
-show(
-    pictures.over_time(
-        orders, late, "Orders without a payment in less than twenty minutes",
-        "Order o3 was paid after exactly twenty minutes, which is too late: the bound is exclusive. Bars end with it.",
-        key="order_id", label="n", every=5, names={"order": "ordered", "paid": "paid"},
-    )
-)  # fmt: skip
+picture(
+    plots.plot_matches(late, orders, time="ts", by="order_id", category="type", label="n"),
+    "Orders without a payment in less than twenty minutes",
+    "Order o3 was paid after exactly twenty minutes, which is too late: the bound is exclusive. Bars end with it.",
+)
 
 # %% [markdown]
 # ## 4. Conditions over earlier rows
@@ -273,15 +268,16 @@ stream = [
     for number in range(300)
 ]  # fmt: skip
 sizes = pd.DataFrame(
-    [(100, result.state_rows) for result in replay(attacks, stream)], columns=["rows", "state"]
+    [(result.batch, 100, result.state_rows) for result in replay(attacks, stream)],
+    columns=["batch", "rows", "state"],
 )
 assert sizes["state"].iloc[100:].max() < 1_200
-show(
-    pictures.state(
-        sizes.iloc[:100], "State does not grow with the stream",
-        "A hundred micro-batches with a hundred rows each: no row is stored for more than eleven minutes.",
-    )
-)  # fmt: skip
+# A row is stored for less than the eleven minutes of `within` and `delay`, and a micro-batch has those of one minute.
+picture(
+    plots.plot_state(sizes.iloc[:100], size="state", rows="rows", bound=1_200),
+    "State does not grow with the stream",
+    "A hundred micro-batches with a hundred rows each. The bound: the rows of eleven minutes, and of the micro-batch itself.",
+)
 
 # %% [markdown]
 # ## 7. What they do not do
@@ -294,3 +290,9 @@ show(
 # - **They do not join streams.** All events of a pattern are in one frame: unite the streams, or use `joins.interval`.
 #
 # The rules are in [docs/patterns.md](../docs/patterns.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# Write the order of events as a regular expression over conditions, and bound it in time. Then the state is bounded, too, and what did *not*
+# happen is a result like any other.

@@ -8,59 +8,19 @@ from typing import Any
 import pandas as pd
 from drawing import (
     FILL,
-    GRID,
     INK,
     ON_TIME,
-    REMOVED,
     SOFT,
     STRAGGLER,
-    TOO_LATE,
-    bar,
     blank,
     clock,
     dot,
     event,
     key_of,
-    plain,
 )
 from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
-COLOURS = {"fail": STRAGGLER, "ok": ON_TIME, "order": ON_TIME, "paid": STRAGGLER, "": REMOVED}
-SECONDS = pd.Timedelta(seconds=20)
-
-
-def over_time(
-    rows: Sequence[Row],
-    matches: Sequence[Row],
-    title: str,
-    subtitle: str,
-    *,
-    key: str,
-    label: str,
-    every: int,
-    names: Mapping[str, str],
-) -> Figure:
-    """The events of each key as dots, and matches as bars above them."""
-    table = pd.DataFrame(rows)
-    keys = sorted(table[key].unique())
-    height = 1.6 + 0.85 * len(keys)
-    figure, axes = blank(title, subtitle, height)
-    margin = pd.Timedelta(minutes=every / 2)
-    axes.set_xlim(table["ts"].min() - margin, table["ts"].max() + margin)
-    for y, name in enumerate(reversed(keys)):
-        ours = table[table[key] == name]
-        axes.axhline(y, color=GRID, linewidth=1.2)
-        event(axes, ours["ts"], [y] * len(ours), [COLOURS[type_] for type_ in ours["type"]])
-        for match in (row for row in matches if row[key] == name):
-            start, end = match["match_start"] - SECONDS, match["match_end"] + SECONDS
-            bar(axes, start, end, y + 0.42, match[label], height=0.32)
-    axes.set_ylim(-0.4, len(keys) - 0.1)
-    axes.set_yticks(range(len(keys)), [*reversed(keys)], fontsize=12, color=INK)
-    clock(axes, every)
-    dots = {meaning: dot(COLOURS[type_]) for type_, meaning in names.items()}
-    key_of(figure, height, dots | {"matches": ON_TIME})
-    return figure
 
 
 def variants(
@@ -116,19 +76,4 @@ def funnel(reached: Mapping[str, int], title: str, subtitle: str) -> Figure:
         axes.text(-most / 60, y, name, ha="right", va="center", fontsize=12, color=INK)
     axes.set_xlim(0, most * 1.15)
     axes.set_yticks([])
-    return figure
-
-
-def state(results: pd.DataFrame, title: str, subtitle: str) -> Figure:
-    """Rows in state after each micro-batch, and rows so far."""
-    height = 3.0
-    figure, axes = blank(title, subtitle, height)
-    axes.plot(
-        results.index, results["rows"].cumsum(), color=TOO_LATE, linewidth=1.5, linestyle="--"
-    )
-    axes.fill_between(results.index, results["state"], color=FILL[ON_TIME], zorder=2)
-    axes.plot(results.index, results["state"], color=ON_TIME, linewidth=1.6, zorder=3)
-    plain(axes)
-    axes.set_xlabel("micro-batch", color=SOFT, fontsize=11)
-    key_of(figure, height, {"rows so far": TOO_LATE, "rows in state": ON_TIME})
     return figure

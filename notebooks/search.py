@@ -395,3 +395,9 @@ show(
 # - **They do not find documents that have passed.** A new query sees those that come after it.
 #
 # The rules are in [docs/search.md](../docs/search.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# Index the queries, not the documents. A document is then compared with the few queries that could match it, and a query is in effect from the
+# micro-batch in which it arrives, or from the event time that it names.

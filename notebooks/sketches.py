@@ -574,5 +574,11 @@ summary.assign(**{name: summary[name].map("{:.2%}".format) for name in ("off", "
 # Each in detail, with what was measured, is in [docs/sketches.md](../docs/sketches.md); the bytes are in
 # [docs/state-formats.md](../docs/state-formats.md).
 
+# %% [markdown]
+# ## Takeaway
+#
+# If an answer may be off by a percent, it need not remember everything. Choose the sketch by the question and its size by the error that it
+# states, store it for the smallest period, and merge: counts and percentiles of parts do not add up, their sketches do.
+
 # %%
 spark.stop()

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Windows: when it happened, and when we heard of it
 #
-# A stream tells us of events later than they happened, and not in their order. This notebook shows in pictures what
-# that does to "requests per second" and "clicks per hour", and what the windows of `streamops` do about it:
+# How many requests were there in each second, if we hear of them later than they happened, and not in their order? This notebook shows in
+# pictures what that does to "requests per second" and "clicks per hour", and what the windows of `streamops` do about it:
 #
 # 1. An event-time window
 # 2. The false spike: the same requests, counted by two clocks
@@ -415,6 +415,12 @@ for result in results:
 # - **They do not join or follow changes.** `streamops.joins` and `streamops.changes` do.
 #
 # The rules, to the last microsecond, are in [docs/windows.md](../docs/windows.md).
+
+# %% [markdown]
+# ## Takeaway
+#
+# Count by when it happened, not by when you heard of it. Publish a window when the watermark has passed it, and decide by name what happens to
+# those who come later: dropped, delivered, or corrected.
 
 # %%
 spark.stop()

@@ -7,6 +7,7 @@ Everything is imported when it is first used: a Spark worker that unpickles one 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         joins,
         observe,
         patterns,
+        plots,
         process,
         search,
         sinks,
@@ -42,6 +44,7 @@ __all__ = [
     "local_session",
     "observe",
     "patterns",
+    "plots",
     "process",
     "search",
     "sinks",
@@ -72,7 +75,8 @@ if not TYPE_CHECKING:  # or a type checker would find every name
         if name in {*__all__} - {"__version__"}:
             return importlib.import_module(f"streamops.{name}")
         message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        # With these, Python suggests the nearest name.
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

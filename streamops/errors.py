@@ -3,6 +3,7 @@
 =====================  ===================================================================
 ``StreamopsError``     base class: five facts, and a stable ``code``
 ``SpecError``          a parameter is out of range, or contradicts another
+``CallError``          an unknown parameter, or one that is missing; also a ``TypeError``
 ``SchemaError``        a column cannot be used in the requested way
 ``ColumnNotFound``     a column does not exist
 ``WatermarkError``     a frame has no watermark, or one that the operator cannot use
@@ -21,6 +22,7 @@ worker raises while a query runs; its code is in the text of Spark's exception.
 """
 
 from streamops.kernel.errors import (
+    CallError,
     CapacityError,
     ChangeStreamError,
     CheckpointError,
@@ -37,6 +39,7 @@ from streamops.kernel.errors import (
 )
 
 __all__ = [
+    "CallError",
     "CapacityError",
     "ChangeStreamError",
     "CheckpointError",

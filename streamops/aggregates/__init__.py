@@ -31,6 +31,7 @@ from streamops.aggregates.functions import (
     variance,
 )
 from streamops.aggregates.ordered import collect_list, count_distinct, percentile, top
+from streamops.kernel.calls import explain_calls
 from streamops.sketches.bloom import bloom_filter_stats
 from streamops.sketches.count_min import count_min
 from streamops.sketches.hll import approx_count_distinct
@@ -61,6 +62,8 @@ __all__ = [
     "top",
     "variance",
 ]
+
+explain_calls(globals())
 
 if not TYPE_CHECKING:  # type checkers report unknown names themselves
     _OTHER_NAMES = {

@@ -22,6 +22,7 @@ from streamops.changes.delta import from_delta
 from streamops.changes.differences import Difference, Differences, differences
 from streamops.changes.fold import fold
 from streamops.changes.normalize import normalize
+from streamops.kernel.calls import explain_calls
 
 __all__ = [
     "Difference",
@@ -35,3 +36,5 @@ __all__ = [
     "from_delta",
     "normalize",
 ]
+
+explain_calls(globals())

@@ -201,6 +201,7 @@ def count_changes(reasons: Sequence[str]) -> dict[str, Column]:
     return {
         "changes": F.count_if(F.col(CHANGE_TYPE).isNotNull()),
         "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+        "side_output": F.count_if(F.col(REJECTED).isNotNull()),
         **{name: F.count_if(reason == name) for name in reasons},
     }
 

@@ -102,6 +102,7 @@ class Encryption:
         return {
             "rows": F.count(F.lit(1)),
             "rejected": F.count(reason),
+            "side_output": F.count(reason),
             **{name: F.count_if(reason == name) for name in self.reasons},
         }
 

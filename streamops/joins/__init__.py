@@ -16,5 +16,8 @@ from streamops.joins.interval import interval
 from streamops.joins.lookup import lookup
 from streamops.joins.tables import tables
 from streamops.joins.timeline import timeline
+from streamops.kernel.calls import explain_calls
 
 __all__ = ["asof", "enrich", "interval", "lookup", "tables", "timeline"]
+
+explain_calls(globals())

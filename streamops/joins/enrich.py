@@ -190,7 +190,7 @@ def _start_with_snapshot(
             where=operator.name,
             got="snapshot=... with state_api='applyInPandasWithState'",
             expected="state_api='transformWithStateInPandas'",
-            fix="omit state_api, which needs RocksDB; or add the rows of the snapshot to the "
+            fix="leave state_api out, in a session with RocksDB; or add the rows of the snapshot to the "
             "changes, with a boolean column '_snapshot'",
         )
     return changes, rows

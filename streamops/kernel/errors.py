@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "CallError",
     "CapacityError",
     "ChangeStreamError",
     "CheckpointError",
@@ -76,6 +77,10 @@ def _rebuild(error_type: type[StreamopsError], code: str, what: str, facts: dict
 
 class SpecError(StreamopsError, ValueError):
     """A parameter of an operator is out of range or contradicts another."""
+
+
+class CallError(SpecError, TypeError):
+    """A call does not fit the signature: an unknown parameter, or one that is missing."""
 
 
 class SchemaError(StreamopsError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -15,6 +16,12 @@ from streamops.kernel.columns import type_name
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
+RENAME_KEY_OR_AGGREGATE = (
+    "rename the key column before the operator: df.withColumnRenamed({name!r}, ...); or give the "
+    "aggregate another name in `agg`"
+)
+"""A ``fix`` of :func:`refuse_taken_names`."""
+
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""
 
@@ -22,6 +29,26 @@ Delays = tuple[int | None, int | None]
 """Delays of the watermarks on the inputs, left and right, in microseconds."""
 
 _WHOLE, _FRACTIONS = ("tinyint", "smallint", "int", "bigint"), ("float", "double")
+_MEANINGS = {
+    "stragglers": '"drop" counts late rows and drops them, "route" emits them as rows of their own, '
+    '"update" and "retract" correct the result',
+}
+"""What the choices of a parameter mean, where users take it for something else."""
+_SYNONYMS = {
+    "full_outer": "full",
+    "ignore": "drop",
+    "keep": "route",
+    "late": "route",
+    "left_anti": "anti",
+    "left_outer": "left",
+    "left_semi": "semi",
+    "outer": "full",
+    "right_outer": "right",
+    "side_output": "route",
+    "spark": "native",
+    "upsert": "update",
+}
+"""Choices in other libraries, and ours with this meaning."""
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -68,17 +95,20 @@ def require_choice(value: object, choices: Any, *, parameter: str, where: str) -
     allowed = get_args(choices)
     if value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
-        text = value if isinstance(value, str) else ""
-        near = get_close_matches(text, allowed, n=1) or [w for w in allowed if text.startswith(w)]
+        text = value.lower().replace(" ", "_") if isinstance(value, str) else ""
+        other = _SYNONYMS.get(text)
+        near = [other] if other in allowed else get_close_matches(text, allowed, n=1, cutoff=0.65)
+        near = near or [word for word in allowed if text.startswith(str(word))]
+        meaning = f": {_MEANINGS[parameter]}" if parameter in _MEANINGS else ""
         raise SpecError(
             "UNKNOWN_CHOICE",
             f"`{parameter}` is not one of its choices",
             where=where,
             got=f"{parameter}={value!r}",
             expected=f"one of {listed}",
-            fix=f"write {parameter}={near[0]!r}, or another of them"
+            fix=f"write {parameter}={near[0]!r}, or another of them{meaning}"
             if near
-            else f"write one of {listed}",
+            else f"write one of {listed}{meaning}",
         )
 
 
@@ -228,7 +258,10 @@ def show_duration(micros: int | None) -> str:
 def refuse_taken_names(
     names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
 ) -> None:
-    """Refuse result columns with the same name. Spark ignores upper and lower case."""
+    """Refuse result columns with the same name. Spark ignores upper and lower case.
+
+    ``fix`` may contain ``{name}``: the first of these names.
+    """
     folded = [name.lower() for name in names]
     taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
     if taken:
@@ -238,7 +271,7 @@ def refuse_taken_names(
             where=where,
             got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
             expected=f"names unlike one another and unlike {', '.join(reserved)}",
-            fix=fix,
+            fix=fix.format(name=taken[0]),
         )
 
 
@@ -348,24 +381,36 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
 
 def require_aggregates(agg: object, *, where: str) -> None:
     """Raise an error if the value is not a mapping of names to aggregates. It may be empty."""
-    named = dict(agg) if isinstance(agg, Mapping) else {"?": agg}
-    for name, value in named.items():
+    if not isinstance(agg, Mapping):
+        name = "events" if isinstance(agg, list | tuple) else getattr(agg, "function", "events")
+        value = repr(agg) if isinstance(getattr(agg, "native", None), bool) else "count()"
+        raise SpecError(
+            "NOT_AN_AGGREGATE",
+            "`agg` is not a mapping of names to aggregates",
+            where=where,
+            got=f"agg={agg!r}",
+            expected="a mapping: the column of the result, and its aggregate",
+            fix=f'agg={{"{name}": aggregates.{value}}}',
+        )
+    for name, value in agg.items():
         require_name(name, parameter="agg", where=where)
         # A Spark Column appears to have every attribute.
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
         native = getattr(value, "native", None)
         is_one = isinstance(native, bool) and all(map(callable, methods))
-        is_one &= isinstance(agg, Mapping)  # a lone aggregate has no name
         if isinstance(value, type) or not is_one:
+            is_uncalled = inspect.isfunction(value) and value.__module__.startswith("streamops.")
             raise SpecError(
                 "NOT_AN_AGGREGATE",
                 f"{name!r} is not an aggregate",
                 where=where,
                 got=f"agg={agg!r}",
-                expected="a mapping of names to aggregates",
-                fix='agg={"events": aggregates.count()}',
+                expected="a mapping of names to aggregates of streamops.aggregates",
+                fix=f'call it: agg={{"{name}": aggregates.{value.__name__}(...)}}'
+                if is_uncalled
+                else f'agg={{"{name}": aggregates.count()}}, or another function of streamops.aggregates',
             )
-        if type(value).__repr__ is object.__repr__:
+        if getattr(type(value), "__repr__", None) is object.__repr__:
             raise SpecError(
                 "AGGREGATE_WITHOUT_WORDS",
                 f"{name!r} is an aggregate that cannot be known again in a checkpoint",

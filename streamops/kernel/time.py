@@ -149,7 +149,12 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
             where=where,
             got=f"{parameter}={value!r}",
             expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
-            fix=_suggest(text) or f"units are {', '.join(MICROSECONDS)}, singular or plural",
+            fix=_suggest(text)
+            or (
+                f'write the unit: {parameter}="{value} seconds", say'
+                if isinstance(value, int | float)
+                else f"units are {', '.join(MICROSECONDS)}, singular or plural"
+            ),
         )
     return total
 
@@ -157,6 +162,7 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
 def _suggest(text: str) -> str | None:
     """Return the probably intended duration, if units are abbreviated or misspelt."""
     terms, position = [], 0
+    text = re.sub(r"(?i)^interval\s+", "", text).replace("'", "")  # as in SQL
     while position < len(text):
         term = _LIKE_TERM.match(text, position)
         if term is None:

@@ -1,26 +1,40 @@
-"""Observation of streaming queries: late rows, alarms, watermarks, and lag.
+"""Observation of streaming queries: live view, metrics, late rows, alarms, watermarks, and lag.
 
-=====================  ===========================================================
-``account_late``       late rows, counted by key, window, producer and lateness
-``merge_accounts``     combine such accounts
-``lateness_needed``    the allowed lateness that would have saved a share of them
-``AlarmListener``      raises an ``Alarm`` if a rule is violated
-``LateRows``           rule: the number of late rows in recent micro-batches
-``LateShare``          rule: the share of late rows in recent micro-batches
-``StuckWatermark``     rule: the watermark does not advance although event times do
-``PoisonedWatermark``  rule: the watermark is ahead of the current time
-``ConsumerLag``        rule: the query is behind its Kafka topics, and does not catch up
-``consumer_lag``       how far a query is behind each partition: a ``PartitionLag``
-``furthest_ahead``     the producers of event times in the future
-=====================  ===========================================================
+=========================  ===========================================================
+``watch``                  display a running query, in a terminal or in a notebook
+``history``                its recent micro-batches as frames and as a plot: ``QueryHistory``
+``PrometheusListener``     exports the progress of all queries to Prometheus
+``OpenTelemetryListener``  exports it as metrics of OpenTelemetry
+``grafana_dashboard``      a dashboard of these metrics
+``account_late``           late rows, counted by key, window, producer and lateness
+``merge_accounts``         combine such accounts
+``lateness_needed``        the allowed lateness that would have saved a share of them
+``AlarmListener``          raises an ``Alarm`` if a rule is violated
+``LateRows``               rule: the number of late rows in recent micro-batches
+``LateShare``              rule: the share of late rows in recent micro-batches
+``StuckWatermark``         rule: the watermark does not advance although event times do
+``PoisonedWatermark``      rule: the watermark is ahead of the current time
+``ConsumerLag``            rule: the query is behind its Kafka topics, and does not catch up
+``consumer_lag``           how far a query is behind each partition: a ``PartitionLag``
+``furthest_ahead``         the producers of event times in the future
+=========================  ===========================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
-from streamops.observe.core.alarms import Alarm, PartitionLag
+from streamops.observe.core.alarms import Alarm
 from streamops.observe.core.lag import ConsumerLag
+from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
+from streamops.observe.exporters import (
+    OpenTelemetryListener,
+    PrometheusListener,
+    grafana_dashboard,
+)
 from streamops.observe.furthest import furthest_ahead
+from streamops.observe.history import QueryHistory, history
 from streamops.observe.listener import AlarmListener, consumer_lag
+from streamops.observe.watch import watch
 
 __all__ = [
     "Alarm",
@@ -28,12 +42,20 @@ __all__ = [
     "ConsumerLag",
     "LateRows",
     "LateShare",
+    "OpenTelemetryListener",
     "PartitionLag",
     "PoisonedWatermark",
+    "PrometheusListener",
+    "QueryHistory",
     "StuckWatermark",
     "account_late",
     "consumer_lag",
     "furthest_ahead",
+    "grafana_dashboard",
+    "history",
     "lateness_needed",
     "merge_accounts",
+    "watch",
 ]
+
+explain_calls(globals())

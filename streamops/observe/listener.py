@@ -16,19 +16,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamops.kernel.errors import SpecError
-from streamops.observe.core.alarms import (
-    Alarm,
-    PartitionLag,
-    Progress,
-    Rule,
-    Run,
-    Source,
-    raise_alarms,
-)
-from streamops.observe.core.lag import parse_lags
-from streamops.spark.progress import parse_metrics, parse_progress_time
+from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
+from streamops.observe.core.progress import PartitionLag
+from streamops.observe.progress import read_progress
 
-__all__ = ["AlarmListener", "consumer_lag", "read_progress"]
+__all__ = ["AlarmListener", "consumer_lag"]
 
 _LOG = logging.getLogger("streamops.observe")
 _WHERE = "observe.AlarmListener"
@@ -166,32 +158,3 @@ def consumer_lag(progress: Any) -> tuple[PartitionLag, ...]:
     ConsumerLag : alarm if a query falls behind.
     """
     return tuple(lag for source in read_progress(progress).sources for lag in source.lags)
-
-
-def read_progress(progress: Any) -> Progress:
-    """Convert a ``StreamingQueryProgress``."""
-    times = progress.eventTime
-    metrics = {name: parse_metrics(row) for name, row in progress.observedMetrics.items()}
-    # `time.producers` reads its frame twice, so Spark counts its rows twice.
-    twice = sum(m["rows"] or 0 for m in metrics.values() if "held_by" in m)
-    rows = max(progress.numInputRows - twice, twice)
-    for index, operator in enumerate(progress.stateOperators):
-        # Spark does not report the input rows of an operator; use those of the query.
-        metrics[f"stateOperators[{index}] ({operator.operatorName})"] = {
-            "rows": rows,
-            "dropped": operator.numRowsDroppedByWatermark,
-        }
-    return Progress(
-        query=progress.name or str(progress.id),
-        run=str(progress.runId),
-        batch=progress.batchId,
-        started=parse_progress_time(progress.timestamp) or 0,
-        rows=rows,
-        watermark=parse_progress_time(times.get("watermark")),
-        newest=parse_progress_time(times.get("max")),
-        sources=tuple(
-            Source(s.description, s.numInputRows, parse_lags(s.endOffset, s.latestOffset))
-            for s in progress.sources
-        ),
-        metrics=metrics,
-    )

@@ -17,6 +17,7 @@
 =================  ==================================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.patterns.match import match
 from streamops.patterns.measures import (
     classifiers,
@@ -48,3 +49,5 @@ __all__ = [
     "previous",
     "sum",
 ]
+
+explain_calls(globals())

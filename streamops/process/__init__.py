@@ -9,6 +9,7 @@ The other names are for authors of algorithms per shard: the contract, and ``key
 keys.
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.kernel.columns import key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
@@ -35,3 +36,5 @@ __all__ = [
     "per_key",
     "per_shard",
 ]
+
+explain_calls(globals())

@@ -5,6 +5,9 @@
 =========  ==================================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.search.match import match
 
 __all__ = ["match"]
+
+explain_calls(globals())

@@ -12,6 +12,7 @@
 =====================  =========================================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.sinks.delta import delta
 from streamops.sinks.fan_out import fan_out
 from streamops.sinks.kafka import kafka
@@ -32,3 +33,5 @@ __all__ = [
     "side_outputs",
     "sqlalchemy",
 ]
+
+explain_calls(globals())

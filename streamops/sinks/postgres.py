@@ -314,7 +314,7 @@ class PostgresSink(TableSink):
         nulls = version >= _NULLS_NOT_DISTINCT
         statement = sql.create_table(self._target, types, self.key, nulls=nulls)
         if self.missing == "refuse":
-            raise target_missing(str(self._target), statement, where=self.label)
+            raise target_missing(str(self._target), f"create it: {statement}", where=self.label)
         cursor.execute(statement)
         return types
 

@@ -30,6 +30,7 @@ estimates instead, such as ``approx_count_distinct``, are in :mod:`streamops.agg
 ========================  ==============================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.sketches.aggregation import merge
 from streamops.sketches.bloom import StoredBloomFilter, bloom_filter_agg, may_contain
 from streamops.sketches.count_min import StoredCounts, count_min_sketch, estimate_count
@@ -89,3 +90,5 @@ __all__ = [
     "top_k_sketch_agg",
     "union",
 ]
+
+explain_calls(globals())

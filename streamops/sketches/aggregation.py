@@ -284,7 +284,7 @@ def wrong_type(
     text: str,
     expected: str,
     where: str,
-    fix: str = "cast the column, or pick a field of it",
+    fix: str | None = None,
 ) -> SchemaError:
     """The error for a column of a type that the aggregate does not support."""
     return SchemaError(
@@ -293,7 +293,8 @@ def wrong_type(
         where=where,
         got=f"column {column!r} of type {type_name(dtype)}",
         expected=expected,
-        fix=fix,
+        fix=fix
+        or f"cast it: df.withColumn({column!r}, F.col({column!r}).cast(...)); or pick a field of it",
     )
 
 

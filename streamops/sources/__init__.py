@@ -8,8 +8,11 @@
 ================  ================================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.sources.kafka_events import kafka_events
 from streamops.sources.kafka_replay import KafkaReplay, replay
 from streamops.sources.outbox import outbox
 
 __all__ = ["KafkaReplay", "kafka_events", "outbox", "replay"]
+
+explain_calls(globals())

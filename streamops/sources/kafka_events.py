@@ -269,6 +269,7 @@ class KafkaEventsSpec:
         counted = {
             "parsed": F.count_if(F.col(REJECTED).isNull()),
             "rejected": F.count_if(F.col(REJECTED).isNotNull()),
+            "side_output": F.count_if(F.col(REJECTED).isNotNull()),
             **{name: F.count_if(reason == name) for name in REASONS},
         }
         if self.tombstones == "keep":

@@ -6,7 +6,10 @@
 =================  ==============================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.sourcing.decide import Rejected, decide
 from streamops.sourcing.fold import fold
 
 __all__ = ["Rejected", "decide", "fold"]
+
+explain_calls(globals())

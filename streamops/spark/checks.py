@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
-from streamops.kernel.errors import (
-    RequirementError,
-    SchemaError,
-    SpecError,
-    WatermarkError,
-)
+from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.kernel.parameters import require_columns
 from streamops.kernel.time import format_duration
-from streamops.spark.definition import StateApi
 from streamops.spark.metadata import (
     INSTANT,
     LATENESS,
     METRICS,
-    ONCE,
     REVISED,
     STATE_API,
     UPSERTS,
     WATERMARK,
     has_node,
 )
-from streamops.spark.requirements import REQUIRED, numbers, requirement
-from streamops.spark.settings import PROVIDER, ROCKSDB
 
 
 def carried_watermark(
@@ -173,93 +163,6 @@ def metric_name(frame: DataFrame, name: str, *others: DataFrame) -> tuple[str, l
     return unique, [*taken, unique]
 
 
-def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
-    """Refuse a chain of operators that Spark would refuse when the query starts.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        A streaming frame.
-    following : str
-        How the next operator runs: ``"native"``, or a state API.
-    where : str
-        The operator, for the error.
-
-    Raises
-    ------
-    SpecError
-        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator that no other may follow, or
-        ``applyInPandasWithState`` would follow an aggregation, or itself.
-    """
-    upstream = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
-    if "applyInPandasWithState" in upstream:
-        raise SpecError(
-            "STATE_API_NOT_CHAINABLE",
-            "no stateful operator may follow applyInPandasWithState in the same query",
-            where=where,
-            got="a frame from an operator with state_api='applyInPandasWithState'",
-            expected="transformWithStateInPandas in the operator before",
-            fix="leave state_api out there; it needs RocksDB",
-        )
-    taken = {(field.metadata or {}).get(ONCE) for field in frame.schema.fields}
-    if following == "applyInPandasWithState" and following in taken:
-        raise SpecError(
-            "STATE_API_NOT_CHAINABLE",
-            "a query may have applyInPandasWithState only once",
-            where=where,
-            got="state_api='applyInPandasWithState' on a frame from an operator with the same",
-            expected="state_api='transformWithStateInPandas' in one of the two",
-            fix="leave state_api out in one of them; it needs RocksDB",
-        )
-    if "native" in upstream and following == "applyInPandasWithState":
-        raise SpecError(
-            "STATE_API_NOT_CHAINABLE",
-            "applyInPandasWithState may not follow a Spark aggregation in the same query",
-            where=where,
-            got="state_api='applyInPandasWithState' on a frame from an operator with "
-            "engine='native'",
-            expected="state_api='transformWithStateInPandas', or no aggregation before",
-            fix="leave state_api out; it needs RocksDB",
-        )
-
-
-def state_api(frame: DataFrame, wanted: StateApi, *, where: str) -> StateApi:
-    """The state API to use; never "auto".
-
-    Raises
-    ------
-    SpecError
-        ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`.
-    RequirementError
-        ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``.
-    """
-    refuse_unchainable(frame, wanted, where=where)
-    if wanted == "applyInPandasWithState":
-        return wanted
-    provider = frame.sparkSession.conf.get(PROVIDER, "") or ""
-    if "RocksDB" not in provider:
-        raise RequirementError(
-            "ROCKSDB_REQUIRED",
-            "transformWithStateInPandas keeps its state in RocksDB, which is not configured",
-            where=where,
-            got=f"{PROVIDER}={provider}",
-            expected=ROCKSDB,
-            fix=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts, or '
-            'state_api="applyInPandasWithState" if this is the only stateful operator',
-        )
-    found, oldest = _version("protobuf"), REQUIRED["protobuf"][0]
-    if numbers(found) < numbers(oldest):
-        raise RequirementError(
-            "PROTOBUF_REQUIRED",
-            "transformWithStateInPandas needs protobuf",
-            where=where,
-            got=found or "no protobuf",
-            expected=f"protobuf {oldest} or later",
-            fix=f'pip install "{requirement("protobuf")}"',
-        )
-    return "transformWithStateInPandas"
-
-
 def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
     """Refuse a frame that already has a column of this name, regardless of case.
 
@@ -342,10 +245,3 @@ def _on_time(names: Sequence[str], marked: Sequence[str]) -> str:
     if CHANGE_TYPE in marked:
         which += f" AND {CHANGE_TYPE} IN ('{INSERT}', '{POSTIMAGE}')"
     return f'.where("{which}").drop({", ".join(map(repr, marked))})'
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -321,7 +321,9 @@ def require_frame(value: object, what: str, *, where: str) -> DataFrame:
         where=where,
         got=f"{value!r}, of type {type(value).__name__}",
         expected="a DataFrame",
-        fix=f"spark.table({value!r})" if isinstance(value, str) else "spark.table(...)",
+        fix=f"spark.table({value!r}), or spark.readStream.table({value!r}) for a stream"
+        if isinstance(value, str)
+        else "pass the frame that spark.readStream or spark.read returns",
     )
 
 

@@ -37,7 +37,7 @@ class Options:
     engine : "auto", "kernel" or "native"
         The kernel of streamops or Spark's own operator, if both can compute the same.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
-        Spark's state API that runs the kernel.
+        Spark's state API that runs the kernel, see :mod:`streamops.spark.state_apis`.
     """
 
     name: str | None = None

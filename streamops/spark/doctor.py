@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from streamops.kernel.errors import StreamopsError
 from streamops.spark.java import find_java
-from streamops.spark.requirements import REQUIRED, numbers, requirement
+from streamops.spark.requirements import REQUIRED, compare_version, requirement
 from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIMEZONE, effective
 
 if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
@@ -101,7 +101,7 @@ def run_smoke_query(spark: SparkSession) -> Finding:
     Returns
     -------
     Finding
-        Whether two micro-batches of ``transformWithStateInPandas`` gave the right counts.
+        Whether two micro-batches of the state API that operators use gave the right counts.
     """
     from streamops.spark.smoke_query import count_in_state
 
@@ -139,13 +139,10 @@ def _package(name: str) -> Finding:
 
 
 def _version(name: str, package: str, version: str) -> Finding:
-    oldest, too_new = REQUIRED[package]
-    remedy = f'pip install "{requirement(package)}"'
-    if numbers(version) < numbers(oldest):
-        return Finding(name, False, f"{version} is too old", remedy)
-    if too_new and numbers(version) >= numbers(too_new):
-        return Finding(name, False, f"{version} is too new", remedy)
-    return Finding(name, True, version)
+    verdict = compare_version(package, version)
+    if verdict is None:
+        return Finding(name, True, version)
+    return Finding(name, False, f"{version} is {verdict}", f'pip install "{requirement(package)}"')
 
 
 def _worker(environ: Mapping[str, str]) -> Finding:
@@ -190,11 +187,15 @@ _SETTINGS = (MASTER, PARTITIONS, PROVIDER, TIMEZONE)
 
 def _check_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
     provider = settings[PROVIDER]
-    yield _setting(
+    is_rocksdb = "RocksDB" in provider  # platforms have their own class names
+    yield Finding(
         "state store",
-        "RocksDB" in provider,  # platforms have their own class names
-        provider or "not set",
-        f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts',
+        True,
+        (provider or "not set") + ("" if is_rocksdb else ": one stateful operator per query"),
+        ""
+        if is_rocksdb
+        else f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the first operator of a query is applied, '
+        "to chain operators",
     )
     timezone = settings[TIMEZONE]
     yield _setting(

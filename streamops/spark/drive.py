@@ -23,9 +23,7 @@ from streamops.spark.checks import (
     metric_name,
     refuse_revised,
     refuse_taken,
-    refuse_unchainable,
     refuse_upserts,
-    state_api,
 )
 from streamops.spark.columns import (
     arrow_schema,
@@ -36,12 +34,13 @@ from streamops.spark.columns import (
     spark_schema,
     type_name,
 )
-from streamops.spark.definition import Definition, Parameters, RowParameters, StateApi
+from streamops.spark.definition import Definition, Parameters, RowParameters
 from streamops.spark.metadata import (
     METRICS,
     ONCE,
     WATERMARK,
     add_metadata,
+    describe,
     drop_stale_metadata,
     operator_metadata,
 )
@@ -49,6 +48,7 @@ from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare
 from streamops.spark.settings import refuse_policy
+from streamops.spark.state_apis import Choice, choose_state_api, refuse_unchainable
 from streamops.spark.step import ShardStep, Stored, metric_fields
 from streamops.spark.wire import (
     EMITTED,
@@ -305,7 +305,7 @@ def _native(query: _Query) -> DataFrame | None:
 
 def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
-    api = _state_api(query)
+    choice = _state_api(query, initial)
     packs = [
         pack_input(
             frame,
@@ -327,8 +327,10 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
     if initial is not None:
         rows = pack_input(initial, step.core, spec, 1, step.shards)
         begin = (rows, _begin(step))
-    emitted = run_steps(united, step, api, event_time=query.spark_delay is not None, initial=begin)
-    return _unpack_result(query, emitted, api)
+    has_time = query.spark_delay is not None
+    emitted = run_steps(united, step, choice.api, event_time=has_time, initial=begin)
+    emitted = describe(emitted, f"{operator.name} by {choice.api}: {choice.reason}")
+    return _unpack_result(query, emitted, choice.api)
 
 
 def _begin(step: ShardStep) -> Begin:
@@ -442,27 +444,19 @@ def _metadata(query: _Query, api: str | None) -> dict[str, Any] | None:
     )
 
 
-def _state_api(query: _Query) -> StateApi:
-    """The state API to use, if it may follow the operators before it."""
-    wanted = query.operator.execution.state_api
-    once = [
-        any(ONCE in (field.metadata or {}) for field in frame.schema.fields)
-        for frame in query.frames
-    ]
-    if len(once) > 1 and all(once):
-        raise SpecError(
-            "STATE_API_NOT_CHAINABLE",
-            "a query may have applyInPandasWithState only once",
-            where=query.operator.name,
-            got="an operator with state_api='applyInPandasWithState' before either frame",
-            expected="state_api='transformWithStateInPandas' in one of the two",
-            fix="leave state_api out in one of them; it needs RocksDB",
-        )
-    apis = [
-        state_api(frame, wanted, where=where)
-        for frame, where in zip(query.frames, query.operator.sides, strict=True)
-    ]
-    return apis[-1]
+def _state_api(query: _Query, initial: DataFrame | None) -> Choice:
+    operator, required = query.operator, None
+    if initial is not None:
+        required = "its state starts with the rows of a frame"
+    elif operator.follow_up is not None:
+        required = "its second step follows in the same query"
+    return choose_state_api(
+        query.frames,
+        operator.execution.state_api,
+        where=operator.name,
+        sides=operator.sides,
+        required=required,
+    )
 
 
 def no_native_engine(operator: Definition) -> SpecError:

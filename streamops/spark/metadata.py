@@ -108,6 +108,31 @@ def has_node(frame: Any, name: str) -> bool:
     return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
 
 
+def has_streaming_aggregation(frame: Any) -> bool:
+    """Whether Spark aggregates a stream in the plan of a DataFrame.
+
+    An aggregation of a batch frame that is joined is none: below it there is no streaming source.
+    """
+    above: list[int] = []
+    for line in _plan(frame).splitlines():
+        depth = len(line) - len(line.lstrip(" :+~-"))
+        above = [other for other in above if other < depth]
+        node = line.lstrip(" :+~-")
+        if node.startswith("Aggregate "):
+            above.append(depth)
+        elif node.startswith("Streaming") and above:
+            return True
+    return False
+
+
+def describe(frame: DataFrame, text: str) -> DataFrame:
+    """Write a text into the plan of a frame, which ``explain(extended=True)`` shows.
+
+    Spark has no comments in a plan. An alias is removed when the plan is optimized.
+    """
+    return frame.alias(text)
+
+
 def _plan(frame: Any) -> str:
     """The analyzed plan, one node per line. PySpark has no public method that does not print it."""
     if hasattr(frame, "_jdf"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive, no_native_engine
+from streamops.spark.pipelines import refuse_pipeline_function
+from streamops.spark.requirements import refuse_versions
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,11 +28,27 @@ class Operator(Definition):
         ------
         SpecError
             ``RIGHT_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
-            right frame is not a DataFrame.
+            right frame is not a DataFrame. ``PIPELINE_FUNCTION``: inside of a function of a pipeline.
+        RequirementError
+            ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
         """
-        for step in self.steps:
-            frame = drive(step, frame)
+        refuse_versions(where=self.name)
+        with refuse_pipeline_function(self.name):
+            for step in self.steps:
+                frame = drive(step, frame)
         return frame
+
+    if not TYPE_CHECKING:  # or a type checker would find every name
+
+        def __getattr__(self, name: str) -> Any:
+            """Explain that an operator is not yet applied, where a method of its result is called."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if hasattr(DataFrame, name):
+                message = (
+                    f"{self.name}(...) is an operator and not a frame, so it has no {name!r}: apply it "
+                    f"to a frame first, as in df.transform({self.name}(...)).{name}"
+                )
+            raise AttributeError(message)
 
     @property
     def steps(self) -> tuple[Operator, ...]:
@@ -66,7 +84,10 @@ class Operator(Definition):
             The kernel of streamops, or Spark's own operator where it computes the same. "auto" uses the
             kernel for streams.
         state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas", optional
-            "auto" is ``transformWithStateInPandas``: it needs RocksDB, and operators can be chained.
+            "auto" is ``transformWithStateInPandas``, with which operators can be chained, if the session
+            has RocksDB and protobuf; else ``applyInPandasWithState``, for one stateful operator per
+            query. ``explain(extended=True)`` of the result shows the choice and its reason. It is part
+            of the checkpoint.
 
         Returns
         -------

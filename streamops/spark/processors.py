@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import (
-    StatefulProcessor,
-    StatefulProcessorHandle,
-)
 
+from streamops.spark.requirements import refuse_versions
 from streamops.spark.step import STATE_SCHEMA, ShardStep
 from streamops.spark.wire import EMITTED, freeze_imports
+
+try:
+    from pyspark.sql.streaming.stateful_processor import (
+        StatefulProcessor,
+        StatefulProcessorHandle,
+    )
+except ImportError:  # Spark 3
+    refuse_versions(where="streamops")
+    raise
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections.abc import Mapping
+
+from streamops.kernel.errors import RequirementError
 
 REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyspark": ("4.1", "5"),
@@ -39,3 +42,46 @@ def numbers(version: str) -> tuple[int, ...]:
     """
     release = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in release[0].split(".")) if release else ()
+
+
+def compare_version(package: str, version: str) -> str | None:
+    """Return "too old" or "too new", or None if the version is supported.
+
+    Examples
+    --------
+    >>> compare_version("pandas", "3.0.0"), compare_version("pandas", "2.2.0")
+    ('too new', None)
+    """
+    oldest, too_new = REQUIRED[package]
+    if numbers(version) < numbers(oldest):
+        return "too old"
+    return "too new" if too_new and numbers(version) >= numbers(too_new) else None
+
+
+def refuse_versions(*, where: str) -> None:
+    """Refuse installed packages of versions with which operators do not work.
+
+    pip refuses them, too, unless they were installed later or in another way. A package of which the
+    version is not known, as on some platforms, is accepted, and so is a protobuf that is too old: it
+    decides about the state API.
+
+    Raises
+    ------
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``.
+    """
+    for package in REQUIRED:
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        verdict = compare_version(package, version)
+        if verdict is not None and package != "protobuf":
+            raise RequirementError(
+                "VERSION_NOT_SUPPORTED",
+                f"{package} {version} is {verdict}",
+                where=where,
+                got=f"{package} {version}",
+                expected=requirement(package),
+                fix=f'pip install "{requirement(package)}", and start Python again',
+            )

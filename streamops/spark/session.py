@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from streamops.kernel.errors import RequirementError
 from streamops.spark.java import find_java
+from streamops.spark.quiet import filter_stderr
 from streamops.spark.settings import Difference, differences, local_settings
 
 # PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
@@ -39,7 +40,8 @@ def local_session(
     Java is searched in ``JAVA_HOME``, on ``PATH``, and in the extra ``streamops[java]``, and becomes
     ``JAVA_HOME`` of this process. ``PYSPARK_PYTHON`` (this interpreter; by default Spark uses the
     first ``python3`` on ``PATH``) and ``SPARK_LOCAL_IP`` (127.0.0.1) are set for this process if
-    they are not set. Spark logs errors only, and does not log the errors of a plan that it raises.
+    they are not set. Spark logs errors only, and does not log the errors of a plan that it raises. The
+    progress lines that it prints without a log are dropped, see Notes.
 
     A session that is already running is returned unchanged. If its settings differ from the
     requested ones, a `SessionDiffersWarning` lists the differences; stop that session first to
@@ -73,6 +75,13 @@ def local_session(
         ``CORES_NOT_POSITIVE`` or ``PARTITIONS_NOT_POSITIVE``.
     RequirementError
         ``JAVA_NOT_FOUND``; ``SPARK_REMOTE_SET``: the environment requests a remote session.
+
+    Notes
+    -----
+    What the JVM and the Python workers write to stderr passes through a filter process, which ends with
+    the JVM. It drops lines about the start of the JVM and the progress of workers, and nothing else. In a
+    terminal, a stage that takes longer than half a second has a progress bar, which is removed at its
+    end: ``conf={"spark.ui.showConsoleProgress": "false"}`` disables it, ``"true"`` enables it elsewhere.
 
     Examples
     --------
@@ -119,7 +128,8 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name in _ECHOES:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+    with filter_stderr():  # of the JVM, which starts here
+        return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 
 
 def _wording(found: list[Difference]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,9 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIMEZONE = "spark.sql.session.timeZone"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+_PROGRESS = "spark.ui.showConsoleProgress"
+_COSMETIC = {"spark.app.name", _PROGRESS}
+_STDERR = 2
 
 
 class Difference(NamedTuple):
@@ -81,7 +85,8 @@ def local_settings(
         TIMEZONE: timezone,
         PARTITIONS: str(partitions),
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        # One line, which is overwritten: of no use in a file or a notebook.
+        _PROGRESS: "true" if _is_terminal(_STDERR) else "false",
         PROVIDER: ROCKSDB,
         **(conf or {}),
     }
@@ -121,19 +126,26 @@ def differences(spark: SparkSession, settings: Mapping[str, str]) -> list[Differ
     Returns
     -------
     list of Difference
-        One per setting that differs, except the name of the application. All RocksDB providers are
+        One per setting that differs, except the name of the application and the progress bar. All RocksDB providers are
         equal.
     """
     found = [
         Difference(key, effective(spark, key), wanted)
         for key, wanted in settings.items()
-        if key != "spark.app.name"
+        if key not in _COSMETIC
     ]
     return [
         difference
         for difference in found
         if difference.found != difference.wanted and not _both_rocksdb(difference)
     ]
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:  # closed
+        return False
 
 
 def _both_rocksdb(difference: Difference) -> bool:

@@ -9,7 +9,10 @@ from uuid import uuid4
 
 import pandas as pd
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from streamops.spark.state_apis import choose_state_api
 
 
 class _RunningCount(StatefulProcessor):
@@ -26,10 +29,17 @@ class _RunningCount(StatefulProcessor):
         pass
 
 
+def _count(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    count = (state.get[0] if state.exists else 0) + sum(map(len, frames))
+    state.update((count,))
+    yield pd.DataFrame({"key": [key[0]], "rows": [count]})
+
+
 def count_in_state(spark: SparkSession) -> dict[int, int]:
     """Count 20 rows of two keys over two micro-batches, with the counts in state.
 
-    The query uses Java, Python workers, Arrow, protobuf and the state store.
+    The query uses Java, Python workers, Arrow, the state store, and the state API that operators use in
+    the session.
 
     Parameters
     ----------
@@ -45,15 +55,20 @@ def count_in_state(spark: SparkSession) -> dict[int, int]:
     with tempfile.TemporaryDirectory(prefix="streamops-smoke-") as folder:
         rows = spark.range(20).selectExpr("id % 2 AS key")
         rows.repartition(2).write.parquet(f"{folder}/rows")
-        query = (
-            spark.readStream.schema("key long")
-            .option("maxFilesPerTrigger", 1)
-            .parquet(f"{folder}/rows")
-            .groupBy("key")
-            .transformWithStateInPandas(
-                _RunningCount(), "key long, rows long", outputMode="Update", timeMode="None"
+        source = spark.readStream.schema("key long").option("maxFilesPerTrigger", 1)
+        frame = source.parquet(f"{folder}/rows")
+        keys, schema = frame.groupBy("key"), "key long, rows long"
+        choice = choose_state_api([frame], "auto", where="smoke query")
+        if choice.api == "applyInPandasWithState":
+            counted = keys.applyInPandasWithState(
+                _count, schema, "rows long", "update", GroupStateTimeout.NoTimeout
             )
-            .writeStream.format("memory")
+        else:
+            counted = keys.transformWithStateInPandas(
+                _RunningCount(), schema, outputMode="Update", timeMode="None"
+            )
+        query = (
+            counted.writeStream.format("memory")
             .queryName(name)
             .outputMode("update")
             .option("checkpointLocation", f"{folder}/checkpoint")

@@ -44,6 +44,10 @@ class _Retained:
     used: float
 
 
+_OF_EVERY_STEP = ("side_output", "state_rows", "state_bytes", "watermark")
+"""Metrics that the step adds to those of its core."""
+
+
 def metric_fields(core: Any) -> Mapping[str, str]:
     """The metrics that a core reports: observed name, and the field of its metrics dataclass."""
     names: Mapping[str, str] | None = getattr(core, "METRICS", None)
@@ -140,7 +144,7 @@ class ShardStep:
             after = before
             if before is not None and watermark is not None:
                 after = replace(before, watermark=watermark)
-            metrics = self._metrics(None, after, watermark)
+            metrics = self._metrics(None, 0, after, watermark)
             changed = after is not None and after != before
             return astuple(after) if after and changed else None, emit_frame([], metrics)
         header = self.header
@@ -156,7 +160,7 @@ class ShardStep:
             after = Stored.of(step.state, header, deadline=deadline)
         self._retain(after, step.state, shard)
         cells = [*write_cells(step.output), *write_cells(step.late)]
-        metrics = self._metrics(step.metrics, after, watermark)
+        metrics = self._metrics(step.metrics, len(step.late), after, watermark)
         return None if after == before else astuple(after), emit_frame(cells, metrics)
 
     @property
@@ -167,7 +171,7 @@ class ShardStep:
     @property
     def metric_names(self) -> list[str]:
         """Names of the metrics of a step, in the order in which it emits them."""
-        return [*metric_fields(self.core), "state_rows", "state_bytes", "watermark"]
+        return [*metric_fields(self.core), *_OF_EVERY_STEP]
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
@@ -216,11 +220,11 @@ class ShardStep:
         return watermark is None or stored.deadline is None or watermark < stored.deadline
 
     def _metrics(
-        self, metrics: Any, stored: Stored | None, watermark: int | None
+        self, metrics: Any, side_output: int, stored: Stored | None, watermark: int | None
     ) -> list[int | None]:
         values = [
             0 if metrics is None else getattr(metrics, field)
             for field in metric_fields(self.core).values()
         ]
         size = (0, 0) if stored is None else (stored.entries, len(stored.blob))
-        return [*values, *size, watermark]
+        return [*values, side_output, *size, watermark]

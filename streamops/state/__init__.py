@@ -10,6 +10,7 @@
 On the command line: ``python -m streamops doctor CHECKPOINT``, and ``python -m streamops state``.
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.state.describe import CheckpointReport, OperatorReport, describe
 from streamops.state.reading import read
 from streamops.state.rewrite import Rewritten, migrate, rescale
@@ -23,3 +24,5 @@ __all__ = [
     "read",
     "rescale",
 ]
+
+explain_calls(globals())

@@ -374,7 +374,8 @@ class _Stage:
                     continue
                 table = ipc_read(cell)
                 if self.is_clock:
-                    size = pa.array([frame["metrics"][0][1]], pa.int64())
+                    at = self.run_step.metric_names.index("state_bytes")
+                    size = pa.array([frame["metrics"][0][at]], pa.int64())
                     table = table.append_column("state_bytes", size)
                 emitted.append(conform(table, self.spec.output))
         names = self.run_step.metric_names[:-1]

@@ -9,6 +9,7 @@
 =====================  ==========================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.time.correct_clock import correct_clock
 from streamops.time.guard import guard
 from streamops.time.processing_time import processing_time
@@ -22,3 +23,5 @@ __all__ = [
     "producers",
     "track_clock",
 ]
+
+explain_calls(globals())

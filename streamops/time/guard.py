@@ -241,6 +241,7 @@ class GuardSpec:
         return {
             "rows": F.count(F.lit(1)),
             **{value: F.count_if(outcome == value) for value in (_CLAMPED, QUARANTINED)},
+            "side_output": F.count_if(outcome == QUARANTINED),
             **{value: F.count_if(reason == value) for value in REASONS},
         }
 

@@ -12,6 +12,7 @@
 =================  ==============================================================
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.windows.calendar import calendar
 from streamops.windows.compare import compare
 from streamops.windows.core.grid_spec import Empty as Empty
@@ -35,3 +36,5 @@ __all__ = [
     "sliding",
     "tumbling",
 ]
+
+explain_calls(globals())

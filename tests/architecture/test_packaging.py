@@ -1,7 +1,8 @@
-"""The wheel contains the library, and nothing else of the repository."""
+"""The wheel contains the library, and the oldest versions that are tested are the lower bounds."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -19,3 +20,25 @@ def test_the_wheel_contains_only_the_library() -> None:
     assert packages == {
         ".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "streamops").rglob("*.py")
     }
+
+
+def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = ("delta", "kafka", "postgres", "sqlalchemy", "search", "erasure")
+    requirements = [*project["dependencies"]]
+    for extra in extras:
+        requirements += project["optional-dependencies"][extra]
+    bounds = {
+        name: version
+        for requirement in requirements
+        for name, version in re.findall(r"^([\w-]+)>=([\d.]+)", requirement)
+    }
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert pinned.keys() == bounds.keys()
+    for name, version in pinned.items():
+        # "2.2" is 2.2.0, and 18 is 18.0.0.
+        assert re.sub(r"(\.0)+$", "", version) == re.sub(r"(\.0)+$", "", bounds[name]), name

@@ -19,6 +19,7 @@ from streamops import (
     joins,
     observe,
     patterns,
+    plots,
     process,
     search,
     sources,
@@ -69,7 +70,20 @@ def test_every_error_is_public() -> None:
 
 @pytest.mark.parametrize(
     "family",
-    [changes, joins, observe, patterns, process, search, sources, sourcing, state, times, windows],
+    [
+        changes,
+        joins,
+        observe,
+        patterns,
+        plots,
+        process,
+        search,
+        sources,
+        sourcing,
+        state,
+        times,
+        windows,
+    ],
 )
 def test_the_help_of_a_family_lists_its_functions(family: ModuleType) -> None:
     functions = {name for name in family.__all__ if inspect.isfunction(getattr(family, name))}
@@ -110,6 +124,7 @@ def test_public_modules_are_attributes_of_the_package() -> None:
         "aggregates",
         "changes",
         "observe",
+        "plots",
         "sketches",
         "state",
         "testing",

@@ -69,15 +69,21 @@ def test_a_notebook_has_pictures_and_a_limited_size(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
-def test_a_notebook_ends_with_the_limitations_of_the_operators(path: Path) -> None:
-    headings = [
-        line
-        for cell in read(path).cells
-        if cell.cell_type == "markdown"
-        for line in cell.source.splitlines()
-        if line.startswith("## ")
-    ]
-    assert headings[-1].endswith("What they do not do")
+def test_a_notebook_starts_with_a_question(path: Path) -> None:
+    heading, first, *_ = read(path).cells[0].source.split("\n\n")
+    assert heading.startswith("# ")
+    # The first sentences: a statement or two may lead to the question.
+    sentences = re.split(r"(?<=[.?!]) ", f"{heading} {first}".replace("\n", " "))
+    assert any(sentence.endswith("?") for sentence in sentences[:3])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_a_notebook_ends_with_the_limitations_of_the_operators_and_a_takeaway(path: Path) -> None:
+    texts = [cell.source for cell in read(path).cells if cell.cell_type == "markdown"]
+    headings = [line for text in texts for line in text.splitlines() if line.startswith("## ")]
+    assert headings[-2].endswith("What they do not do")
+    assert headings[-1] == "## Takeaway"
+    assert texts[-1].startswith("## Takeaway\n\n")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=named)

@@ -77,12 +77,15 @@ def test_a_timedelta_is_a_duration_to_the_microsecond(value: dt.timedelta, expec
 def test_a_value_that_is_not_a_duration_is_refused(value: Any) -> None:
     error = refused(value)
     assert error.code == "BAD_DURATION"
+    units = (
+        "units are microsecond, millisecond, second, minute, hour, day, week, singular or plural"
+    )
+    fix = 'write the unit: size="5 seconds", say' if value == 5 else units
     assert str(error) == (
         "[BAD_DURATION] windows.tumbling: `size` is not a duration\n"
         f"  got:       size={value!r}\n"
         '  expected:  a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"\n'
-        "  fix:       units are microsecond, millisecond, second, minute, hour, day, week, "
-        "singular or plural"
+        f"  fix:       {fix}"
     )
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from streamops.observe import LateRows, LateShare, PoisonedWatermark, StuckWatermark
 from streamops.observe.core.alarms import (
     History,
-    Progress,
     Rule,
     Run,
     append_progress,
     raise_alarms,
 )
+from streamops.observe.core.progress import Progress
 from tests.oracles.alarms import alarms, groups
 
 pytestmark = pytest.mark.laws

@@ -15,8 +15,8 @@ from pyspark.sql import Row
 
 from streamops import observe
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.observe.core.alarms import PartitionLag, Source
-from streamops.observe.listener import read_progress
+from streamops.observe.core.progress import PartitionLag, Source
+from streamops.observe.progress import read_progress
 from streamops.testing import at
 
 ID, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -30,6 +30,8 @@ def progress(batch: int = 0, run: uuid.UUID = RUN, **changed: Any) -> Any:
         "batchId": batch,
         "timestamp": "2024-01-01T00:00:00.000Z",
         "numInputRows": 10,
+        "inputRowsPerSecond": None,
+        "durationMs": {},
         "eventTime": {},
         "sources": [],
         "stateOperators": [],
@@ -37,6 +39,15 @@ def progress(batch: int = 0, run: uuid.UUID = RUN, **changed: Any) -> Any:
         **changed,
     }
     return SimpleNamespace(progress=SimpleNamespace(**fields))
+
+
+def dedupe(dropped: int) -> Any:
+    return SimpleNamespace(
+        operatorName="dedupe",
+        numRowsDroppedByWatermark=dropped,
+        numRowsTotal=8,
+        memoryUsedBytes=900,
+    )
 
 
 def late(rows: int, **changed: Any) -> Any:
@@ -58,7 +69,7 @@ def test_a_progress_is_converted_to_plain_values() -> None:
                 latestOffset='{"a": {"0": 9}}',
             )
         ],
-        stateOperators=[SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=3)],
+        stateOperators=[dedupe(3)],
         observedMetrics={"w": Row(rows=3)},
     )
     observed = read_progress(event.progress)
@@ -82,7 +93,7 @@ def test_a_progress_is_converted_to_plain_values() -> None:
 
 
 def test_rows_that_time_producers_reads_twice_are_counted_once() -> None:
-    native = [SimpleNamespace(operatorName="dedupe", numRowsDroppedByWatermark=2)]
+    native = [dedupe(2)]
 
     def input_rows(rows: int, *clocks: int | None) -> int:
         metrics = {f"p{n}": Row(rows=count, held_by="a") for n, count in enumerate(clocks)}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from streamops.observe import LateRows, LateShare, PoisonedWatermark, StuckWatermark
-from streamops.observe.core.alarms import Progress, Rule
+from streamops.observe.core.alarms import Rule
+from streamops.observe.core.progress import Progress
 
 QUERY = "the watermark of the query"
 CLOCKS = ("producers",)

@@ -25,15 +25,16 @@ def test_a_required_server_that_is_missing_fails_it(monkeypatch: pytest.MonkeyPa
         skip("no Kafka")
 
 
+@pytest.mark.parametrize("script", ["get-kafka", "get-prometheus"])
 @pytest.mark.parametrize(("required", "code", "text"), [("", 0, "are skipped"), ("1", 1, "=1")])
 def test_a_script_that_cannot_fetch_a_server_fails_if_it_is_required(
-    tmp_path: Path, required: str, code: int, text: str
+    tmp_path: Path, script: str, required: str, code: int, text: str
 ) -> None:
-    # Without programs it finds neither Maven nor apt-get, and in the empty cache no Kafka.
+    # Without programs it finds neither the server, nor Maven, nor apt-get, and in the empty cache no Kafka.
     (tmp_path / "dirname").symlink_to("/usr/bin/dirname")
     path = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
-        ["/bin/bash", SCRIPTS / "get-kafka"],
+        ["/bin/bash", SCRIPTS / script],
         env={**os.environ, **path, REQUIRE: required},
         capture_output=True,
         text=True,

@@ -228,7 +228,7 @@ def test_errors_have_a_fix() -> None:
         "[AGGREGATE_TYPE] windows.tumbling: kll_sketch_agg('ms', k=200) cannot be computed over this type\n"
         "  got:       column 'ms' of type string\n"
         "  expected:  numbers\n"
-        "  fix:       cast the column, or pick a field of it"
+        "  fix:       cast it: df.withColumn('ms', F.col('ms').cast(...)); or pick a field of it"
     )
 
 

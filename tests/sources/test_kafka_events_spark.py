@@ -191,7 +191,7 @@ def test_a_schema_that_is_no_avro_record_is_refused(
 
 def test_all_reasons_are_metrics(spark: SparkSession) -> None:
     counts = sources.kafka_events("a int").parameters.counts()
-    assert {"parsed", "rejected", *REASONS} == set(counts)
+    assert {"parsed", "rejected", "side_output", *REASONS} == set(counts)
 
 
 @pytest.mark.parametrize("taken", ["_offset", "REJECTED", "key"])

@@ -180,14 +180,16 @@ def test_a_spark_that_is_too_old_is_found_out() -> None:
 
 def test_a_setting_that_a_platform_hides_is_reported_as_not_set() -> None:
     found = named(diagnose(FakeSession({}), HERE), "state store")
-    assert (found.ok, found.found) == (False, "not set")
+    assert (found.ok, found.found) == (True, "not set: one stateful operator per query")
 
 
 @pytest.mark.parametrize("provider", ["", "org.x.HDFSBackedStateStoreProvider"])
-def test_another_state_store_than_rocksdb_is_a_problem(provider: str) -> None:
+def test_another_state_store_than_rocksdb_comes_with_the_setting_for_chains(provider: str) -> None:
     found = diagnosis("state store", {PROVIDER: provider})
-    assert not found.ok
+    assert found.ok
+    assert found.found.endswith(": one stateful operator per query")
     assert "RocksDBStateStoreProvider" in found.remedy
+    assert found.remedy.endswith("to chain operators")
 
 
 def test_a_local_time_zone_is_a_problem() -> None:
@@ -302,7 +304,7 @@ def test_a_connect_session_is_diagnosed_as_a_classic_one_is() -> None:
     )
     assert done.stdout.splitlines() == [
         "Spark True",
-        "state store False",
+        "state store True",
         "time zone True",
         "shuffle partitions False",
         "retries False",

@@ -235,6 +235,11 @@ def test_the_metadata_of_preceding_operators_is_read_on_both_sides(spark: SparkS
     provider = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, "another provider")
     try:
-        assert refused(lambda: left.transform(tally(right))).code == "ROCKSDB_REQUIRED"
+        stock = left.transform(tally(right))
+        apis = [f.metadata[STATE_API] for f in stock.schema.fields if STATE_API in f.metadata]
+        assert apis == [APIS[1]]
+        assert refused(lambda: left.transform(tally(right, state_api=APIS[0]))).code == (
+            "ROCKSDB_REQUIRED"
+        )
     finally:
         spark.conf.set(PROVIDER, provider)

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
-from streamops.spark.checks import carried_watermark, refuse_unchainable, state_api
+from streamops.spark.checks import carried_watermark
 from streamops.spark.metadata import INSTANT as INSTANT_MARK
 from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
-from streamops.spark.settings import PROVIDER, ROCKSDB
+from streamops.spark.settings import ROCKSDB
+from streamops.spark.state_apis import choose_state_api, refuse_unchainable
 
 INSTANT = TimestampType()
 WINDOW = StructType([StructField("start", INSTANT), StructField("end", INSTANT)])
@@ -21,15 +22,21 @@ OURS = {**MINUTE, LATENESS: 0, METRICS: "tumbling", STATE_API: "transformWithSta
 
 
 class FakeFrame:
-    """A frame that is nothing but its columns and a session that is nothing but its settings."""
+    """A frame that is nothing but its columns and plan, and a session that is nothing but its settings."""
 
-    def __init__(self, *columns: tuple[str, Any, dict[str, Any]], **conf: str) -> None:
+    def __init__(
+        self, *columns: tuple[str, Any, dict[str, Any]], plan: str = "", **conf: str
+    ) -> None:
         self.schema = StructType([StructField(n, dtype, True, mark) for n, dtype, mark in columns])
         self.sparkSession = self.conf = self
         self.settings = conf
+        self.plan = plan
 
-    def get(self, key: str, default: str) -> str:
-        return self.settings.get(key.rsplit(".", 1)[1], default)
+    def get(self, key: str) -> str:
+        return self.settings[key.rsplit(".", 1)[1]]
+
+    def _explain_string(self, extended: bool) -> str:
+        return self.plan
 
 
 def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **arguments: Any) -> Any:
@@ -138,31 +145,95 @@ def test_results_of_sparks_own_windows_leave_no_room_for_lateness() -> None:
 # What may follow what.
 
 
-def behind(api: str) -> Any:
-    return FakeFrame(("window_end", INSTANT, OURS | {STATE_API: api}), providerClass=ROCKSDB)
+WHERE = "windows.tumbling"
+USE_ROCKSDB = (
+    'spark.conf.set("spark.sql.streaming.stateStore.providerClass", '
+    '"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider") '
+    "before the first operator of the query is applied"
+)
+STOCK = {"providerClass": "org.x.HDFSBackedStateStoreProvider"}
+
+
+def behind(api: str, **conf: str) -> Any:
+    settings = conf or {"providerClass": ROCKSDB}
+    return FakeFrame(("window_end", INSTANT, OURS | {STATE_API: api}), **settings)
+
+
+def events(plan: str = "", **conf: str) -> Any:
+    return FakeFrame(("ts", INSTANT, {}), plan=plan, **conf)
+
+
+def unchainable(frame: Any, following: str) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        refuse_unchainable(frame, following, where=WHERE)
+    assert caught.value.code == "STATE_API_NOT_CHAINABLE"
+    return caught.value
 
 
 @pytest.mark.parametrize(
     "following", ["native", "applyInPandasWithState", "transformWithStateInPandas"]
 )
 def test_nothing_stateful_may_follow_apply_in_pandas_with_state(following: str) -> None:
+    error = unchainable(behind("applyInPandasWithState"), following)
+    assert "in the operator before" in error.expected
+    assert error.fix == "build these frames again, without state_api"
+
+
+def test_on_a_stock_session_a_chain_is_refused_with_the_one_setting_to_add() -> None:
     with pytest.raises(SpecError) as caught:
-        refuse_unchainable(behind("applyInPandasWithState"), following, where="windows.tumbling")
-    assert caught.value.code == "STATE_API_NOT_CHAINABLE"
-    assert "in the operator before" in caught.value.expected
+        choose_state_api([behind("applyInPandasWithState", **STOCK)], "auto", where=WHERE)
+    assert str(caught.value) == (
+        "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
+        "no stateful operator may follow applyInPandasWithState in the same query\n"
+        "  got:       a frame from an operator with applyInPandasWithState, which "
+        "state_api='auto' selects because the state store of the session is not RocksDB\n"
+        "  expected:  transformWithStateInPandas in the operator before\n"
+        f"  fix:       {USE_ROCKSDB}"
+    )
 
 
 def test_apply_in_pandas_with_state_may_not_follow_an_aggregation() -> None:
+    error = unchainable(behind("native"), "applyInPandasWithState")
+    assert error.got == "applyInPandasWithState on a frame from a Spark aggregation"
+    assert error.expected == "transformWithStateInPandas behind the aggregation"
+
+
+AGGREGATED = """Project [k#1, n#2L]
++- Aggregate [k#1], [k#1, count(1) AS n#2L]
+   +- EventTimeWatermark id, ts#3, 1 minutes
+      +- StreamingRelationV2 org.x.RateStreamProvider@1, rate, org.x.RateStreamTable@2, [], [ts#3]
+"""
+JOINED = """Join Inner, (k#1 = k#2)
+:- StreamingRelation DataSource(org.x.SparkSession@1,parquet,List()), FileSource[/x], [ts#3]
++- Aggregate [k#2], [k#2, count(1) AS n#2L]
+   +- Relation [k#2] parquet
+"""
+STATE = """Project [k#1]
++- FlatMapGroupsInPandasWithState run(k#1), [k#1], [k#1], state, Append, NoTimeout
+   +- StreamingRelation DataSource(org.x.SparkSession@1,parquet,List()), FileSource[/x], [ts#3]
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        (AGGREGATED, "applyInPandasWithState may not follow a Spark aggregation"),
+        (STATE, "a query may have applyInPandasWithState only once"),
+    ],
+)
+def test_stateful_operators_of_the_user_are_found_in_the_plan(plan: str, what: str) -> None:
     with pytest.raises(SpecError) as caught:
-        state_api(behind("native"), "applyInPandasWithState", where="windows.tumbling")
-    assert str(caught.value) == (
-        "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
-        "applyInPandasWithState may not follow a Spark aggregation in the same query\n"
-        "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
-        "engine='native'\n"
-        "  expected:  state_api='transformWithStateInPandas', or no aggregation before\n"
-        "  fix:       leave state_api out; it needs RocksDB"
-    )
+        choose_state_api([events(plan, **STOCK)], "auto", where=WHERE)
+    assert caught.value.what.startswith(what)
+    assert caught.value.fix == USE_ROCKSDB
+    # With RocksDB, both may precede.
+    choice = choose_state_api([events(plan, providerClass=ROCKSDB)], "auto", where=WHERE)
+    assert choice.api == "transformWithStateInPandas"
+
+
+def test_an_aggregated_table_beside_the_stream_is_no_aggregation_of_the_stream() -> None:
+    choice = choose_state_api([events(JOINED, **STOCK)], "auto", where=WHERE)
+    assert choice.api == "applyInPandasWithState"
 
 
 @pytest.mark.parametrize(
@@ -176,14 +247,51 @@ def test_apply_in_pandas_with_state_may_not_follow_an_aggregation() -> None:
     ],
 )
 def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
-    refuse_unchainable(behind(api), following, where="windows.tumbling")
+    refuse_unchainable(behind(api), following, where=WHERE)
 
 
-# What a session must have.
+# Which state API a session gets.
+
+
+@pytest.mark.parametrize(
+    ("conf", "api", "reason"),
+    [
+        (
+            {"providerClass": ROCKSDB},
+            "transformWithStateInPandas",
+            "state_api='auto', and the session has RocksDB and protobuf",
+        ),
+        (
+            {"providerClass": "com.databricks.RocksDBStateStoreProvider"},
+            "transformWithStateInPandas",
+            "state_api='auto', and the session has RocksDB and protobuf",
+        ),
+        (
+            STOCK,
+            "applyInPandasWithState",
+            "state_api='auto', and the state store of the session is not RocksDB",
+        ),
+        (
+            {},  # the platform does not reveal it
+            "applyInPandasWithState",
+            "state_api='auto', and the state store of the session is not RocksDB",
+        ),
+    ],
+)
+def test_the_session_decides_about_the_state_api(
+    conf: dict[str, str], api: str, reason: str
+) -> None:
+    assert choose_state_api([events(**conf)], "auto", where=WHERE) == (api, reason)
+
+
+def test_a_state_api_that_was_selected_does_not_depend_on_the_session() -> None:
+    for conf in (STOCK, {"providerClass": ROCKSDB}):
+        choice = choose_state_api([events(**conf)], "applyInPandasWithState", where=WHERE)
+        assert choice == ("applyInPandasWithState", "state_api='applyInPandasWithState'")
 
 
 @pytest.mark.parametrize(("version", "got"), [(None, "no protobuf"), ("5.29.0rc1", "5.29.0rc1")])
-def test_a_missing_or_old_protobuf_is_refused_with_the_bound_of_the_package(
+def test_a_missing_or_old_protobuf_is_reported_with_the_bound_of_the_package(
     monkeypatch: pytest.MonkeyPatch, version: str | None, got: str
 ) -> None:
     def found(package: str) -> str:
@@ -192,36 +300,50 @@ def test_a_missing_or_old_protobuf_is_refused_with_the_bound_of_the_package(
         return version
 
     monkeypatch.setattr(importlib.metadata, "version", found)
+    frame = events(providerClass=ROCKSDB)
+    assert choose_state_api([frame], "auto", where=WHERE).api == "applyInPandasWithState"
     with pytest.raises(RequirementError) as caught:
-        state_api(behind("native"), "auto", where="windows.tumbling")
+        choose_state_api([frame], "transformWithStateInPandas", where=WHERE)
     assert caught.value.code == "PROTOBUF_REQUIRED"
     assert caught.value.got == got
-    assert caught.value.expected == "protobuf 6.33.5 or later"
+    assert caught.value.expected == ("transformWithStateInPandas requires protobuf 6.33.5 or later")
     assert caught.value.fix == 'pip install "protobuf>=6.33.5"'
 
 
-def test_a_state_store_that_is_not_rocksdb_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("wanted", "required", "expected"),
+    [
+        ("transformWithStateInPandas", None, f"transformWithStateInPandas requires {ROCKSDB}"),
+        (
+            "auto",
+            "its second step follows in the same query",
+            f"transformWithStateInPandas requires {ROCKSDB}: its second step follows in the same query",
+        ),
+    ],
+)
+def test_a_state_store_that_is_not_rocksdb_is_refused_where_it_is_required(
+    wanted: Any, required: str | None, expected: str
+) -> None:
     with pytest.raises(RequirementError) as caught:
-        state_api(FakeFrame(("ts", INSTANT, {})), "auto", where="windows.tumbling")
+        choose_state_api([events(**STOCK)], wanted, where=WHERE, required=required)
     assert caught.value.code == "ROCKSDB_REQUIRED"
-    assert PROVIDER in caught.value.fix
+    assert caught.value.expected == expected
+    assert caught.value.fix == USE_ROCKSDB
 
 
 def behind_a_clock(*more: dict[str, Any]) -> FakeFrame:
     marks = ({**MINUTE, ONCE: "applyInPandasWithState"}, *more)
-    return FakeFrame(*((f"c{i}", INSTANT, mark) for i, mark in enumerate(marks)))
+    columns = ((f"c{i}", INSTANT, mark) for i, mark in enumerate(marks))
+    return FakeFrame(*columns, providerClass=ROCKSDB)
 
 
 def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
-    with pytest.raises(SpecError) as caught:
-        refuse_unchainable(behind_a_clock(), "applyInPandasWithState", where="windows.tumbling")
-    assert str(caught.value) == (
+    assert str(unchainable(behind_a_clock(), "applyInPandasWithState")) == (
         "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
         "a query may have applyInPandasWithState only once\n"
-        "  got:       state_api='applyInPandasWithState' on a frame from an operator with "
-        "the same\n"
-        "  expected:  state_api='transformWithStateInPandas' in one of the two\n"
-        "  fix:       leave state_api out in one of them; it needs RocksDB"
+        "  got:       applyInPandasWithState on a frame from an operator with the same\n"
+        "  expected:  transformWithStateInPandas in one of the two\n"
+        "  fix:       build these frames again, without state_api"
     )
 
 
@@ -229,9 +351,9 @@ def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
 def test_other_state_apis_may_follow_a_clock_with_apply_in_pandas_with_state(
     following: str,
 ) -> None:
-    refuse_unchainable(behind_a_clock(), following, where="windows.tumbling")
+    refuse_unchainable(behind_a_clock(), following, where=WHERE)
 
 
 def test_a_clock_without_a_state_api_of_its_own_does_not_restrict_others() -> None:
     frame = FakeFrame(("ts", INSTANT, {**MINUTE, INSTANT_MARK: True}))
-    refuse_unchainable(frame, "applyInPandasWithState", where="windows.tumbling")
+    refuse_unchainable(frame, "applyInPandasWithState", where=WHERE)

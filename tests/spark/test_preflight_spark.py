@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import joins, windows
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
-from streamops.spark import checks as preflight
+from streamops.spark.metadata import METRICS, WATERMARK
 
 pytestmark = pytest.mark.spark
 
@@ -53,35 +52,6 @@ def test_a_watermark_tighter_than_the_lateness_is_refused(spark: SparkSession) -
 def test_a_batch_needs_no_watermark(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "ts timestamp")
     assert frame.transform(tumbling()).columns == ["window_start", "window_end", "n"]
-
-
-def test_a_missing_rocksdb_is_refused_with_both_remedies(spark: SparkSession) -> None:
-    before = spark.conf.get(preflight.PROVIDER)
-    spark.conf.set(
-        preflight.PROVIDER,
-        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
-    )
-    try:
-        with pytest.raises(RequirementError, match="ROCKSDB_REQUIRED") as caught:
-            events(spark).transform(tumbling(delay="1 minute"))
-        assert preflight.ROCKSDB in caught.value.fix
-        assert 'state_api="applyInPandasWithState"' in caught.value.fix
-        other = tumbling(delay="1 minute", state_api="applyInPandasWithState")
-        assert events(spark).transform(other).isStreaming
-    finally:
-        spark.conf.set(preflight.PROVIDER, before)
-
-
-def test_a_missing_or_old_protobuf_is_refused(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(package: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(package)
-
-    for version in (none, lambda _: "5.29.0"):
-        monkeypatch.setattr(importlib.metadata, "version", version)
-        with pytest.raises(RequirementError, match="PROTOBUF_REQUIRED"):
-            events(spark).transform(tumbling(delay="1 minute"))
 
 
 def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
@@ -171,12 +141,12 @@ def test_what_a_query_noted_on_columns_that_were_stored_is_no_watermark(
     stored = str(tmp_path / "counted")
     counted = events(spark).transform(tumbling(delay="1 minute"))
     notes = {field.name: field.metadata for field in counted.schema.fields}
-    assert preflight.WATERMARK in notes["window_end"]
-    assert preflight.METRICS in notes["window_end"]
+    assert WATERMARK in notes["window_end"]
+    assert METRICS in notes["window_end"]
     rows = spark.createDataFrame([], counted.schema)
     rows.write.parquet(stored)
     schema = spark.read.parquet(stored).schema
-    assert preflight.WATERMARK in schema["window_end"].metadata
+    assert WATERMARK in schema["window_end"].metadata
     again = spark.readStream.schema(schema).parquet(stored)
 
     hourly = windows.tumbling("1 hour", time="window_end", agg={"n": agg.sum("n")})
@@ -185,10 +155,10 @@ def test_what_a_query_noted_on_columns_that_were_stored_is_no_watermark(
     own = again.transform(
         windows.tumbling("1 hour", time="window_end", agg={"n": agg.sum("n")}, delay="1 minute")
     )
-    assert own.schema["window_end"].metadata[preflight.METRICS] == "tumbling"
+    assert own.schema["window_end"].metadata[METRICS] == "tumbling"
     # What is noted in the query itself stays.
     chained = counted.transform(hourly)
-    assert chained.schema["window_end"].metadata[preflight.METRICS] == "tumbling,tumbling-2"
+    assert chained.schema["window_end"].metadata[METRICS] == "tumbling,tumbling-2"
 
 
 def test_a_session_in_which_the_faster_stream_sets_the_watermark_is_refused(

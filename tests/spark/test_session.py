@@ -42,8 +42,25 @@ def test_the_settings_are_those_that_stateful_streaming_needs() -> None:
     assert wanted["spark.sql.session.timeZone"] == "UTC"
     assert wanted["spark.sql.shuffle.partitions"] == "2"
     assert wanted["spark.ui.enabled"] == "false"
-    assert wanted["spark.ui.showConsoleProgress"] == "false"
     assert wanted[PROVIDER] == ROCKSDB
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_has_a_progress_bar(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    monkeypatch.setattr(os, "isatty", lambda descriptor: is_terminal and descriptor == 2)
+    wanted = local_settings()
+    assert wanted["spark.ui.showConsoleProgress"] == str(is_terminal).lower()
+    # It changes no result, so a session with another one is as good.
+    other = FakeSession(wanted | {"spark.ui.showConsoleProgress": "other"})
+    assert differences(other, wanted) == []
+
+
+def test_without_stderr_there_is_no_progress_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: int) -> bool:
+        raise OSError("bad file descriptor")
+
+    monkeypatch.setattr(os, "isatty", closed)
+    assert local_settings()["spark.ui.showConsoleProgress"] == "false"
 
 
 def test_the_number_of_partitions_may_differ_from_that_of_cores() -> None:

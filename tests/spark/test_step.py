@@ -230,3 +230,13 @@ def test_a_state_that_changes_in_every_micro_batch_is_not_retained(decoded: list
     stored, _ = step(None, [packed(step, 105)], 0)
     step(stored, [packed(step, 106)], 0)
     assert (decoded, len(steps._retained)) == ([stored[-1]], 0)
+
+
+def test_rows_of_the_side_output_are_counted() -> None:
+    step = shard_step(stragglers="route", allowed_lateness="0 seconds")
+    stored, _ = step(None, [packed(step, 105)], 4_000_000)
+    _, frame = step(stored, [packed(step, 1, 2, 7_000)], 4_000_000)
+    counted = metrics(step, frame)
+    assert counted["side_output"] == counted["stragglers"] + counted["too_late"] == 2
+    _, idle = step(stored, [NOTHING], 4_000_000)
+    assert metrics(step, idle)["side_output"] == 0

@@ -300,6 +300,7 @@ def test_two_guards_of_a_query_have_separate_metrics(spark: SparkSession, tmp_pa
         "rows": 3,
         "clamped": 0,
         "quarantined": 2,
+        "side_output": 2,
         "null_time": 1,
         "unparsable_time": 0,
         "future": 1,

@@ -81,7 +81,7 @@ def test_parameters_out_of_range_are_refused(parameters: Any, code: str, got: st
 
 @pytest.mark.parametrize("parameter", ["size", "time", "delay", "stragglers", "allowed_lateness"])
 def test_parameters_of_windows_are_unknown(parameter: str) -> None:
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{parameter}'"):
+    with pytest.raises(TypeError, match=f"no parameter `{parameter}`"):
         count(**{parameter: "1 hour"})
 
 
@@ -120,7 +120,8 @@ def test_an_error_message_names_the_remedy() -> None:
         "[NAME_TAKEN] windows.running: a name stands for two columns of the result: k\n"
         "  got:       by=['k', 'k'], agg=['n']\n"
         "  expected:  names unlike one another and unlike revision, _change_type\n"
-        "  fix:       name the aggregate, or rename the key column, differently"
+        "  fix:       rename the key column before the operator: df.withColumnRenamed('k', ...); or give "
+        "the aggregate another name in `agg`"
     )
 
 

@@ -358,6 +358,9 @@ def test_an_unknown_choice_is_refused(parameter: str, value: Any, choices: str) 
         if value == "Drop"
         else f"write one of {choices}"
     )
+    if parameter == "stragglers":
+        fix += ': "drop" counts late rows and drops them, "route" emits them as rows of their own, '
+        fix += '"update" and "retract" correct the result'
     assert str(error) == (
         f"[UNKNOWN_CHOICE] windows.hopping: `{parameter}` is not one of its choices\n"
         f"  got:       {parameter}={value!r}\n"
@@ -421,7 +424,8 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
         f"  got:       by={keys}, agg={list(arguments.get('agg', ['n']))}\n"
         "  expected:  names unlike one another and unlike "
         "window_start, window_end, revision, timing, _change_type, late\n"
-        "  fix:       name the aggregate, or rename the key column, differently"
+        "  fix:       rename the key column before the operator: "
+        f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or give the aggregate another name in `agg`"
     )
 
 
@@ -569,7 +573,8 @@ def test_an_aggregate_over_a_type_it_does_not_know_is_refused(
         f"[AGGREGATE_TYPE] windows.hopping: {aggregate!r} cannot be computed over this type\n"
         f"  got:       column {aggregate.column!r} of type {dtype}\n"
         f"  expected:  {expected}\n"
-        "  fix:       cast the column, or pick a field of it"
+        f"  fix:       cast it: df.withColumn({aggregate.column!r}, F.col({aggregate.column!r}).cast(...)); "
+        "or pick a field of it"
     )
 
 

@@ -16,6 +16,7 @@ from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identit
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import (
+    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_choice,
     require_columns,
@@ -81,10 +82,9 @@ class AggregateSpec(WithoutEventTime):
                     "of the row that is greatest in a column",
                 )
         names = [name for name, _ in self.agg]
-        fix = "name the aggregate, or rename the key column, differently"
         added = (CHANGE_TYPE, *([REJECTED] if self.rejected == "route" else []))
         given = {"by": list(self.by), "agg": names}
-        refuse_taken_names([*self.by, *names], added, given, fix, self.where)
+        refuse_taken_names([*self.by, *names], added, given, RENAME_KEY_OR_AGGREGATE, self.where)
 
     @property
     def reads(self) -> tuple[tuple[str, ...], ...]:

@@ -4,59 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
+
+from streamops.observe.core.progress import Progress
 
 GAUGES = (
     *("state_rows", "state_bytes", "active", "behind"),
     *("watermark", "clock", "newest", "clock_micros", "newest_micros"),
 )
 """Metrics that are not counts, so a sum over micro-batches has no meaning."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How far a query is behind a partition of Kafka.
-
-    Parameters
-    ----------
-    topic : str
-        The topic.
-    partition : int
-        Its partition.
-    behind : int
-        Offsets between the end of the micro-batch and the end of the partition, as known when the
-        micro-batch began. Markers of transactions have an offset, too.
-    """
-
-    topic: str
-    partition: int
-    behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A source of a query, the number of its rows in a micro-batch, and the lag of its partitions."""
-
-    description: str
-    rows: int
-    lags: tuple[PartitionLag, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of one micro-batch. Instants are microseconds since 1970."""
-
-    query: str  # name of the query, or its id if it has no name
-    run: str  # id of the run
-    batch: int
-    started: int
-    rows: int
-    watermark: int | None = None  # 0 if there is none yet, None if the query has no event time
-    newest: int | None = None  # greatest event time of the micro-batch
-    sources: tuple[Source, ...] = ()
-    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by operator
-    newest_so_far: int | None = None  # greatest event time of the run, by `append_progress`
 
 
 History = tuple[Progress, ...]

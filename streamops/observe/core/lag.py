@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamops.observe.core.alarms import Finding, History, PartitionLag, Rule
+from streamops.observe.core.alarms import Finding, History, Rule
+from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.rules import require_batches, require_count
 
 _LISTED = 5

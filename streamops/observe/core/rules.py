@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
-from streamops.observe.core.alarms import GAUGES, Finding, History, Progress, Rule
+from streamops.observe.core.alarms import GAUGES, Finding, History, Rule
+from streamops.observe.core.progress import LATE, Progress
 
-_LATE = ("stragglers", "too_late", "dropped")
 _CLASSIFIED = ("on_time", "stragglers", "too_late", "rejected")
 _MAX_BATCHES = 10_000
 
@@ -63,7 +63,7 @@ class _LateRule(Rule):
         """Describe the amount of late rows if it is too large."""
 
     def _finding(self, operator: str, amount: str, counts: dict[str, int], batches: int) -> Finding:
-        are_late = set(self.counts) <= set(_LATE)
+        are_late = set(self.counts) <= set(LATE)
         listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         return Finding(
             operator,
@@ -106,7 +106,7 @@ class LateRows(_LateRule):
 
     rows: int
     batches: int = 1
-    counts: Sequence[str] = _LATE
+    counts: Sequence[str] = LATE
 
     def __post_init__(self) -> None:
         _require_rows(self, "rows")
@@ -152,7 +152,7 @@ class LateShare(_LateRule):
     share: float
     batches: int = 10
     at_least: int = 100
-    counts: Sequence[str] = _LATE
+    counts: Sequence[str] = LATE
 
     def __post_init__(self) -> None:
         require_share(self.share, where=_where(self), fix="share=0.01 is one row in a hundred")
@@ -354,7 +354,7 @@ def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
             where=_where(rule),
             got=f"counts={counts!r}",
             expected="names of counts, such as 'too_late'",
-            fix=f"use the default: {', '.join(_LATE)}",
+            fix=f"use the default: {', '.join(LATE)}",
         )
     gauges = [name for name in names if name in GAUGES]
     if gauges:

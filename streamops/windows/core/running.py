@@ -31,6 +31,7 @@ from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.parameters import (
+    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_choice,
     require_keys,
@@ -133,10 +134,8 @@ class RunningSpec(AggregatingSpec):
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
         self.refuse_no_aggregate()
         given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}
-        fix = "name the aggregate, or rename the key column, differently"
-        refuse_taken_names(
-            [*given["by"], *given["agg"]], (REVISION, CHANGE_TYPE), given, fix, where
-        )
+        names, added = [*given["by"], *given["agg"]], (REVISION, CHANGE_TYPE)
+        refuse_taken_names(names, added, given, RENAME_KEY_OR_AGGREGATE, where)
 
     @property
     def reads(self) -> tuple[tuple[str, ...]]:

@@ -23,6 +23,7 @@ from streamops.kernel.calendar import DAY, Unit, Weekday
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
+    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_choice,
     require_columns,
@@ -358,8 +359,7 @@ class WindowSpec(AggregatingSpec, ABC):
         if self.time_columns != _WINDOW:  # the event time keeps its name in the output
             given, reserved = {"by": list(self.by), "time": self.time, "agg": names}, _EXTRA
             columns.append(self.time)
-        fix = "name the aggregate, or rename the key column, differently"
-        refuse_taken_names(columns, reserved, given, fix, self.operator)
+        refuse_taken_names(columns, reserved, given, RENAME_KEY_OR_AGGREGATE, self.operator)
 
 
 def parse_length(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamops.observe.core.alarms import Alarm, Progress, Rule, Run, Source, raise_alarms
+from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
+from streamops.observe.core.progress import Progress, Source
 
 SECOND = 1_000_000
 START = 1_700_000_000

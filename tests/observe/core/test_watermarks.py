@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamops.observe import PoisonedWatermark, StuckWatermark
-from streamops.observe.core.alarms import Progress
+from streamops.observe.core.progress import Progress
 from tests.observe.core.history import SECOND, START, alarm_positions, alarms_of, micro_batch
 
 THREE = StuckWatermark(batches=3)

@@ -5,14 +5,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql import SparkSession
+
     from tests.kafka.broker import Broker
+    from tests.servers.prometheus import Prometheus
 
 # Deadlines and slowness say something about the machine, not about the code. The three
 # short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
@@ -32,6 +39,22 @@ if (
 
 _PLUGIN = "streamops.testing.plugin"
 
+collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
+
+
+@pytest.fixture(autouse=True)
+def figures_are_closed() -> Iterator[None]:
+    """Close the figures of pyplot, also those of doctests, which it would retain."""
+    _close_figures()
+    yield
+    _close_figures()
+
+
+def _close_figures() -> None:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close("all")
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
@@ -46,6 +69,25 @@ def postgres() -> Iterator[str]:
         yield where
 
 
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometheus]]:
+    """A function that starts a Prometheus server, which scrapes a registry."""
+    from tests.servers.installed import skip
+
+    server = importlib.import_module("tests.servers.prometheus")
+    installed = server.program()
+    if installed is None:
+        skip("Prometheus is not there: scripts/get-prometheus")
+    with ExitStack() as stack:
+
+        def scrape(registry: CollectorRegistry) -> Prometheus:
+            target = stack.enter_context(server.exposing(registry))
+            running: Prometheus = stack.enter_context(server.serving(installed, tmp_path, target))
+            return running
+
+        yield scrape
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # An installed streamops has registered its plugin by now; a bare checkout has not.
     plugins = config.pluginmanager
@@ -58,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker("laws")  # with which they run
-        for needed in ("spark", "postgres", "kafka"):
+        for needed in ("spark", "postgres", "kafka", "prometheus"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
     # Files that take minutes come first, so that no process waits for another one in the end.
@@ -71,11 +113,22 @@ def spark_conf() -> Mapping[str, str]:
     """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
     from tests.kafka.broker import jars
 
-    conf = {"spark.python.daemon.module": "tests.worker_daemon"}
+    conf = {"spark.python.daemon.module": "tests.workers.daemon"}
     connector = jars("connector")
     if connector:
         conf["spark.jars"] = ",".join(map(str, connector))
     return conf
+
+
+@pytest.fixture(scope="session")
+def spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the plugin, whose Python processes are forked."""
+    from tests.workers.fork_server import launcher
+
+    with launcher(tmp_path_factory.mktemp("workers")) as executable:
+        context: Any = spark.sparkContext
+        context.pythonExec = str(executable)
+        yield spark
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,7 @@ Otherwise each worker imports them again, which takes a seventh of the time of t
 
 from pyspark.daemon import manager
 
-import streamops.changes
-import streamops.joins
-import streamops.sketches
-import streamops.spark.processors
-import streamops.time
-import streamops.windows  # noqa: F401
+import tests.workers.preload  # noqa: F401
 
 if __name__ == "__main__":
     manager()

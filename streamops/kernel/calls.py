@@ -1,0 +1,189 @@
+"""Errors of calls with wrong arguments, in the terms of the operator instead of those of Python."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from streamops.kernel.errors import CallError
+
+_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "aggregates": ("agg",),
+    "aggregations": ("agg",),
+    "agg_func": ("agg",),
+    "aggs": ("agg",),
+    "col": ("column",),
+    "duration": ("size", "gap", "within"),
+    "event_time": ("time",),
+    "far_future": ("ahead",),
+    "grace": ("allowed_lateness",),
+    "group_by": ("by",),
+    "groupby": ("by",),
+    "key": ("by",),
+    "key_by": ("by",),
+    "keys": ("by", "key"),
+    "late": ("stragglers",),
+    "late_rows": ("stragglers",),
+    "lateness": ("allowed_lateness",),
+    "max_lateness": ("allowed_lateness",),
+    "on": ("by",),
+    "order_by": ("sequence", "ranked_by", "tie_break", "time"),
+    "partition_by": ("by",),
+    "period": ("size", "every"),
+    "primary_key": ("key", "by"),
+    "slide": ("hop",),
+    "step": ("hop",),
+    "timestamp": ("time",),
+    "ts": ("time",),
+    "type": ("how",),
+    "watermark": ("delay",),
+    "width": ("size",),
+    "window": ("size", "within"),
+}
+"""Parameters of other libraries, and those of operators with this meaning, the most likely first."""
+
+_OPTIONS = ("name", "shards", "engine", "state_api")
+
+
+def explain_calls(namespace: dict[str, Any]) -> None:
+    """Let the public functions of a package explain calls with wrong arguments.
+
+    Each function in ``__all__`` is replaced by one with the same signature, documentation and result.
+    A call that does not fit the signature raises a ``CallError`` instead of a ``TypeError``:
+    ``UNKNOWN_PARAMETER``, ``PARAMETER_MISSING``, ``TOO_MANY_ARGUMENTS`` or ``NOT_CALLED``.
+
+    Parameters
+    ----------
+    namespace : dict
+        ``globals()`` of the package, at the end of its ``__init__``.
+    """
+    package = namespace["__name__"].partition(".")[2]
+    for name in namespace["__all__"]:
+        if inspect.isfunction(namespace[name]):
+            namespace[name] = _explaining(namespace[name], f"{package}.{name}")
+
+
+def _explaining(function: Callable[..., Any], where: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            if _fits(function, args, kwargs):  # an error of its own
+                raise
+        _explain(function, args, kwargs, where)
+
+    return call
+
+
+def _fits(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _explain(
+    # Values are not part of the errors: an argument may be a password.
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    where: str,
+) -> NoReturn:
+    parameters = inspect.signature(function).parameters
+    frames = [value for value in args if _is_frame(value)]
+    accepted = [p for p in parameters.values() if "DataFrame" in str(p.annotation)]
+    if len(frames) > len(accepted):
+        raise CallError(
+            "NOT_CALLED",
+            "a frame is passed where the parameters of the operator are expected",
+            where=where,
+            got=f"{len(frames)} DataFrame{'s' if len(frames) > 1 else ''} as arguments",
+            expected="an operator with its parameters, which is applied to the frame",
+            fix=f"left.transform({where}(right, ...))"
+            if accepted
+            else f"df.transform({where}(...)), with the parameters in the parentheses",
+        )
+    unknown = [name for name in kwargs if name not in parameters]
+    if unknown:
+        raise CallError(
+            "UNKNOWN_PARAMETER",
+            f"there is no parameter `{unknown[0]}`",
+            where=where,
+            got=f"{unknown[0]}=...",
+            expected=_listed(parameters),
+            fix=_instead(unknown[0], [name for name in parameters if name not in kwargs], where),
+        )
+    positional = [p for p in parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    has_rest = any(p.kind is p.VAR_POSITIONAL for p in positional)
+    if len(args) > len(positional) and not has_rest:
+        free = [name for name in list(parameters)[len(positional) :] if name not in kwargs]
+        raise CallError(
+            "TOO_MANY_ARGUMENTS",
+            "an argument has no name",
+            where=where,
+            got=f"{len(args)} arguments without a name",
+            expected=_listed(parameters),
+            fix=f"write the name of the parameter, such as {free[0] if free else 'name'}=...",
+        )
+    given = {*kwargs, *(p.name for p in positional[: len(args)])}
+    missing = [
+        p.name
+        for p in parameters.values()
+        if p.default is p.empty and p.name not in given and p.kind is not p.VAR_POSITIONAL
+    ]
+    if not missing:  # a parameter twice: Python names it
+        function(*args, **kwargs)
+    named = " and ".join(f"`{name}`" for name in missing)
+    raise CallError(
+        "PARAMETER_MISSING",
+        f"{named} must be given",
+        where=where,
+        got=", ".join(f"{name}=..." for name in parameters if name in given) or "no arguments",
+        expected=_listed(parameters),
+        fix="; ".join(_described(function, name) for name in missing),
+    )
+
+
+def _is_frame(value: object) -> bool:
+    # By name: the kernel does not import Spark. A Column appears to have every attribute.
+    return any(base.__name__ == "DataFrame" for base in type(value).__mro__)
+
+
+def _listed(parameters: Mapping[str, inspect.Parameter]) -> str:
+    """Parameters, first those that must be given."""
+    required = [name for name, p in parameters.items() if p.default is p.empty]
+    others = [f"[{name}]" for name in parameters if name not in required]
+    return ", ".join([*required, *others])
+
+
+def _instead(name: str, free: Sequence[str], where: str) -> str:
+    lowered = name.lower()
+    if name in _OPTIONS:
+        return f"{where}(...).options({name}=...)"
+    for other in _SYNONYMS.get(lowered, ()):
+        if other in free:
+            return f"write {other}= instead of {name}="
+    near = get_close_matches(lowered, free, n=1) or [other for other in free if lowered in other]
+    if near:
+        return f"did you mean {near[0]}=?"
+    return f"leave it out; help({where}) describes the parameters"
+
+
+def _described(function: Callable[..., Any], name: str) -> str:
+    """What a parameter means: its type and the first sentence of its documentation."""
+    section = inspect.getdoc(function) or ""
+    found = re.search(
+        rf"^(?:\w+, )*{re.escape(name)}(?:, \w+)* : (?P<type>.+)\n(?P<text>(?:    .+\n?)+)",
+        section,
+        re.MULTILINE,
+    )
+    if found is None:
+        return f"pass {name}=..."
+    text = " ".join(found["text"].split())
+    return f"pass {name}=...: {found['type']}. {text.partition('. ')[0].rstrip('.')}"

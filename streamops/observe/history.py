@@ -1,0 +1,198 @@
+"""The micro-batches of a query, as frames and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from streamops.kernel.errors import SpecError
+from streamops.observe.core.progress import LATE, Progress
+from streamops.observe.drawing import draw
+from streamops.observe.progress import read_progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["QueryHistory", "history"]
+
+_WHERE = "observe.history"
+_NAT = -(1 << 63)  # what NumPy takes for no instant
+
+
+@dataclass(frozen=True)
+class QueryHistory:
+    """The micro-batches of a query, oldest first.
+
+    It contains numbers, and no values of rows.
+
+    Parameters
+    ----------
+    progress : tuple of Progress
+        The parsed progress of each micro-batch.
+    """
+
+    progress: tuple[Progress, ...]
+
+    def __repr__(self) -> str:
+        if not self.progress:
+            return "QueryHistory of no micro-batches"
+        first, last = self.progress[0], self.progress[-1]
+        return f"QueryHistory of {last.query}: micro-batches {first.batch} to {last.batch}"
+
+    @property
+    def batches(self) -> pd.DataFrame:
+        """One row per micro-batch: rows, rates, watermark, late rows, time per phase."""
+        import numpy as np
+        import pandas as pd
+
+        phases = list(dict.fromkeys(name for p in self.progress for name in p.phases))
+        rows = [
+            {
+                "query": p.query,
+                "batch": p.batch,
+                "started": p.started,
+                "seconds": _seconds(p.duration),
+                "rows": p.rows,
+                "input_rows_per_second": p.input_rate,
+                "rows_per_second": p.processing_rate,
+                "watermark": p.watermark or None,
+                "watermark_delay": _seconds(p.watermark_delay),
+                "event_delay": _seconds(p.event_delay),
+                "lateness": _seconds(p.lateness),
+                "late": p.count(*LATE),
+                "corrections": p.count("corrections"),
+                "side_output": p.count("side_output"),
+                "behind": p.behind,
+                **{f"seconds.{name}": _seconds(p.phases.get(name)) for name in phases},
+            }
+            for p in self.progress
+        ]
+        frame = pd.DataFrame(rows, columns=None if rows else list(_BATCH_COLUMNS))
+        for instant in ("started", "watermark"):
+            # In microseconds: nanoseconds end in the year 2262, and a watermark may be poisoned.
+            times = np.array(
+                [_NAT if row[instant] is None else row[instant] for row in rows], "M8[us]"
+            )
+            frame[instant] = pd.Series(times).dt.tz_localize("UTC")
+        measured = [name for name in frame.columns if _is_measured(name)]
+        return frame.astype({"behind": "Int64", **dict.fromkeys(measured, "float64")})
+
+    @property
+    def operators(self) -> pd.DataFrame:
+        """One row per micro-batch and operator: its counts, and rows and bytes of its state."""
+        import pandas as pd
+
+        found = [(p, operator) for p in self.progress for operator in p.operators]
+        names = list(dict.fromkeys(name for _, operator in found for name in operator.counts))
+        rows = [
+            {
+                "query": p.query,
+                "batch": p.batch,
+                "operator": operator.name,
+                "late": operator.late,
+                **{name: operator.counts.get(name) for name in names},
+                "state_rows": operator.state_rows,
+                "state_bytes": operator.state_bytes,
+            }
+            for p, operator in found
+        ]
+        columns = ["query", "batch", "operator", "late", *names, "state_rows", "state_bytes"]
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame.astype(dict.fromkeys(columns[3:], "Int64"))
+
+    def plot(self, axes: Iterable[Axes] | None = None) -> list[Axes]:
+        """Plot rows per second, watermark and late rows, state, and time per phase.
+
+        Parameters
+        ----------
+        axes : iterable of Axes, optional
+            Four axes to draw on. Default: those of a new figure.
+
+        Returns
+        -------
+        list of Axes
+            The four axes.
+
+        Raises
+        ------
+        RequirementError
+            ``DRIVER_MISSING``: matplotlib is not installed.
+        """
+        return draw(self.batches, self.operators, axes)
+
+
+_BATCH_COLUMNS = (
+    *("query", "batch", "started", "seconds", "rows", "input_rows_per_second", "rows_per_second"),
+    *("watermark", "watermark_delay", "event_delay", "lateness", "late", "corrections"),
+    *("side_output", "behind"),
+)
+
+
+def _is_measured(column: str) -> bool:
+    durations = ("watermark_delay", "event_delay", "lateness")
+    return column.startswith("seconds") or column.endswith("per_second") or column in durations
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+def history(source: Any) -> QueryHistory:
+    """The recent micro-batches of a query, as frames and as a plot.
+
+    Parameters
+    ----------
+    source : StreamingQuery or iterable of StreamingQueryProgress
+        A query, running or ended, of which Spark retains the last 100 micro-batches
+        (``spark.sql.streaming.numRecentProgressUpdates``); or progress that a listener collected.
+        Instead of a ``StreamingQueryProgress``, the dict of its JSON.
+
+    Returns
+    -------
+    QueryHistory
+        ``batches`` and ``operators`` are frames of pandas, and ``plot()`` draws them.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_QUERY``.
+
+    Examples
+    --------
+    >>> history = observe.history(query)  # doctest: +SKIP
+    >>> history.batches[["batch", "rows_per_second", "late"]]  # doctest: +SKIP
+    >>> history.plot()  # doctest: +SKIP
+    >>> history([])
+    QueryHistory of no micro-batches
+
+    See Also
+    --------
+    watch : the same, live.
+    """
+    recent = getattr(source, "recentProgress", source)
+    if isinstance(recent, str | Mapping) or not isinstance(recent, Iterable):
+        raise not_a_query(source, where=_WHERE)
+    return QueryHistory(tuple(read_progress(_revive(progress, source)) for progress in recent))
+
+
+def _revive(progress: Any, source: Any) -> Any:
+    if isinstance(progress, StreamingQueryProgress):
+        return progress
+    if not isinstance(progress, Mapping):
+        raise not_a_query(source, where=_WHERE)
+    return StreamingQueryProgress.fromJson(dict(progress))
+
+
+def not_a_query(source: Any, *, where: str) -> SpecError:
+    return SpecError(
+        "NOT_A_QUERY",
+        "the argument is not a streaming query",
+        where=where,
+        got=f"an object of type {type(source).__name__}",
+        expected="a StreamingQuery, as `writeStream.start()` returns it, or a list of its progress",
+        fix="pass what `frame.writeStream.start()` returned",
+    )

@@ -1,0 +1,276 @@
+"""Pictures of event time against arrival: the watermark, and how late rows are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from streamops.kernel.errors import SpecError
+from streamops.kernel.time import Duration, parse_duration
+from streamops.plots import artists
+from streamops.plots.artists import ON_TIME, STRAGGLER, TOO_LATE
+from streamops.plots.data import Data, Floats, is_time, read_rows, to_coordinates, zone_of
+from streamops.plots.palette import COLORS, lighten
+
+__all__ = ["plot_late_share", "plot_watermark"]
+
+MICROS_PER_DAY = 86_400_000_000
+UNITS = {"days": 1.0, "hours": 24.0, "minutes": 1440.0, "seconds": 86_400.0}
+
+
+def plot_watermark(
+    events: Data,
+    *,
+    time: str,
+    arrival: str,
+    delay: Duration | float | None = None,
+    allowed_lateness: Duration | float | None = None,
+    watermark: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot event time against arrival, with the watermark as a staircase.
+
+    Rows with an equal `arrival` are one micro-batch. A row is compared with the watermark that the
+    micro-batches before it have reached: their greatest event time, less `delay`. It is late if its
+    event time is at or below the watermark, and too late if it is at or below it by more than
+    `allowed_lateness`. An operator with windows compares the end of the window instead.
+
+    Parameters
+    ----------
+    events : frame
+        A frame of PySpark, pandas, Arrow or Polars, rows as dicts, or columns by name. All rows are
+        collected.
+    time : str
+        Event-time column. Timestamps without a time zone are taken as UTC.
+    arrival : str
+        Column with the time or the number of the micro-batch.
+    delay : timedelta, str or float, optional
+        Delay of the watermark, such as "10 minutes"; a number if event times are numbers. Without
+        `delay` and `watermark`, there is no staircase.
+    allowed_lateness : timedelta, str or float, optional
+        Draws a second staircase, this far below the watermark.
+    watermark : str, optional
+        Column with the watermark that each row was compared with, instead of `delay`. Null if there
+        was none.
+    ax : Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    SpecError
+        ``DELAY_AND_WATERMARK``: both are given. A duration is invalid.
+    SchemaError, ColumnNotFound
+        A column does not exist or has the wrong type; ``STREAMING_FRAME``.
+
+    Examples
+    --------
+    >>> from streamops import plots
+    >>> events = {"batch": [0, 0, 1, 1], "t": [3, 8, 12, 4]}
+    >>> ax = plots.plot_watermark(events, time="t", arrival="batch", delay=2)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['on time', 'late', 'watermark']
+
+    See Also
+    --------
+    plot_late_share : how long `delay` has to be.
+    """
+    where = "plots.plot_watermark"
+    if delay is not None and watermark is not None:
+        raise SpecError(
+            "DELAY_AND_WATERMARK",
+            "the watermark is either computed from `delay` or read from a column",
+            where=where,
+            got=f"delay={delay!r}, watermark={watermark!r}",
+            expected="one of them",
+            fix="leave out `delay` to draw the watermark that the query had",
+        )
+    columns = {"time": time, "arrival": arrival, "watermark": watermark}
+    rows = read_rows(events, columns, where=where)
+    times, arrivals = (to_coordinates(rows[name], where=where) for name in (time, arrival))
+    ax = artists.new_axes(ax, 4.6)
+    ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
+    artists.set_limits(ax, arrivals)
+    known = np.isfinite(times) & np.isfinite(arrivals)
+    steps, levels = np.unique(arrivals[known]), None
+    if watermark is not None:
+        levels = _levels_of(
+            to_coordinates(rows[watermark], where=where)[known], arrivals[known], steps
+        )
+    elif delay is not None:
+        width = _width(delay, "delay", where=where)
+        levels = _watermarks(times[known], arrivals[known], steps) - width
+    allowed = 0.0
+    if allowed_lateness is not None:
+        allowed = _width(allowed_lateness, "allowed_lateness", where=where)
+    entries = _draw_rows(ax, times[known], arrivals[known], steps, levels, allowed)
+    if levels is not None:
+        is_numbered = pd.api.types.is_integer_dtype(rows[arrival])
+        entries |= _draw_staircase(ax, steps, levels, allowed, is_numbered=is_numbered)
+    zone = zone_of(rows[time], rows[arrival])
+    artists.add_axis(ax, rows[arrival], zone)
+    if is_time(rows[time]):
+        artists.add_time_axis(ax, zone, axis="y")
+    artists.label_axes(ax, "arrival" if is_time(rows[arrival]) else "micro-batch", "event time")
+    artists.add_legend(ax, entries)
+    return ax
+
+
+def plot_late_share(
+    events: Data,
+    *,
+    time: str,
+    arrival: str,
+    delay: Duration | float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the share of rows that are late, against the delay of the watermark.
+
+    A row is late if it is behind the greatest event time of all earlier arrivals by at least the
+    delay. The curve says how much a longer delay saves.
+
+    Parameters
+    ----------
+    events, time, arrival, ax
+        As in :func:`plot_watermark`.
+    delay : timedelta, str or float, optional
+        Marks this delay, and writes its share beside it.
+
+    Returns
+    -------
+    Axes
+
+    Raises
+    ------
+    SpecError, SchemaError, ColumnNotFound
+        As in :func:`plot_watermark`.
+
+    Examples
+    --------
+    Of four rows one is 4 behind the greatest event time before it:
+
+    >>> from streamops import plots
+    >>> events = {"batch": [0, 1, 2, 3], "t": [3, 8, 4, 12]}
+    >>> ax = plots.plot_late_share(events, time="t", arrival="batch", delay=2)
+    >>> [text.get_text() for text in ax.texts]
+    ['25 % late']
+    """
+    where = "plots.plot_late_share"
+    rows = read_rows(events, {"time": time, "arrival": arrival}, where=where)
+    times, arrivals = (to_coordinates(rows[name], where=where) for name in (time, arrival))
+    known = np.isfinite(times) & np.isfinite(arrivals)
+    times, arrivals = times[known], arrivals[known]
+    steps = np.unique(arrivals)
+    newest = _watermarks(times, arrivals, steps)[np.searchsorted(steps, arrivals)]
+    behind = np.sort(newest - times)
+    unit, factor = ("", 1.0)
+    if is_time(rows[time]):
+        reach = max(float(behind[-1]) if len(behind) else 0.0, 1 / 86_400)
+        unit, factor = next((name, n) for name, n in UNITS.items() if reach * n >= 2 or n == 86_400)
+    late = behind[behind >= 0]
+    # A row that is behind by d is late up to a delay of d: the share falls to the right of it.
+    levels = np.arange(len(late), -1, -1) / max(len(times), 1)
+    ax = artists.new_axes(ax, 3.6)
+    ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
+    edges = np.concatenate([[0.0], late * factor])
+    ends = np.append(edges, edges[-1] * 1.05 or 1.0)
+    ax.stairs(
+        levels, ends, color=ON_TIME.color, linewidth=1.8, fill=False, baseline=None,
+        label="late rows",
+    )  # fmt: skip
+    ax.fill_between(ends, np.append(levels, levels[-1]), step="post", color=ON_TIME.fill, zorder=0)
+    ax.set_xlim(0, ends[-1])
+    ax.set_ylim(0, max(float(levels[0]) * 1.1, 0.01))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    artists.label_axes(ax, f"delay, in {unit}" if unit else "delay", "late rows")
+    if delay is not None:
+        width = _width(delay, "delay", where=where)
+        share = float(np.mean(behind >= width)) if len(behind) else 0.0
+        ax.axvline(width * factor, color=COLORS["corrected"], linewidth=1.6, linestyle="--")
+        ax.annotate(
+            f"{share * 100:.3g} % late", (width * factor, 0.92), xycoords=("data", "axes fraction"),
+            xytext=(7, 0), textcoords="offset points", color=artists.TEXT, fontsize=artists.FONT,
+        )  # fmt: skip
+    return ax
+
+
+def _width(value: Duration | float, parameter: str, *, where: str) -> float:
+    """A duration in days, or a number as it is."""
+    if isinstance(value, int | float):
+        return float(value)
+    return parse_duration(value, parameter=parameter, where=where, minimum=0) / MICROS_PER_DAY
+
+
+def _watermarks(times: Floats, arrivals: Floats, steps: Floats) -> Floats:
+    """For every arrival the greatest event time of all before it; minus infinity for the first."""
+    newest = np.full(len(steps), -np.inf)
+    np.maximum.at(newest, np.searchsorted(steps, arrivals), times)
+    return np.concatenate([[-np.inf], np.maximum.accumulate(newest)[:-1]])[: len(steps)]
+
+
+def _levels_of(watermarks: Floats, arrivals: Floats, steps: Floats) -> Floats:
+    """The watermark of every arrival, which is the greatest of its rows."""
+    levels = np.full(len(steps), -np.inf)
+    np.maximum.at(levels, np.searchsorted(steps, arrivals), np.nan_to_num(watermarks, nan=-np.inf))
+    return levels
+
+
+def _draw_rows(
+    ax: Axes,
+    times: Floats,
+    arrivals: Floats,
+    steps: Floats,
+    levels: Floats | None,
+    allowed: float,
+) -> artists.Entries:
+    """Draw the rows, by how they compare with the watermark."""
+    if levels is None:
+        artists.draw_dots(ax, arrivals, times, artists.EVENT)
+        return artists.dots_of([artists.EVENT])
+    level = levels[np.searchsorted(steps, arrivals)]
+    is_late = times <= level
+    is_too_late = is_late & (times <= level - allowed) & (allowed > 0)
+    late = STRAGGLER if allowed else replace(STRAGGLER, name="late")
+    masks = {ON_TIME: ~is_late, late: is_late & ~is_too_late, TOO_LATE: is_too_late}
+    for style, mask in masks.items():
+        if mask.any():
+            artists.draw_dots(ax, arrivals[mask], times[mask], style)
+    return artists.dots_of(style for style, mask in masks.items() if mask.any())
+
+
+def _draw_staircase(
+    ax: Axes, steps: Floats, levels: Floats, allowed: float, *, is_numbered: bool
+) -> artists.Entries:
+    """Draw the watermark, and the end of the allowed lateness below it."""
+    left, right = ax.get_xlim()
+    if is_numbered:  # a micro-batch is as wide as its number
+        edges = np.concatenate([steps - 0.5, [steps[-1] + 0.5]])
+        ax.set_xlim(min(left, edges[0]), max(right, edges[-1]))
+    else:  # the watermark rises right after the row that raises it
+        edges = np.concatenate([[left], steps[:-1], [right]])
+    bottom = ax.get_ylim()[0]
+    ax.set_ylim(bottom, ax.get_ylim()[1])
+    drawn = np.where(np.isfinite(levels), levels, np.nan)
+    entries: artists.Entries = {}
+    horizons: dict[str, tuple[Floats, artists.LineStyle]] = {"watermark": (drawn, "-")}
+    if allowed:
+        horizons["end of the allowed lateness"] = (drawn - allowed, ":")
+    for name, (values, linestyle) in horizons.items():
+        ax.stairs(
+            values, edges, color=artists.TEXT, linewidth=1.8, linestyle=linestyle, baseline=None,
+            label=name, zorder=3,
+        )  # fmt: skip
+        entries[name] = artists.line_entry(artists.TEXT, linestyle)
+    shade = np.repeat(np.where(np.isfinite(drawn), drawn, bottom), 2)
+    ax.fill_between(
+        np.repeat(edges, 2)[1:-1], bottom, np.maximum(shade, bottom), color=lighten(artists.GRID, 0.4), zorder=0,
+        linewidth=0,
+    )  # fmt: skip
+    return entries

@@ -1,0 +1,275 @@
+"""What all pictures are made of: axes, dots, bars, lanes, legends."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import ScaledTranslation
+
+from streamops.kernel.errors import SpecError
+from streamops.plots.data import Floats, Mask
+from streamops.plots.palette import CATEGORIES, COLORS, MARKERS, lighten
+
+WIDTH = 9.5
+MAX_HEIGHT = 40.0
+FONT = 10.0
+TEXT, LABEL, GRID, BACKGROUND = (COLORS[name] for name in ("text", "label", "grid", "background"))
+
+LineStyle = Literal["-", "--", ":"]
+
+Entries = dict[str, Artist]
+"""The entries of a legend, by their text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The looks of a bar or a dot, with its text in the legend."""
+
+    name: str
+    color: str
+    marker: str = "o"
+    is_hatched: bool = False
+    is_dashed: bool = False
+    is_light: bool = False
+
+    @property
+    def fill(self) -> str:
+        """The color of the area."""
+        return BACKGROUND if self.is_light else lighten(self.color)
+
+    def patch(self) -> Patch:
+        """A bar, for a legend."""
+        return Patch(
+            facecolor=self.fill, edgecolor=self.color, hatch="////" if self.is_hatched else None,
+            linestyle="--" if self.is_dashed else "-", linewidth=1.3,
+        )  # fmt: skip
+
+    def dot(self) -> Line2D:
+        """A dot, for a legend."""
+        return Line2D(
+            [], [], color=self.color, marker=self.marker, markersize=9 if self.marker == "X" else 7,
+            linestyle="none",
+            markeredgecolor=BACKGROUND, markeredgewidth=0.8,
+        )  # fmt: skip
+
+
+EVENT = Style("event", COLORS["on_time"])
+WINDOW = Style("window", COLORS["on_time"])
+ON_TIME = Style("on time", COLORS["on_time"])
+FIRST = Style("first result", COLORS["on_time"])
+EARLY = Style("early", COLORS["on_time"], is_dashed=True)
+CORRECTED = Style("corrected", COLORS["corrected"])
+RETRACTED = Style("retracted", COLORS["retracted"], is_hatched=True)
+STRAGGLER = Style("straggler", COLORS["corrected"], marker="D")
+TOO_LATE = Style("too late", COLORS["too_late"], marker="X")
+
+
+def style_of(row: Mapping[str, object], *, plain: Style = ON_TIME) -> Style:
+    """Return the style of a result: whether it is early, on time, corrected or retracted."""
+    if row.get("_change_type") in ("update_preimage", "delete"):
+        return RETRACTED
+    if row.get("timing") == "early":
+        return EARLY
+    revision = row.get("revision")
+    is_revised = isinstance(revision, int | float | np.number) and revision > 0
+    if is_revised and row.get("timing", "late") == "late":
+        return CORRECTED
+    return plain
+
+
+def new_axes(ax: Axes | None, height: float) -> Axes:
+    """Return the given axes, or those of a new figure of this height in inches."""
+    if ax is not None:
+        return ax
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    _, ax = plt.subplots(figsize=(WIDTH, min(height, MAX_HEIGHT)), layout=layout)
+    for side in ax.spines.values():
+        side.set_visible(False)
+    ax.tick_params(colors=LABEL, length=0, labelsize=FONT)
+    ax.grid(axis="x", color=GRID, linewidth=0.9)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def add_time_axis(ax: Axes, zone: dt.tzinfo, *, axis: Literal["x", "y"] = "x") -> None:
+    """Let an axis display the days since 1970 as times."""
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    target.set_major_locator(locator)
+    target.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
+
+
+def add_number_axis(ax: Axes, *, axis: Literal["x", "y"], whole: bool = False) -> None:
+    """Let an axis display numbers with commas; of micro-batches, whole numbers only."""
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    if whole:
+        target.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    target.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.10g}"))
+
+
+def add_axis(ax: Axes, column: pd.Series[Any], zone: dt.tzinfo) -> None:
+    """Let the x axis display what is in a column: times or numbers."""
+    if pd.api.types.is_numeric_dtype(column):
+        add_number_axis(ax, axis="x", whole=pd.api.types.is_integer_dtype(column))
+    else:
+        add_time_axis(ax, zone)
+
+
+def label_axes(ax: Axes, x: str = "", y: str = "") -> None:
+    """Name the axes, unless the caller did."""
+    if x and not ax.get_xlabel():
+        ax.set_xlabel(x, color=LABEL, fontsize=FONT)
+    if y and not ax.get_ylabel():
+        ax.set_ylabel(y, color=LABEL, fontsize=FONT)
+
+
+def set_limits(ax: Axes, *values: Floats, margin: float = 0.03) -> float:
+    """Let the x axis show all values, with a margin. Return the span of the axis."""
+    known = np.concatenate([value[np.isfinite(value)] for value in values])
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    span = (high - low) or 1.0 / 1440
+    ax.set_xlim(low - margin * span, high + margin * span)
+    return span * (1 + 2 * margin)
+
+
+def draw_dots(ax: Axes, x: Floats, y: Floats, style: Style, *, size: float = 46) -> None:
+    """Draw events as dots, with the name of their style as the label."""
+    if style.marker == "X":  # it has less area than the others
+        size *= 1.7
+    ax.scatter(
+        x, y, s=size, c=style.color, marker=style.marker, edgecolors=BACKGROUND, linewidths=0.8,
+        zorder=4, label=style.name,
+    )  # fmt: skip
+
+
+def draw_bar(
+    ax: Axes, left: float, right: float, y: float, style: Style, *, span: float, height: float = 0.3
+) -> None:
+    """Draw an interval as a bar."""
+    inset = min(0.0011 * span, (right - left) / 8)  # so that adjacent windows are two bars
+    ax.add_patch(
+        Rectangle(
+            (left + inset, y - height / 2), right - left - 2 * inset, height, facecolor=style.fill,
+            edgecolor=style.color, linewidth=1.3, linestyle="--" if style.is_dashed else "-",
+            hatch="////" if style.is_hatched else None, zorder=2, label=style.name,
+        )
+    )  # fmt: skip
+
+
+def draw_label(
+    ax: Axes, left: float, right: float, y: float, label: str, style: Style, *, span: float
+) -> None:
+    """Write a label into a bar, if it fits."""
+    if not label or not _fits(ax, label, (right - left) / span):
+        return
+    behind = {"facecolor": style.fill, "edgecolor": "none", "pad": 1.0}
+    ax.text(
+        (left + right) / 2, y, label, ha="center", va="center_baseline", fontsize=FONT,
+        color=LABEL if style.is_hatched else TEXT, zorder=3, clip_on=True,
+        bbox=behind if style.is_hatched else None,
+    )  # fmt: skip
+
+
+def format_value(value: object, style: Style) -> str:
+    """Return the label of a value, with a minus sign if the result is retracted."""
+    text = "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"−{text}" if style.is_hatched else text
+
+
+def _fits(ax: Axes, label: str, share: float) -> bool:
+    """Whether a label is narrower than its bar, which is a share of the axes."""
+    points = ax.get_window_extent().width / ax.get_figure(root=True).dpi * 72  # type: ignore[union-attr]
+    return len(label) * 0.62 * FONT <= share * points
+
+
+def draw_line(ax: Axes, y: float) -> None:
+    """Draw the line of a key."""
+    ax.axhline(y, color=GRID, linewidth=1.1, zorder=0)
+
+
+def lanes_of(starts: Floats, ends: Floats) -> list[int]:
+    """Return for every interval the lowest lane on which no earlier one is in its way."""
+    lanes = [0] * len(starts)
+    free: list[float] = []
+    for number in np.lexsort((ends, starts)):
+        start = starts[number]
+        lane = next((n for n, end in enumerate(free) if end <= start), len(free))
+        free[lane : lane + 1] = [float(ends[number])]
+        lanes[number] = lane
+    return lanes
+
+
+def add_legend(ax: Axes, entries: Mapping[str, Artist]) -> None:
+    """Explain the colors and shapes below the axes."""
+    if not entries:
+        return
+    below = 38 if ax.get_xlabel() else 24
+    moved = ScaledTranslation(0, -below / 72, ax.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]
+    ax.legend(
+        [*entries.values()], [*entries], loc="upper left", bbox_to_anchor=(0, 0), borderpad=0,
+        bbox_transform=ax.transAxes + moved, ncols=len(entries), frameon=False, fontsize=FONT,
+        labelcolor=TEXT, handlelength=1.2, columnspacing=1.6, handletextpad=0.6, borderaxespad=0,
+    )  # fmt: skip
+
+
+def patches_of(styles: Iterable[Style]) -> Entries:
+    """Return the bars of a legend."""
+    return {style.name: style.patch() for style in styles}
+
+
+def dots_of(styles: Iterable[Style]) -> Entries:
+    """Return the dots of a legend."""
+    return {style.name: style.dot() for style in styles}
+
+
+def line_entry(color: str, linestyle: LineStyle = "-", width: float = 1.8) -> Line2D:
+    """Return a line of a legend."""
+    return Line2D([], [], color=color, linestyle=linestyle, linewidth=width)
+
+
+def groups_of(
+    table: pd.DataFrame, by: str | None, *, parameter: str = "by", where: str
+) -> list[tuple[Mask, Style]]:
+    """Return the rows of every value of a column, with a color and a shape of their own.
+
+    Raises
+    ------
+    SpecError
+        ``TOO_MUCH_TO_DRAW``: there are more values than colors.
+    """
+    if by is None:
+        return [(np.full(len(table), True), EVENT)]
+    codes, values = pd.factorize(table[by], use_na_sentinel=False)
+    if len(values) > len(CATEGORIES):
+        raise SpecError(
+            "TOO_MUCH_TO_DRAW",
+            f"`{parameter}` has more values than there are colors",
+            where=where,
+            got=f"{len(values)} values of {by!r}",
+            expected=f"at most {len(CATEGORIES)}",
+            fix="select some of them, or combine rare ones, before you draw them",
+        )
+    names = ["null" if pd.isna(value) else str(value) for value in values]
+    looks = zip(names, CATEGORIES, MARKERS, strict=False)
+    return [(codes == n, Style(*look)) for n, look in enumerate(looks)]
+
+
+def set_keys(ax: Axes, positions: Sequence[float], keys: Sequence[str]) -> None:
+    """Name the rows of a picture; a single key without a name has none."""
+    if [*keys] == [""]:
+        ax.set_yticks([])
+    else:
+        ax.set_yticks(positions, keys, fontsize=FONT + 0.5, color=TEXT)

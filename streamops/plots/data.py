@@ -1,0 +1,246 @@
+"""Frames of all types as pandas frames, and their columns as coordinates."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pt
+
+from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.parameters import parse_names, require_columns
+
+Data: TypeAlias = Any
+"""A frame of PySpark, pandas, Arrow or Polars, rows as dicts, columns by name, or the results of
+``testing.replay`` and ``testing.stream``."""
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+MAX_ROWS = 5_000
+MAX_KEYS = 60
+
+
+def read_rows(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+    """Return the rows as a pandas frame that has the columns, which are given by parameter.
+
+    Raises
+    ------
+    SchemaError
+        ``STREAMING_FRAME``, ``NOT_A_TABLE``, ``ColumnNotFound``.
+    """
+    table = _to_pandas(data, where=where)
+    require_columns([*table.columns], {role: [name] for role, name in columns.items()}, where=where)
+    return table
+
+
+def read_batches(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+    """Return one row per micro-batch; of results of a test, their metrics and the size of the state."""
+    if _are_results(data):
+        data = [_metrics_of(result) for result in data]
+    return read_rows(data, columns, where=where)
+
+
+def read_late(data: Data, time: str | None, *, batch: str, where: str) -> pd.DataFrame:
+    """Return the late rows in the side output: micro-batch, event time and reason."""
+    if time is None:
+        return pd.DataFrame({batch: [], time: [], "reason": []})
+    if _are_results(data):
+        rows = [{batch: result.batch, **row} for result in data for row in result.late.to_pylist()]
+    else:
+        table = _to_pandas(data, where=where)
+        if "late" not in table.columns:
+            return pd.DataFrame({batch: [], time: [], "reason": []})
+        late = table[table["late"].notna()]
+        rows = [
+            {batch: number, **_as_dict(row)}
+            for number, row in zip(late[batch], late["late"], strict=True)
+        ]
+    found = [
+        {batch: row[batch], time: _as_dict(row["row"]).get(time), "reason": row["reason"]}
+        for row in rows
+        if row.get("row") is not None
+    ]
+    table = pd.DataFrame(found, columns=[batch, time, "reason"])
+    return table[table[time].notna()]
+
+
+def read_numbers(data: Data) -> set[int]:
+    """Return the numbers of all micro-batches, also of those without output, if they are known."""
+    return {int(result.batch) for result in data} if _are_results(data) else set()
+
+
+def read_keys(by: str | Sequence[str] | None, *, where: str) -> tuple[str, ...]:
+    """Return the key columns."""
+    return () if by is None else parse_names(by, parameter="by", where=where)
+
+
+def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFrame:
+    """Return the frame with the text of its key in the column ``_key``; refuse what nobody can read.
+
+    Raises
+    ------
+    SpecError
+        ``TOO_MUCH_TO_DRAW``.
+    """
+    require_columns([*table.columns], {"by": by}, where=where)
+    parts = [_text_of(table[name]) for name in by]
+    keys = [", ".join(key) for key in zip(*parts, strict=True)] if by else [""] * len(table)
+    table = table.assign(_key=keys)
+    for what, count, most in (
+        ("rows", len(table), MAX_ROWS),
+        ("keys", table["_key"].nunique(), MAX_KEYS),
+    ):
+        if count > most:
+            raise SpecError(
+                "TOO_MUCH_TO_DRAW",
+                f"a picture of so many {what} cannot be read",
+                where=where,
+                got=f"{count:,} {what}",
+                expected=f"at most {most:,} {what}",
+                fix="select some keys, or a shorter period, before you draw them",
+            )
+    return table
+
+
+def require_time(events: Data, time: str | None, *, where: str) -> None:
+    """Raise an error if there are events, and it is not given which column is their time."""
+    if events is not None and time is None:
+        raise SpecError(
+            "TIME_MISSING",
+            "there are events, but not the column of their event time",
+            where=where,
+            got="time=None",
+            expected="the name of a column",
+            fix='time="ts", for example',
+        )
+
+
+def to_coordinates(column: pd.Series[Any], *, where: str) -> Floats:
+    """Return numbers, or timestamps as days since 1970 in UTC, which is what matplotlib draws.
+
+    Timestamps without a time zone are taken as UTC. Nulls become NaN.
+
+    Raises
+    ------
+    SchemaError
+        ``COLUMN_TYPE``.
+    """
+    if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
+        return _to_days(column, where=where)
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def zone_of(*columns: pd.Series[Any]) -> dt.tzinfo:
+    """Return the time zone to display: that of the first column that has one; otherwise UTC."""
+    for column in columns:
+        zone = getattr(column.dtype, "tz", None)
+        if zone is not None:
+            return zone  # type: ignore[no-any-return]
+    return dt.UTC
+
+
+def is_time(column: pd.Series[Any]) -> bool:
+    """Whether a column has timestamps, and no numbers."""
+    return not pd.api.types.is_numeric_dtype(column)
+
+
+def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
+    if pd.api.types.is_datetime64_any_dtype(column):
+        aware = column.dt.tz_localize("UTC") if column.dt.tz is None else column
+        days = aware.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+    else:  # pandas does not convert what is beyond the year 2262
+        try:
+            array = pa.array(column.tolist(), from_pandas=True)
+            if not (pt.is_temporal(array.type) or pt.is_null(array.type)) or pt.is_time(array.type):
+                raise pa.ArrowInvalid
+            days = array.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {column.name!r} cannot be drawn on an axis",
+                where=where,
+                got=str(column.dtype),
+                expected="timestamps or numbers",
+                fix="convert the column first: pd.to_datetime(...), or to_timestamp in Spark",
+            ) from error
+    missing = np.isnat(days)
+    micros = days.astype("datetime64[us]").astype(np.int64) / 86_400_000_000
+    return np.where(missing, np.nan, micros)
+
+
+def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
+    if getattr(data, "isStreaming", False):
+        raise SchemaError(
+            "STREAMING_FRAME",
+            "a stream has no end, and a picture needs all rows",
+            where=where,
+            got="a streaming frame",
+            expected="a batch frame",
+            fix="call it inside foreachBatch, or on the table that the stream wrote",
+        )
+    if isinstance(data, pd.DataFrame):
+        return data.reset_index(drop=True)
+    if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone
+        return _from_arrow(data.toArrow())
+    if hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch):
+        return _from_arrow(pa.table(data))
+    if _are_results(data):
+        parts = [_rows_of(result) for result in data]
+        filled = [part for part in parts if len(part)] or parts[:1]
+        return pd.concat(filled, ignore_index=True)
+    if isinstance(data, Mapping):
+        return pd.DataFrame({name: [*column] for name, column in data.items()})
+    if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
+        return pd.DataFrame([*data])
+    raise SchemaError(
+        "NOT_A_TABLE",
+        "these are not rows with named columns",
+        where=where,
+        got=type(data).__name__,
+        expected="a frame of PySpark, pandas, Arrow or Polars, rows as dicts, or columns by name",
+        fix="pass a frame, or a list such as [{'ts': ..., 'user': ...}]",
+    )
+
+
+def _from_arrow(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas(
+        timestamp_as_object=False, coerce_temporal_nanoseconds=False
+    )
+    return frame
+
+
+def _are_results(data: Data) -> bool:
+    """Whether these are results of micro-batches, from the test kit."""
+    return (
+        isinstance(data, Sequence)
+        and len(data) > 0
+        and all(hasattr(result, "batch") and hasattr(result, "table") for result in data)
+    )
+
+
+def _rows_of(result: Any) -> pd.DataFrame:
+    return _from_arrow(result.table).assign(batch=result.batch)
+
+
+def _metrics_of(result: Any) -> dict[str, Any]:
+    counts = result.counts
+    metrics = (
+        {f.name: getattr(counts, f.name) for f in fields(counts)} if is_dataclass(counts) else {}
+    )
+    names = ("batch", "watermark", "state_rows", "state_bytes")
+    return metrics | {name: getattr(result, name) for name in names}
+
+
+def _as_dict(row: Any) -> dict[str, Any]:
+    return row.asDict() if hasattr(row, "asDict") else dict(row)
+
+
+def _text_of(column: pd.Series[Any]) -> list[str]:
+    return ["null" if value is None or value is pd.NA else str(value) for value in column.tolist()]

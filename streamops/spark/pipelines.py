@@ -1,0 +1,43 @@
+"""Declarative Pipelines: Spark analyzes no frame inside of a function that defines a table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.errors import PySparkException
+
+from streamops.kernel.errors import SpecError
+
+_CONDITION = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+
+
+@contextlib.contextmanager
+def refuse_pipeline_function(where: str) -> Iterator[None]:
+    """Replace Spark's error in a query function of a pipeline by one with a remedy.
+
+    An operator reads the schema of its frames while it builds the plan. Spark's own stateful operators
+    of Python do the same.
+
+    Raises
+    ------
+    SpecError
+        ``PIPELINE_FUNCTION``.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if _CONDITION not in (error.getCondition() or str(error)):
+            raise
+        raise SpecError(
+            "PIPELINE_FUNCTION",
+            "Spark analyzes no frame inside of a function of a pipeline, and the operator needs the "
+            "schema of its input",
+            where=where,
+            got="an operator that is applied inside of a function with @dp.table, "
+            "@dp.materialized_view, @dp.temporary_view or @dp.append_flow",
+            expected="an operator that is applied at the top level of the file, to a source outside of "
+            "the pipeline",
+            fix=f"apply the operator outside of the function, and return the finished frame: "
+            f"result = events.transform({where}(...)); @dp.table def name(): return result",
+        ) from error

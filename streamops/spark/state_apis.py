@@ -1,0 +1,197 @@
+"""Choose Spark's state API for an operator, and refuse chains of operators that Spark would refuse."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops.kernel.errors import RequirementError, SpecError
+from streamops.spark.definition import StateApi
+from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
+from streamops.spark.requirements import REQUIRED, compare_version, requirement
+from streamops.spark.settings import PROVIDER, ROCKSDB, effective
+
+_GROUPS: StateApi = "applyInPandasWithState"
+_TRANSFORM: StateApi = "transformWithStateInPandas"
+
+
+class Choice(NamedTuple):
+    """The state API of an operator.
+
+    Parameters
+    ----------
+    api : "applyInPandasWithState" or "transformWithStateInPandas"
+    reason : str
+        Why, for the description of the plan.
+    """
+
+    api: StateApi
+    reason: str
+
+
+def choose_state_api(
+    frames: Sequence[DataFrame],
+    wanted: StateApi,
+    *,
+    where: str,
+    sides: Sequence[str] | None = None,
+    required: str | None = None,
+) -> Choice:
+    """Choose the state API of an operator, if it may follow the operators before it.
+
+    "auto" is ``transformWithStateInPandas`` where its requirements are met, else
+    ``applyInPandasWithState``.
+
+    Parameters
+    ----------
+    frames : sequence of DataFrame
+        The inputs, streaming.
+    wanted : StateApi
+        The option of the user.
+    where : str
+        The operator, for errors.
+    sides : sequence of str, optional
+        Where each input is, for errors.
+    required : str, optional
+        Why the operator needs ``transformWithStateInPandas``; None if it runs behind both.
+
+    Raises
+    ------
+    SpecError
+        ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`; or both inputs come from an
+        operator that a query may have only once.
+    RequirementError
+        ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``, if the state API was selected or is required.
+    """
+    session = frames[0].sparkSession
+    problem = _problem(session, where=where, required=required)
+    if wanted == "auto" and required is None and problem is not None:
+        choice = Choice(_GROUPS, f"state_api='auto', and {problem.what}")
+    elif wanted == "auto":
+        reason = required or "the session has RocksDB and protobuf"
+        choice = Choice(_TRANSFORM, f"state_api='auto', and {reason}")
+    else:
+        choice = Choice(wanted, f"state_api={wanted!r}")
+    _refuse_both_once(frames, where=where)
+    for frame, side in zip(frames, sides or (where,) * len(frames), strict=True):
+        refuse_unchainable(frame, choice.api, where=side)
+    if choice.api == _TRANSFORM and problem is not None:
+        raise problem
+    return choice
+
+
+def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
+    """Refuse a chain of operators that Spark would refuse when the query starts.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A streaming frame.
+    following : str
+        How the next operator runs: ``"native"``, or a state API.
+    where : str
+        The operator, for the error.
+
+    Raises
+    ------
+    SpecError
+        ``STATE_API_NOT_CHAINABLE``: the frame comes from an operator that no other may follow, or
+        ``applyInPandasWithState`` would follow an aggregation, or itself.
+    """
+    upstream = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
+    if _GROUPS in upstream:
+        raise _not_chainable(
+            frame,
+            "no stateful operator may follow applyInPandasWithState in the same query",
+            f"a frame from an operator with {_GROUPS}",
+            "in the operator before",
+            where=where,
+        )
+    if following != _GROUPS:
+        return
+    taken = {(field.metadata or {}).get(ONCE) for field in frame.schema.fields}
+    if _GROUPS in taken or has_node(frame, "FlatMapGroupsInPandasWithState"):
+        raise _not_chainable(
+            frame,
+            "a query may have applyInPandasWithState only once",
+            f"{_GROUPS} on a frame from an operator with the same",
+            "in one of the two",
+            where=where,
+        )
+    if "native" in upstream or has_streaming_aggregation(frame):
+        raise _not_chainable(
+            frame,
+            "applyInPandasWithState may not follow a Spark aggregation in the same query",
+            f"{_GROUPS} on a frame from a Spark aggregation",
+            "behind the aggregation",
+            where=where,
+        )
+
+
+def _refuse_both_once(frames: Sequence[DataFrame], *, where: str) -> None:
+    once = [
+        any(ONCE in (field.metadata or {}) for field in frame.schema.fields) for frame in frames
+    ]
+    if len(once) > 1 and all(once):
+        raise _not_chainable(
+            frames[0],
+            "a query may have applyInPandasWithState only once",
+            f"an operator with {_GROUPS} before either frame",
+            "in one of the two",
+            where=where,
+        )
+
+
+def _not_chainable(frame: DataFrame, what: str, got: str, at: str, *, where: str) -> SpecError:
+    problem = _problem(frame.sparkSession, where=where)
+    fix = "build these frames again, without state_api"
+    if problem is not None:
+        got += f", which state_api='auto' selects because {problem.what}"
+        fix = problem.fix
+    return SpecError(
+        "STATE_API_NOT_CHAINABLE",
+        what,
+        where=where,
+        got=got,
+        expected=f"{_TRANSFORM} {at}",
+        fix=fix,
+    )
+
+
+def _problem(
+    session: SparkSession, *, where: str, required: str | None = None
+) -> RequirementError | None:
+    """Why ``transformWithStateInPandas`` does not run in this session; None if it does."""
+    provider = effective(session, PROVIDER) or ""
+    found, oldest = _version("protobuf"), REQUIRED["protobuf"][0]
+    expected = f"{_TRANSFORM} requires {{}}" + ("" if required is None else f": {required}")
+    if "RocksDB" not in provider:  # platforms have class names of their own
+        return RequirementError(
+            "ROCKSDB_REQUIRED",
+            "the state store of the session is not RocksDB",
+            where=where,
+            got=f"{PROVIDER}={provider}",
+            expected=expected.format(ROCKSDB),
+            fix=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the first operator of the query '
+            "is applied",
+        )
+    if compare_version("protobuf", found) == "too old":
+        return RequirementError(
+            "PROTOBUF_REQUIRED",
+            "protobuf is not installed" if not found else "protobuf is too old",
+            where=where,
+            got=found or "no protobuf",
+            expected=expected.format(f"protobuf {oldest} or later"),
+            fix=f'pip install "{requirement("protobuf")}"',
+        )
+    return None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

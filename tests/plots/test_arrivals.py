@@ -1,0 +1,125 @@
+"""The watermark is a staircase, and rows below it are late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.patches import StepPatch
+
+from streamops import plots
+from streamops.kernel.errors import SchemaError, SpecError
+from tests.plots.artists import at, dots, legend, minutes, texts
+
+ROWS = {"batch": [0, 0, 1, 1, 2, 2, 2], "t": [3, 8, 12, 4, 11, 10, 2]}
+
+
+def stairs(ax: Axes, name: str) -> tuple[list[float], list[float]]:
+    """The edges and the levels of a staircase."""
+    (found,) = [patch for patch in ax.patches if patch.get_label() == name]
+    assert isinstance(found, StepPatch)
+    data = found.get_data()
+    return list(data.edges), list(data.values)
+
+
+def test_a_row_is_compared_with_the_watermark_of_the_micro_batches_before() -> None:
+    ax = plots.plot_watermark(ROWS, time="t", arrival="batch", delay=2)
+    edges, levels = stairs(ax, "watermark")
+    assert edges == [-0.5, 0.5, 1.5, 2.5]
+    assert np.isnan(levels[0])
+    assert levels[1:] == [6, 10]
+    assert sorted(dots(ax, "on time")) == [(0, 3), (0, 8), (1, 12), (2, 11)]
+    assert sorted(dots(ax, "late")) == [(1, 4), (2, 2), (2, 10)]  # 10 is at the watermark
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("micro-batch", "event time")
+
+
+def test_rows_beyond_the_allowed_lateness_are_too_late() -> None:
+    ax = plots.plot_watermark(ROWS, time="t", arrival="batch", delay=2, allowed_lateness=8)
+    assert sorted(dots(ax, "straggler")) == [(1, 4), (2, 10)]
+    assert dots(ax, "too late") == [(2, 2)]  # 2 is 8 below the watermark
+    assert stairs(ax, "end of the allowed lateness")[1][1:] == [-2, 2]
+    assert legend(ax) == [
+        "on time", "straggler", "too late", "watermark", "end of the allowed lateness",
+    ]  # fmt: skip
+
+
+def test_the_watermark_does_not_fall() -> None:
+    rows = {"batch": [0, 1, 2, 3], "t": [10, 3, 4, 12]}
+    ax = plots.plot_watermark(rows, time="t", arrival="batch", delay=0)
+    assert stairs(ax, "watermark")[1][1:] == [10, 10, 10]
+
+
+def test_a_watermark_of_the_query_can_be_drawn() -> None:
+    rows = {"batch": [0, 1, 1, 2], "t": [5, 6, 1, 9], "watermark": [None, 2, 2, 3]}
+    ax = plots.plot_watermark(rows, time="t", arrival="batch", watermark="watermark")
+    assert stairs(ax, "watermark")[1][1:] == [2, 3]
+    assert dots(ax, "late") == [(1, 1)]
+
+
+def test_between_arrivals_the_watermark_rises_right_after_a_row() -> None:
+    rows = [{"ts": at(m), "arrived": at(a)} for m, a in ((0, 1), (5, 6), (2, 8))]
+    ax = plots.plot_watermark(rows, time="ts", arrival="arrived", delay="1 minute")
+    edges, levels = stairs(ax, "watermark")
+    assert minutes(edges[1:3]).tolist() == [1, 6]
+    assert minutes(levels[1:]).tolist() == [-1, 4]
+    assert [float(minutes(y)) for _, y in dots(ax, "late")] == [2]
+    assert ax.get_xlabel() == "arrival"
+
+
+def test_without_a_watermark_events_are_dots() -> None:
+    ax = plots.plot_watermark(ROWS, time="t", arrival="batch")
+    assert len(dots(ax, "event")) == 7
+    assert not ax.patches
+
+
+def test_nulls_are_left_out() -> None:
+    rows: dict[str, Any] = {"batch": [0, 0, 1], "t": [3.0, None, 9.0]}
+    ax = plots.plot_watermark(rows, time="t", arrival="batch", delay=1)
+    assert dots(ax, "on time") == [(0, 3), (1, 9)]
+
+
+def test_an_event_time_in_the_year_2999_can_be_drawn() -> None:
+    rows = [{"ts": at(0), "batch": 0}, {"ts": at(0).replace(year=2999), "batch": 1}]
+    ax = plots.plot_watermark(rows, time="ts", arrival="batch", delay="1 hour")
+    assert len(dots(ax, "on time")) == 2
+    assert ax.get_ylim()[1] > 365 * 1000
+
+
+def test_delay_and_a_watermark_contradict() -> None:
+    with pytest.raises(SpecError, match="DELAY_AND_WATERMARK"):
+        plots.plot_watermark(ROWS, time="t", arrival="batch", delay=1, watermark="t")
+
+
+def test_text_is_no_event_time() -> None:
+    with pytest.raises(SchemaError, match="COLUMN_TYPE"):
+        plots.plot_watermark({"a": ["x"], "b": [1]}, time="a", arrival="b")
+
+
+def test_the_share_of_late_rows_falls_with_the_delay() -> None:
+    rows = {"batch": [0, 1, 2, 3], "t": [3, 8, 4, 5]}  # behind by -, -5, 4, 3
+    ax = plots.plot_late_share(rows, time="t", arrival="batch", delay=3.5)
+    edges, levels = stairs(ax, "late rows")
+    assert edges[:3] == [0, 3, 4]
+    assert levels == [0.5, 0.25, 0]
+    assert texts(ax) == ["25 % late"]
+    assert ax.get_xlabel() == "delay"
+
+
+def test_a_row_that_is_behind_by_exactly_the_delay_is_late() -> None:
+    rows = {"batch": [0, 1], "t": [8, 4]}
+    shares = {
+        delay: texts(plots.plot_late_share(rows, time="t", arrival="batch", delay=delay))
+        for delay in (4, 4.001)
+    }
+    assert shares == {4: ["50 % late"], 4.001: ["0 % late"]}
+
+
+@pytest.mark.parametrize(
+    ("behind", "unit"), [(1 / 60, "seconds"), (30, "minutes"), (300, "hours"), (10_000, "days")]
+)
+def test_the_unit_of_the_delay_fits(behind: float, unit: str) -> None:
+    rows = [{"ts": at(20_000), "n": 0}, {"ts": at(20_000 - behind), "n": 1}]
+    ax = plots.plot_late_share(rows, time="ts", arrival="n")
+    assert ax.get_xlabel() == f"delay, in {unit}"

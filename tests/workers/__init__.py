@@ -1,0 +1,1 @@
+"""Python processes that Spark starts for the tests, from processes that have imported their packages."""
