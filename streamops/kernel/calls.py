@@ -146,7 +146,7 @@ def _explain(
         where=where,
         got=", ".join(f"{name}=..." for name in parameters if name in given) or "no arguments",
         expected=_listed(parameters),
-        fix="; ".join(_described(function, name) for name in missing),
+        fix=f"pass {'; '.join(_described(function, name) for name in missing)}",
     )
 
 
@@ -184,6 +184,6 @@ def _described(function: Callable[..., Any], name: str) -> str:
         re.MULTILINE,
     )
     if found is None:
-        return f"pass {name}=..."
+        return f"{name}=..."
     text = " ".join(found["text"].split())
-    return f"pass {name}=...: {found['type']}. {text.partition('. ')[0].rstrip('.')}"
+    return f"{name}=...: {found['type']}. {text.partition('. ')[0].rstrip('.')}"
