@@ -40,6 +40,7 @@ if (
 _PLUGIN = "streamops.testing.plugin"
 
 collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
+collect_ignore_glob = ["examples/pipeline/*"]  # what `spark-pipelines run` imports
 
 
 @pytest.fixture(autouse=True)

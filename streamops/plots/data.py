@@ -187,8 +187,8 @@ def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
         )
     if isinstance(data, pd.DataFrame):
         return data.reset_index(drop=True)
-    if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone
-        return _from_arrow(data.toArrow())
+    if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone, and toArrow has UTC
+        return _in_zone(_from_arrow(data.toArrow()), data.sparkSession)
     if hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch):
         return _from_arrow(pa.table(data))
     if _are_results(data):
@@ -214,6 +214,13 @@ def _from_arrow(table: pa.Table) -> pd.DataFrame:
         timestamp_as_object=False, coerce_temporal_nanoseconds=False
     )
     return frame
+
+
+def _in_zone(frame: pd.DataFrame, session: Any) -> pd.DataFrame:
+    """The same instants in the time zone of the session."""
+    zone = session.conf.get("spark.sql.session.timeZone")
+    aware = frame.select_dtypes("datetimetz")
+    return frame.assign(**{name: aware[name].dt.tz_convert(zone) for name in aware})
 
 
 def _are_results(data: Data) -> bool:

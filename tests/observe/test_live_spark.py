@@ -90,7 +90,7 @@ def test_a_query_that_fails_is_displayed_without_the_message(
     observe.watch(failing, refresh="200 milliseconds", timeout="1 minute", display="terminal")
     assert SECRET in str(failing.exception())
     displayed = capsys.readouterr().out
-    assert "failed (STREAM_FAILED; query.exception() has the message)" in displayed
+    assert "failed (StreamingQueryException; query.exception() has the message)" in displayed
     assert_no_values(displayed)
 
 

@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.connect, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples" / "pipeline"
+WITH_METASTORE = ("--conf", "spark.sql.catalogImplementation=hive")
+"""Without it, the next run does not know the tables of this one, but finds their folders."""
+
 INSIDE = """
 from pyspark import pipelines as dp
 from streamops import aggregates as agg, windows
@@ -56,7 +59,7 @@ def run(project: Path, command: str = "run") -> subprocess.CompletedProcess[str]
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     return subprocess.run(
-        [Path(pyspark.__file__).parent / "bin" / "spark-pipelines", command],
+        [Path(pyspark.__file__).parent / "bin" / "spark-pipelines", *WITH_METASTORE, command],
         cwd=project,
         env=environ,
         capture_output=True,

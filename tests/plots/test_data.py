@@ -55,7 +55,8 @@ def test_a_spark_frame_is_drawn_at_its_instants_in_any_time_zone(spark: SparkSes
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert bars_in_minutes(ax) == [(0, 10), (10, 20)]
-    assert any(label.get_text().startswith("04:") for label in ax.get_xticklabels())
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert any(label.startswith("04:") for label in labels), labels
     stream = spark.readStream.format("rate").load()
     with pytest.raises(SchemaError, match="STREAMING_FRAME"):
         plots.plot_windows(stream, start="timestamp", end="timestamp")
