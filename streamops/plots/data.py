@@ -219,8 +219,9 @@ def _from_arrow(table: pa.Table) -> pd.DataFrame:
 def _in_zone(frame: pd.DataFrame, session: Any) -> pd.DataFrame:
     """The same instants in the time zone of the session."""
     zone = session.conf.get("spark.sql.session.timeZone")
-    aware = frame.select_dtypes("datetimetz")
-    return frame.assign(**{name: aware[name].dt.tz_convert(zone) for name in aware})
+    for name in frame.select_dtypes("datetimetz"):
+        frame[name] = frame[name].dt.tz_convert(zone)
+    return frame
 
 
 def _are_results(data: Data) -> bool:
