@@ -10,15 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from streamops.kernel.errors import SpecError
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration
 from streamops.plots import artists
 from streamops.plots.artists import ON_TIME, STRAGGLER, TOO_LATE
-from streamops.plots.data import Data, Floats, is_time, read_rows, to_coordinates, zone_of
+from streamops.plots.data import Data, Floats, is_time, read_rows, to_coordinates, to_width, zone_of
 from streamops.plots.palette import COLORS, lighten
 
 __all__ = ["plot_late_share", "plot_watermark"]
 
-MICROS_PER_DAY = 86_400_000_000
 UNITS = {"days": 1.0, "hours": 24.0, "minutes": 1440.0, "seconds": 86_400.0}
 
 
@@ -105,11 +104,11 @@ def plot_watermark(
             to_coordinates(rows[watermark], where=where)[known], arrivals[known], steps
         )
     elif delay is not None:
-        width = _width(delay, "delay", where=where)
+        width = to_width(delay, parameter="delay", where=where)
         levels = _watermarks(times[known], arrivals[known], steps) - width
     allowed = 0.0
     if allowed_lateness is not None:
-        allowed = _width(allowed_lateness, "allowed_lateness", where=where)
+        allowed = to_width(allowed_lateness, parameter="allowed_lateness", where=where)
     entries = _draw_rows(ax, times[known], arrivals[known], steps, levels, allowed)
     if levels is not None:
         is_numbered = pd.api.types.is_integer_dtype(rows[arrival])
@@ -191,7 +190,7 @@ def plot_late_share(
     ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     artists.label_axes(ax, f"delay, in {unit}" if unit else "delay", "late rows")
     if delay is not None:
-        width = _width(delay, "delay", where=where)
+        width = to_width(delay, parameter="delay", where=where)
         share = float(np.mean(behind >= width)) if len(behind) else 0.0
         ax.axvline(width * factor, color=COLORS["corrected"], linewidth=1.6, linestyle="--")
         ax.annotate(
@@ -199,13 +198,6 @@ def plot_late_share(
             xytext=(7, 0), textcoords="offset points", color=artists.TEXT, fontsize=artists.FONT,
         )  # fmt: skip
     return ax
-
-
-def _width(value: Duration | float, parameter: str, *, where: str) -> float:
-    """A duration in days, or a number as it is."""
-    if isinstance(value, int | float):
-        return float(value)
-    return parse_duration(value, parameter=parameter, where=where, minimum=0) / MICROS_PER_DAY
 
 
 def _watermarks(times: Floats, arrivals: Floats, steps: Floats) -> Floats:

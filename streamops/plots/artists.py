@@ -90,6 +90,15 @@ def style_of(row: Mapping[str, object], *, plain: Style = ON_TIME) -> Style:
     return plain
 
 
+def styles_of(rows: pd.DataFrame, *, plain: Style = ON_TIME) -> list[Style]:
+    """Return the style of every result."""
+    names = [name for name in ("_change_type", "timing", "revision") if name in rows.columns]
+    if not names:
+        return [plain] * len(rows)
+    records: list[dict[Any, Any]] = rows[names].to_dict("records")
+    return [style_of(row, plain=plain) for row in records]
+
+
 def new_axes(ax: Axes | None, height: float) -> Axes:
     """Return the given axes, or those of a new figure of this height in inches."""
     if ax is not None:

@@ -158,7 +158,7 @@ class _Drawing:
         times = self._times(self.points)
         lates = self._times(self.late)
         plain = ON_TIME if "timing" in self.rows else FIRST
-        styles = [artists.style_of(row, plain=plain) for row in _records(self.rows)]
+        styles = artists.styles_of(self.rows, plain=plain)
         bands = self._bands()
         is_hatched = np.array([style.is_hatched for style in styles], dtype=bool)
         lanes, heights = self._lanes(bands, starts, ends, is_hatched)
@@ -264,10 +264,6 @@ class _Drawing:
         y = [tops[bands[self._band(table, number)]] for number in range(len(table))]
         artists.draw_dots(ax, times, np.array(y) + 0.22 * LANE + 0.06, style)
         self.entries |= artists.dots_of([style])
-
-
-def _records(rows: pd.DataFrame) -> list[dict[str, object]]:
-    return [dict(zip(rows.columns, row, strict=True)) for row in rows.itertuples(index=False)]
 
 
 def _name(batch: int, key: str) -> str:

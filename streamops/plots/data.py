@@ -13,8 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
+from streamops.kernel.calendar import DAY
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_names, require_columns
+from streamops.kernel.time import Duration, parse_duration
 
 Data: TypeAlias = Any
 """A frame of PySpark, pandas, Arrow or Polars, rows as dicts, columns by name, or the results of
@@ -137,6 +139,14 @@ def to_coordinates(column: pd.Series[Any], *, where: str) -> Floats:
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
+def to_width(value: Duration | float, *, parameter: str, where: str, minimum: int = 0) -> float:
+    """Return a number as it is, or a duration in days: lengths between the coordinates of a column."""
+    if isinstance(value, int | float):
+        return float(value)
+    micros = parse_duration(value, parameter=parameter, where=where, minimum=minimum)
+    return micros / DAY
+
+
 def zone_of(*columns: pd.Series[Any]) -> dt.tzinfo:
     """Return the time zone to display: that of the first column that has one; otherwise UTC."""
     for column in columns:
@@ -171,7 +181,7 @@ def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
                 fix="convert the column first: pd.to_datetime(...), or to_timestamp in Spark",
             ) from error
     missing = np.isnat(days)
-    micros = days.astype("datetime64[us]").astype(np.int64) / 86_400_000_000
+    micros = days.astype("datetime64[us]").astype(np.int64) / DAY
     return np.where(missing, np.nan, micros)
 
 

@@ -78,7 +78,8 @@ def plot_error(
     ax = artists.new_axes(ax, 3.8)
     ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
     entries: artists.Entries = {}
-    for mask, style in artists.groups_of(table, by, where=where):
+    groups = artists.groups_of(table, by, where=where)
+    for mask, style in groups:
         name = "measured" if by is None else style.name
         ax.scatter(
             xs[mask], errors[mask], s=42, c=style.color, marker=style.marker, zorder=4,
@@ -95,7 +96,7 @@ def plot_error(
         else:
             ax.plot(xs[mask], bounds[mask], color=style.color, linewidth=1.6, label="bound")
     if bound is not None:
-        style = artists.groups_of(table, by, where=where)[0][1]
+        style = groups[0][1]
         color = style.color if by is None else artists.LABEL
         line = style.patch() if is_signed else artists.line_entry(color, width=1.6)
         entries[bound.replace("_", " ")] = line

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import Duration
 from streamops.plots import artists
 from streamops.plots.artists import WINDOW, Style
-from streamops.plots.data import Data, read_rows
+from streamops.plots.data import Data, read_rows, to_width
 from streamops.plots.lanes import draw_lanes
 from streamops.plots.palette import COLORS
 
 __all__ = ["plot_history", "plot_sessions", "plot_windows"]
-
-MICROS_PER_DAY = 86_400_000_000
 
 SESSION = replace(WINDOW, name="session")
 VERSION = Style("past version", COLORS["retracted"])
@@ -90,7 +86,7 @@ def plot_windows(
     rows = read_rows(windows, columns, where=where)
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end,
-        styles=[artists.style_of(row, plain=WINDOW) for row in _styled(rows)], ax=ax, where=where,
+        styles=artists.styles_of(rows, plain=WINDOW), ax=ax, where=where,
     )  # fmt: skip
 
 
@@ -138,14 +134,11 @@ def plot_sessions(
     ['event', 'session', 'gap']
     """
     where = "plots.plot_sessions"
-    if isinstance(gap, int | float):
-        width = float(gap)
-    else:
-        width = parse_duration(gap, parameter="gap", where=where, minimum=1) / MICROS_PER_DAY
+    width = to_width(gap, parameter="gap", minimum=1, where=where)
     rows = read_rows(sessions, {"start": start, "end": end, "label": label}, where=where)
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end, tail=width,
-        styles=[artists.style_of(row, plain=SESSION) for row in _styled(rows)], ax=ax, where=where,
+        styles=artists.styles_of(rows, plain=SESSION), ax=ax, where=where,
     )  # fmt: skip
 
 
@@ -203,9 +196,3 @@ def plot_history(
         rows, None, by=by, time=None, label=label, start=start, end=end, styles=styles, ax=ax,
         where=where, order=[style for style in (VERSION, CURRENT) if style in styles],
     )  # fmt: skip
-
-
-def _styled(rows: pd.DataFrame) -> list[Mapping[str, Any]]:
-    """The columns that determine the style, row by row."""
-    names = [name for name in ("_change_type", "timing", "revision") if name in rows.columns]
-    return rows[names].to_dict("records") if names else [{}] * len(rows)  # type: ignore[return-value]
