@@ -165,18 +165,22 @@ def _in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def _rich(module: str) -> Any:
+    return require_package(module, package="rich", extra="watch", where=_WHERE)
+
+
 @contextmanager
 def _terminal() -> Iterator[Show]:
-    live = require_package("rich.live", package="rich", extra="watch", where=_WHERE)
+    live = _rich("rich.live")
     with live.Live(auto_refresh=False) as display:
         yield lambda view, _: display.update(render(view), refresh=True)
 
 
 def render(view: View) -> Any:
     """The view as a renderable of rich."""
-    console = require_package("rich.console", package="rich", extra="watch", where=_WHERE)
-    tables = require_package("rich.table", package="rich", extra="watch", where=_WHERE)
-    text = require_package("rich.text", package="rich", extra="watch", where=_WHERE)
+    console = _rich("rich.console")
+    tables = _rich("rich.table")
+    text = _rich("rich.text")
     facts = tables.Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column()
