@@ -58,6 +58,14 @@ def compare_version(package: str, version: str) -> str | None:
     return "too new" if too_new and numbers(version) >= numbers(too_new) else None
 
 
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; empty if it is not installed, or not known."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def refuse_versions(*, where: str) -> None:
     """Refuse installed packages of versions with which operators do not work.
 
@@ -71,9 +79,8 @@ def refuse_versions(*, where: str) -> None:
         ``VERSION_NOT_SUPPORTED``.
     """
     for package in REQUIRED:
-        try:
-            version = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
+        version = installed_version(package)
+        if not version:
             continue
         verdict = compare_version(package, version)
         if verdict is not None and package != "protobuf":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
-from streamops.spark.requirements import REQUIRED, compare_version, requirement
+from streamops.spark.requirements import REQUIRED, compare_version, installed_version, requirement
 from streamops.spark.settings import PROVIDER, ROCKSDB, effective
 
 _GROUPS: StateApi = "applyInPandasWithState"
@@ -170,7 +169,7 @@ def _problem(
 ) -> RequirementError | None:
     """Why ``transformWithStateInPandas`` does not run in this session; None if it does."""
     provider = effective(session, PROVIDER) or ""
-    found, oldest = _version("protobuf"), REQUIRED["protobuf"][0]
+    found, oldest = installed_version("protobuf"), REQUIRED["protobuf"][0]
     expected = f"{_TRANSFORM} requires {{}}" + ("" if required is None else f": {required}")
     if "RocksDB" not in provider:  # platforms have class names of their own
         return RequirementError(
@@ -191,10 +190,3 @@ def _problem(
             fix=_INSTALL_PROTOBUF,
         )
     return None
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
