@@ -47,7 +47,7 @@ def test_every_source_has_its_notebook() -> None:
     sources = [path.stem for path in scripts if path.read_text().startswith("# ---\n# jupyter")]
     names = [
         *("changes", "erasure", "functions", "joins", "patterns"),
-        *("search", "sketches", "time", "windows"),
+        *("search", "sinks", "sketches", "time", "windows"),
     ]
     assert sources == [path.stem for path in NOTEBOOKS] == names
 
