@@ -23,7 +23,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.packages import require_package
-from streamops.plots.palette import COLORS
+from streamops.kernel.palette import COLORS
 
 if TYPE_CHECKING:
     from streamops.plots.arrivals import plot_late_share, plot_watermark

@@ -20,8 +20,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.palette import CATEGORIES, COLORS, MARKERS, lighten
 from streamops.plots.data import Floats, Mask
-from streamops.plots.palette import CATEGORIES, COLORS, MARKERS, lighten
 
 WIDTH = 9.5
 MAX_HEIGHT = 40.0

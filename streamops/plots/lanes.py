@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from streamops.kernel.palette import COLORS
 from streamops.plots import artists
 from streamops.plots.artists import EVENT, Style
 from streamops.plots.data import (
@@ -20,7 +21,6 @@ from streamops.plots.data import (
     to_coordinates,
     zone_of,
 )
-from streamops.plots.palette import COLORS
 
 LANE = 0.4
 GAP = Style("gap", COLORS["on_time"], is_dashed=True, is_light=True)
