@@ -77,9 +77,13 @@ STRAGGLER = Style("straggler", COLORS["corrected"], marker="D")
 TOO_LATE = Style("too late", COLORS["too_late"], marker="X")
 
 
+RETRACTIONS = ("update_preimage", "delete")
+"""Change types of rows that are retracted."""
+
+
 def style_of(row: Mapping[str, object], *, plain: Style = ON_TIME) -> Style:
     """Return the style of a result: whether it is early, on time, corrected or retracted."""
-    if row.get("_change_type") in ("update_preimage", "delete"):
+    if row.get("_change_type") in RETRACTIONS:
         return RETRACTED
     if row.get("timing") == "early":
         return EARLY
