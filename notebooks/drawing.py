@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from IPython.display import Image
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
@@ -169,12 +172,51 @@ def picture(axes: Axes, title: str, subtitle: str) -> Image:
 
 
 def panels(names: Sequence[str], height: float, **options: Any) -> Sequence[Axes]:
-    """Axes side by side, with their names above them."""
-    _, grid = plt.subplots(1, len(names), figsize=(WIDTH, height), layout="constrained", **options)
-    for axes, name in zip(grid, names, strict=True):
+    """Axes side by side, with their names above them; or one without a name."""
+    options |= {"layout": "constrained", "squeeze": False}
+    _, (row,) = plt.subplots(1, len(names), figsize=(WIDTH, height), **options)
+    for axes, name in zip(row, names, strict=True):
         plain(axes)
         axes.set_title(name, loc="left", fontsize=11.5, color=INK)
-    return grid
+    return row
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """What lines, dots and areas mean, below the axes."""
+    below = 0.5 if axes.get_xlabel() else 0.3
+    at = {"bbox_to_anchor": (0, -below / axes.get_figure(root=True).get_figheight() * 1.35)}
+    axes.legend(
+        loc="upper left", ncols=9, frameon=False, fontsize=10.5, labelcolor=INK, handlelength=1.2,
+        borderaxespad=0, **at, **options,
+    )  # fmt: skip
+
+
+def grid(
+    table: pd.DataFrame,
+    color: Callable[[str], str],
+    colors: Mapping[str, str] = MappingProxyType({}),
+) -> Axes:
+    """Draw a table as cells whose color follows from their text; a cell that is None is left out."""
+    _, axes = plt.subplots(figsize=(WIDTH, 0.75 + 0.5 * len(table)), layout="constrained")
+    plain(axes)
+    axes.grid(visible=False)
+    for (y, x), text in np.ndenumerate(table.to_numpy(dtype=object)):
+        if text is not None:
+            edge = color(text)
+            box = (x + 0.04, y - 0.37), 0.92, 0.74
+            axes.add_patch(Rectangle(*box, facecolor=to_rgba(edge, 0.18), edgecolor=edge, lw=1.3))
+            axes.text(x + 0.5, y, text, ha="center", va="center", fontsize=10, color=INK)
+    axes.set(xlim=(0, table.shape[1]), ylim=(len(table) - 0.5, -0.5))
+    axes.set_xticks(np.arange(table.shape[1]) + 0.5, [*table.columns], fontsize=11, color=INK)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(table)), [*table.index], fontsize=11, color=INK)
+    handles = [
+        Patch(facecolor=to_rgba(edge, 0.18), edgecolor=edge, label=name)
+        for name, edge in colors.items()
+    ]
+    if handles:
+        legend(axes, handles=handles)
+    return axes
 
 
 def headline(figure: Figure, height: float, title: str, subtitle: str) -> None:
