@@ -35,7 +35,7 @@ from streamops.spark.columns import (
     type_name,
 )
 from streamops.spark.definition import Definition, Parameters, RowParameters
-from streamops.spark.engines import EngineChoice, choose_engine
+from streamops.spark.engines import EngineChoice, engine_of
 from streamops.spark.metadata import (
     METRICS,
     ONCE,
@@ -134,7 +134,7 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
         refuse_policy(frames[0].sparkSession, where=operator.name)
     name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
     delays = watermark_delays(spec, carried)
-    query = _Query(operator, frames, spec, delays, name, taken, _engine(operator, frames, spec))
+    query = _Query(operator, frames, spec, delays, name, taken, engine_of(operator, frames, spec))
     if query.engine is not None and query.engine.engine == "native":
         return _native(query)
     if query.is_streaming:
@@ -280,16 +280,6 @@ def _carried_watermarks(
             carried = max(brought, default=None)
         found.append(carried)
     return tuple(found)
-
-
-def _engine(operator: Definition, frames: tuple[DataFrame, ...], spec: Spec) -> EngineChoice | None:
-    """The engine of an operator that Spark has, too; None for all others."""
-    if operator.native is None:
-        return None
-    limit = operator.native.limit(*frames, spec)
-    if limit is None and operator.execution.engine == "native":
-        raise no_native_engine(operator)
-    return choose_engine(operator.execution, limit)
 
 
 def _native(query: _Query) -> DataFrame:
@@ -470,19 +460,4 @@ def _state_api(query: _Query, initial: DataFrame | None) -> Choice:
         where=operator.name,
         sides=operator.sides,
         required=required,
-    )
-
-
-def no_native_engine(operator: Definition) -> SpecError:
-    """The error where Spark has no operator with the same meaning."""
-    return SpecError(
-        "NO_NATIVE_ENGINE",
-        "Spark has no native equivalent",
-        where=operator.name,
-        got=f"engine='native' in {operator!r}",
-        expected="an operator and a policy that Spark has, too: a window without routing and without "
-        "empty or early results, on a stream with stragglers='drop' and no allowed_lateness, of aggregates "
-        "that Spark has, with spark.sql.ansi.enabled=true for sums of integers and decimals and means of "
-        "decimals (docs/windows.md); or an interval join that Spark's join can express (docs/joins.md)",
-        fix='engine="auto" or engine="kernel"',
     )

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from streamops.spark.definition import KeyLimit, Options
+from pyspark.sql import DataFrame
+
+from streamops.kernel.core import Spec
+from streamops.kernel.errors import SpecError
+from streamops.spark.definition import Definition, KeyLimit, Options
+from streamops.spark.metadata import WATERMARK
 
 EngineName = Literal["kernel", "native"]
 
@@ -67,4 +73,57 @@ def choose_engine(options: Options, limit: KeyLimit | None) -> EngineChoice:
         )
     return EngineChoice(
         "kernel", f"engine='auto', and expected_keys={expected} is above {limit.keys}"
+    )
+
+
+def engine_of(operator: Definition, frames: Sequence[DataFrame], spec: Spec) -> EngineChoice | None:
+    """Choose the engine of an operator over its frames; None if Spark does not have the operator.
+
+    Raises
+    ------
+    SpecError
+        Spark's own operator was selected. ``NO_NATIVE_ENGINE``: it would mean something else.
+        ``NATIVE_WITHOUT_WATERMARK``: Spark would refuse the query when it starts.
+    """
+    if operator.native is None:
+        return None
+    required = operator.execution.engine == "native"
+    limit = operator.native.limit(*frames, spec)
+    if limit is None and required:
+        raise no_native_engine(operator)
+    for frame, of, where in zip(frames, spec.inputs, operator.sides, strict=True):
+        if not frame.isStreaming or of.time is None or of.delay is not None:
+            continue
+        # The kernel evicts by the watermark of the query, Spark's operators by that of the column.
+        marked = [f.name for f in frame.schema.fields if WATERMARK in (f.metadata or {})]
+        if of.time not in marked:
+            if required:
+                raise _watermark_elsewhere(of.time, marked, where=where)
+            limit = KeyLimit(0, f"the watermark is not on {of.time!r}")
+    return choose_engine(operator.execution, limit)
+
+
+def no_native_engine(operator: Definition) -> SpecError:
+    """The error where Spark has no operator with the same meaning."""
+    return SpecError(
+        "NO_NATIVE_ENGINE",
+        "Spark has no native equivalent",
+        where=operator.name,
+        got=f"engine='native' in {operator!r}",
+        expected="an operator and a policy that Spark has, too: a window without routing and without "
+        "empty or early results, on a stream with stragglers='drop' and no allowed_lateness, of aggregates "
+        "that Spark has, with spark.sql.ansi.enabled=true for sums of integers and decimals and means of "
+        "decimals (docs/windows.md); or an interval join that Spark's join can express (docs/joins.md)",
+        fix='engine="auto" or engine="kernel"',
+    )
+
+
+def _watermark_elsewhere(time: str, marked: Sequence[str], *, where: str) -> SpecError:
+    return SpecError(
+        "NATIVE_WITHOUT_WATERMARK",
+        "Spark's own operators need the watermark on the event-time column itself",
+        where=where,
+        got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}",
+        expected="a column that has the watermark, or the kernel, which finds it on another one",
+        fix='engine="auto" or engine="kernel" in this operator',
     )

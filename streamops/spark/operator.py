@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
-from streamops.spark.drive import drive, no_native_engine
+from streamops.spark.drive import drive
+from streamops.spark.engines import no_native_engine
 from streamops.spark.pipelines import refuse_pipeline_function
 from streamops.spark.requirements import refuse_versions
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops import aggregates as agg
 from streamops import joins, windows
+from streamops.kernel.errors import SpecError
 from streamops.spark.definition import KeyLimit, Options
-from streamops.spark.engines import choose_engine
+from streamops.spark.engines import choose_engine, engine_of
+from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
 SCHEMA = pa.schema(
@@ -26,14 +29,21 @@ COMMON: dict[str, Any] = {"time": "ts", "by": "k", "agg": {"n": agg.count()}, "d
 LATE: dict[str, Any] = {"stragglers": "update", "allowed_lateness": "1 hour"}
 
 
-def choose(operator: Operator, *, stream: bool = True, ansi: str = "true") -> str:
-    """The choice on frames of which only these two facts matter."""
-    conf = SimpleNamespace(get=lambda key: ansi)
-    frame = SimpleNamespace(isStreaming=stream, sparkSession=SimpleNamespace(conf=conf))
+def choose(
+    operator: Operator, *, stream: bool = True, ansi: str = "true", watermark: str | None = None
+) -> str:
+    """The choice on frames of which only these facts matter: whether they are streams, the setting of
+    the session, and the column with a watermark."""
+    marked = [(name, {WATERMARK: 1} if name == watermark else {}) for name in ("ts", "end")]
+    frame: Any = SimpleNamespace(
+        isStreaming=stream,
+        sparkSession=SimpleNamespace(conf=SimpleNamespace(get=lambda key: ansi)),
+        schema=StructType([StructField(n, TimestampType(), True, mark) for n, mark in marked]),
+    )
     sides = len(operator.parameters.times)
-    spec = operator.parameters.resolve((SCHEMA,) * sides, carried=(None,) * sides, shards=8)
-    assert operator.native is not None
-    return str(choose_engine(operator.execution, operator.native.limit(*[frame] * sides, spec)))
+    carried = (None if watermark is None else 1_000,) * sides
+    spec = operator.parameters.resolve((SCHEMA,) * sides, carried=carried, shards=8)
+    return str(engine_of(operator, [frame] * sides, spec))
 
 
 def tumbling(**changed: Any) -> Operator:
@@ -130,3 +140,29 @@ def test_a_limit_of_no_keys_and_one_of_any_number_say_why() -> None:
     hint = Options(expected_keys=1)
     assert choose_engine(hint, KeyLimit(0, "x")) == ("kernel", "engine='auto', and x")
     assert choose_engine(Options(), KeyLimit(None, "x")) == ("native", "engine='auto', and x")
+
+
+def test_sparks_own_operators_need_the_watermark_on_the_event_time() -> None:
+    """Spark would refuse the query when it starts, with the name of an output mode."""
+    behind = tumbling(delay=None).options(expected_keys=1)
+    assert choose(behind, watermark="ts").startswith("native: ")
+    assert (
+        choose(behind, watermark="end") == "kernel: engine='auto', and the watermark is not on 'ts'"
+    )
+    selected = behind.options(engine="native")
+    assert choose(selected, watermark="ts") == "native: engine='native'"
+    with pytest.raises(SpecError) as caught:
+        choose(selected, watermark="end")
+    assert str(caught.value) == (
+        "[NATIVE_WITHOUT_WATERMARK] windows.tumbling: "
+        "Spark's own operators need the watermark on the event-time column itself\n"
+        "  got:       engine='native' with time='ts', and a watermark on end\n"
+        "  expected:  a column that has the watermark, or the kernel, which finds it on another one\n"
+        '  fix:       engine="auto" or engine="kernel" in this operator'
+    )
+
+
+def test_an_operator_that_spark_does_not_have_has_no_choice() -> None:
+    calendar = windows.calendar("day", "UTC", **COMMON)
+    spec = calendar.parameters.resolve((SCHEMA,), carried=(None,), shards=8)
+    assert engine_of(calendar, [], spec) is None
