@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib.dates as mdates
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from IPython.display import Image
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
@@ -156,93 +159,6 @@ def cell(
     )  # fmt: skip
 
 
-def over_events(
-    events: pd.DataFrame,
-    results: pd.DataFrame,
-    title: str,
-    subtitle: str,
-    *,
-    value: str = "n",
-    at: str = "center",
-    lane: float = 0.42,
-) -> Figure:
-    """Windows as bars over the events they are made of, key by key.
-
-    Windows that overlap lie on lanes of their own.
-    """
-    results = in_utc(results)
-    stacks = {key: _lanes(ours) for key, ours in results.groupby("user")}
-    height = 1.75 + sum(0.5 + lane * (max(lanes) + 1) for lanes in stacks.values())
-    figure, axes = blank(title, subtitle, height)
-    hour = events["ts"].min().floor("h")
-    axes.set_xlim(hour - pd.Timedelta(minutes=30), hour + pd.Timedelta(minutes=140))
-    y, ticks = 0.0, {}
-    for key, lanes in reversed(stacks.items()):
-        ours = events[events["user"] == key]
-        axes.axhline(y, color=GRID, linewidth=1.2)
-        event(axes, ours["ts"], [y] * len(ours))
-        ticks[y] = key
-        rows = results[results["user"] == key].sort_values(["window_start", "window_end"])
-        for number, row in zip(lanes, rows.itertuples(), strict=True):
-            y_position = y + 0.46 + lane * number
-            label = getattr(row, value)
-            bar(
-                axes, row.window_start, row.window_end, y_position, label, at=at, height=lane * 0.82
-            )
-        y += 0.62 + lane * (max(lanes) + 1)
-    axes.set_ylim(-0.3, y - 0.2)
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=12, color=INK)
-    clock(axes, 15)
-    key_of(figure, height, {"events": dot(ON_TIME), "windows": ON_TIME})
-    return figure
-
-
-def _lanes(windows: pd.DataFrame) -> list[int]:
-    """For each window, by start: the lowest lane on which nothing is in its way."""
-    free: list[pd.Timestamp] = []
-    taken = []
-    for row in windows.sort_values(["window_start", "window_end"]).itertuples():
-        number = next((n for n, end in enumerate(free) if end <= row.window_start), len(free))
-        free[number : number + 1] = [row.window_end]
-        taken.append(number)
-    return taken
-
-
-def published(
-    axes: Axes, results: Sequence[Any], *, value: str = "n", events: Sequence[Any] | None = None
-) -> None:
-    """What each micro-batch published: time to the right, micro-batches downwards.
-
-    In a change stream, what is taken back is drawn above what takes its place. `events`: for each
-    micro-batch the times of its rows, to be drawn above both.
-    """
-    above, below, thick = (-0.13, 0.23, 0.3) if events else (-0.22, 0.22, 0.38)
-    for result in results:
-        y = result.batch
-        # A frame that corrects by update has no such column, and takes nothing back.
-        change_stream = "_change_type" in result.table.column_names
-        for row in result.rows:
-            removed = row.get("_change_type") in ("update_preimage", "delete")
-            corrected = row.get("revision", 0) > 0 and row.get("timing", "late") == "late"
-            lane = (above if removed else below) if change_stream else 0.0
-            bar(
-                axes, row["window_start"], row["window_end"], y + lane,
-                f"−{row[value]}" if removed else row[value],
-                colour=STRAGGLER if corrected else ON_TIME, removed=removed,
-                dashed=row.get("timing") == "early", height=thick if change_stream else 0.6,
-            )  # fmt: skip
-        for row in result.late_rows:
-            colour = STRAGGLER if row["reason"] == "straggler" else TOO_LATE
-            event(axes, [row["row"]["ts"]], [y], colour)
-    for number, times in enumerate(events or []):
-        event(axes, times, [number - 0.4] * len(times), INK, 42)
-    last = max(result.batch for result in results)
-    axes.hlines([n + 0.5 for n in range(-1, last + 1)], *axes.get_xlim(), color=GRID, linewidth=0.9)
-    axes.set_ylim(last + 0.5, -0.5)
-    axes.set_yticks(range(last + 1))
-    axes.set_ylabel("micro-batch", color=SOFT, fontsize=10.5)
-
-
 def picture(axes: Axes, title: str, subtitle: str) -> Image:
     """A plot of `streamops.plots`, with a headline above it."""
     figure = axes.get_figure(root=True)
@@ -256,12 +172,51 @@ def picture(axes: Axes, title: str, subtitle: str) -> Image:
 
 
 def panels(names: Sequence[str], height: float, **options: Any) -> Sequence[Axes]:
-    """Axes side by side, with their names above them."""
-    _, grid = plt.subplots(1, len(names), figsize=(WIDTH, height), layout="constrained", **options)
-    for axes, name in zip(grid, names, strict=True):
+    """Axes side by side, with their names above them; or one without a name."""
+    options |= {"layout": "constrained", "squeeze": False}
+    _, (row,) = plt.subplots(1, len(names), figsize=(WIDTH, height), **options)
+    for axes, name in zip(row, names, strict=True):
         plain(axes)
         axes.set_title(name, loc="left", fontsize=11.5, color=INK)
-    return grid
+    return row
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """What lines, dots and areas mean, below the axes."""
+    below = 0.5 if axes.get_xlabel() else 0.3
+    at = {"bbox_to_anchor": (0, -below / axes.get_figure(root=True).get_figheight() * 1.35)}
+    axes.legend(
+        loc="upper left", ncols=9, frameon=False, fontsize=10.5, labelcolor=INK, handlelength=1.2,
+        borderaxespad=0, **at, **options,
+    )  # fmt: skip
+
+
+def grid(
+    table: pd.DataFrame,
+    color: Callable[[str], str],
+    colors: Mapping[str, str] = MappingProxyType({}),
+) -> Axes:
+    """Draw a table as cells whose color follows from their text; a cell that is None is left out."""
+    _, axes = plt.subplots(figsize=(WIDTH, 0.75 + 0.5 * len(table)), layout="constrained")
+    plain(axes)
+    axes.grid(visible=False)
+    for (y, x), text in np.ndenumerate(table.to_numpy(dtype=object)):
+        if text is not None:
+            edge = color(text)
+            box = (x + 0.04, y - 0.37), 0.92, 0.74
+            axes.add_patch(Rectangle(*box, facecolor=to_rgba(edge, 0.18), edgecolor=edge, lw=1.3))
+            axes.text(x + 0.5, y, text, ha="center", va="center", fontsize=10, color=INK)
+    axes.set(xlim=(0, table.shape[1]), ylim=(len(table) - 0.5, -0.5))
+    axes.set_xticks(np.arange(table.shape[1]) + 0.5, [*table.columns], fontsize=11, color=INK)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(table)), [*table.index], fontsize=11, color=INK)
+    handles = [
+        Patch(facecolor=to_rgba(edge, 0.18), edgecolor=edge, label=name)
+        for name, edge in colors.items()
+    ]
+    if handles:
+        legend(axes, handles=handles)
+    return axes
 
 
 def headline(figure: Figure, height: float, title: str, subtitle: str) -> None:

@@ -27,22 +27,21 @@
 # 8. What they do not do
 #
 # It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
-# pictures. How they are drawn is in `drawing.py` and `functions_pictures.py`.
+# pictures, which are made by `streamops.plots` and `drawing.py`.
 
 # %%
 import datetime as dt
 from dataclasses import dataclass
 
-import functions_pictures as pictures
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from drawing import show
+from drawing import grid, legend, panels, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patterns_pictures import state as picture_of_state
+from matplotlib.dates import ConciseDateFormatter
 
-from streamops import process, sourcing
+from streamops import plots, process, sourcing
 from streamops.testing import laws, replay
 
 nine = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
@@ -113,13 +112,18 @@ arrived = sorted(
 )
 batches = [arrived[n : n + 4] for n in range(0, len(arrived), 4)] + [[touched("dan", 32)]]
 output = [row for row in rows_of(replay(carts, batches)) if row["user"] != "dan"]
-show(
-    pictures.lifelines(
-        output,
-        "Carts that nobody touches",
-        "Ten minutes after the last row the timer fires, as for Bob and Cem. Bars are the state: the number of items.",
-    )
+table = pd.DataFrame(output).sort_values(["user", "ts"], ignore_index=True)
+table["until"] = table.groupby("user")["ts"].shift(-1)
+ax = plots.plot_matches(
+    table[table["event"] == "added"],
+    table, time="ts", by="user", category="event", label="items", start="ts", end="until",
 )  # fmt: skip
+ax.get_legend().get_texts()[-1].set_text("items in the cart")
+picture(
+    ax,
+    "Carts that nobody touches",
+    "Bars are the state: the number of items. Ten minutes after the last row the timer fires, as for Bob and Cem.",
+)
 
 # %% [markdown]
 # A timer is event time: it fires when the watermark reaches it, after the rows at that instant and before all later ones, even if
@@ -135,7 +139,7 @@ show(
 script = [
     [touched("ann", 2), touched("ann", 1), touched("ann", 4)],
     [touched("ann", 3), touched("ann", 7), touched("ann", 6)],
-    [touched("ann", 5), touched("ann", 10)],
+    [touched("ann", 5.5), touched("ann", 10)],
     [touched("ann", 14), touched("ann", 3.5)],
 ]
 routed = process.per_key(
@@ -149,13 +153,25 @@ routed = process.per_key(
     delay="2 minutes",
     stragglers="route",
 )
-show(
-    pictures.arrivals(
-        script, replay(routed, script),
-        "What arrives, and what is processed",
-        "Above each line what arrived, below it what was processed, with the new number of items. Dashed: the watermark.",
-    )
-)  # fmt: skip
+arrivals = [row | {"batch": number} for number, rows in enumerate(script) for row in rows]
+arrived_in = {row["ts"]: row["batch"] for row in arrivals}
+done = [
+    (row["ts"], arrived_in[row["ts"]], result.batch)
+    for result in replay(routed, script)
+    for row in result.rows
+    if row["event"] == "added"
+]
+ax = plots.plot_watermark(arrivals, time="ts", arrival="batch", delay="2 minutes")
+times, first, last = zip(*done, strict=True)
+ax.hlines(times, first, last, color=plots.COLORS["on_time"], linestyle=":")
+ax.scatter(last, times, marker=">", color=plots.COLORS["on_time"])
+ax.set_xlim(right=4.4)
+picture(
+    ax,
+    "What arrives, and when it is processed",
+    "Each dot is a row in the micro-batch in which it arrived. It is processed (triangle) when the watermark,\n"
+    "after the micro-batch, has reached it. The watermark of the picture is the one that rows are late by.",
+)
 
 # %% [markdown]
 # ## 3. A function that is wrong
@@ -200,12 +216,35 @@ found = {
     for name, operator in (("the mean of a call", wrong), ("a running mean", right))
 }
 assert found["a running mean"][8] == found["a running mean"][4] == found["a running mean"][2]
-show(
-    pictures.divided(
-        found, at(0), "Eight rows, divided in three ways",
-        "What the first function yields depends on where micro-batches end. The second one yields the same results.",
-    )
-)  # fmt: skip
+
+
+def as_cells(divisions_of, size):
+    """The result of each row, marked if it is not that of one micro-batch; empty where there is none."""
+    means = {row["ts"]: row["mean"] for row in divisions_of[size]}
+    in_one = {row["ts"]: row["mean"] for row in divisions_of[8]}
+    return [
+        f"{means[row['ts']]:.2g}{'' if in_one.get(row['ts']) == means[row['ts']] else ' ✗'}"
+        if row["ts"] in means
+        else None
+        for row in paid
+    ]
+
+
+cells = {
+    f"{name}, {8 // size} × {size} rows": as_cells(divisions_of, size)
+    for name, divisions_of in found.items()
+    for size in divisions
+}
+blue, orange = (plots.COLORS[name] for name in ("on_time", "corrected"))
+picture(
+    grid(
+        pd.DataFrame(cells, index=[f"{row['ts']:%H:%M}" for row in paid]).T,
+        lambda text: orange if text.endswith("✗") else blue,
+        {"as in one micro-batch": blue, "another result": orange},
+    ),
+    "Eight rows, divided in three ways",
+    "What the first function yields depends on where micro-batches end. The second one yields the same results.",
+)
 
 # %% [markdown]
 # The laws find that without Spark: Hypothesis searches for a history whose result differs from that of the batch, and makes it as
@@ -286,12 +325,42 @@ in_disorder = [
     [command("x", 25, "cem", seat="1B")],
 ]
 decided = [row for row in rows_of(replay(seats, in_disorder)) if row["seat"] == "12A"]
-show(
-    pictures.seat(
-        commands, decided, "Ann and Bob ask for one seat",
-        "Seven commands became three events, three rejections, and one that was a repetition of the first.",
+outcome_of = {
+    (row["command_id"], row["ts"]): row["rejection"] or f"{row['type']}, version {row['version']}"
+    for row in decided
+}
+requested = [
+    row | {"outcome": outcome_of.get((row["id"], row["ts"]), "repeated"), "of": row["person"]}
+    for row in commands
+]
+results_of = {"taken": "rejected", "not yours": "rejected", "repeated": "ignored"}
+for row in requested:
+    row["result"] = results_of.get(
+        row["outcome"], "rejected" if "_" in row["outcome"] else "accepted"
     )
-)  # fmt: skip
+events = [row for row in decided if row["rejection"] is None]
+ends = [*(row["ts"] for row in events[1:]), at(19)]
+held = [
+    {
+        "of": "seat 12A", "match_start": row["ts"], "match_end": end,
+        "holder": row["person"] if row["type"] == "reserved" else "free",
+    }
+    for row, end in zip(events, ends, strict=True)
+]  # fmt: skip
+ax = plots.plot_matches(held, requested, time="ts", by="of", category="result", label="holder")
+lanes = {text.get_text(): y for y, text in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True)}
+for row in requested:
+    seen = "" if row["seen"] is None else f", saw {row['seen']}"
+    text = f"{row['op']}{seen}:\n{row['outcome'].replace('_', ' ')}"
+    ax.annotate(
+        text, (row["ts"], lanes[row["of"]]), xytext=(0, 9), textcoords="offset points", ha="center"
+    )
+ax.get_legend().get_texts()[-1].set_text("held by")
+picture(
+    ax,
+    "Ann and Bob ask for one seat",
+    "Seven commands became three events, three rejections, and one that was a repetition of the first.",
+)
 
 # %% [markdown]
 # Bob's first command arrived first, and was decided second: the order is that of event time. It had seen version 0, when the seat
@@ -341,12 +410,22 @@ assert holders == {
     name: row["person"] if row["type"] == "reserved" else None for name, row in last.items()
 }
 assert sum(reserved.values()) == sum(row["type"] == "reserved" for row in log)
-show(
-    pictures.folds(
-        decisions, reserved, at(62), f"{len(log)} events of six seats, folded in two ways",
-        f"On the left who had which seat; {len(decisions) - len(log)} commands were rejected. On the right how often each person got one.",
-    )
+events = pd.DataFrame(log).sort_values(["seat", "version"])
+events["until"] = events.groupby("seat")["ts"].shift(-1).fillna(pd.Timestamp(at(62)))
+refused = [row | {"command": "rejected"} for row in decisions if row["rejection"] is not None]
+ax = plots.plot_matches(
+    events[events["type"] == "reserved"],
+    refused, time="ts", by="seat", category="command", label="person", start="ts", end="until",
 )  # fmt: skip
+ax.get_legend().get_texts()[-1].set_text("held by")
+picture(
+    ax,
+    f"{len(log)} events of six seats, and {len(refused)} commands that were rejected",
+    "Bars are the first fold: who had which seat.",
+)
+
+# %%
+reserved  # the second fold: how often each person got one
 
 # %% [markdown]
 # Who has a seat in the end is what the first fold says. A log can also be folded from a snapshot, an earlier result, and events of an
@@ -366,16 +445,14 @@ stream = [
     ]
     for number in range(300)
 ]  # fmt: skip
-sizes = pd.DataFrame(
-    [(100, result.state_rows) for result in replay(carts, stream)], columns=["rows", "state"]
+results = replay(carts, stream)
+assert max(result.state_rows for result in results[20:]) < 3_000
+# A hundred rows a minute for the twelve minutes of the timer and the delay; each is a key and a timer at most.
+picture(
+    plots.plot_state(results[:100], rows="rows", bound=2 * 12 * 100),
+    "State does not grow with the stream",
+    "A hundred micro-batches with a hundred rows each: a key and its timer are stored for ten minutes.",
 )
-assert sizes["state"].iloc[20:].max() < 3_000
-show(
-    picture_of_state(
-        sizes.iloc[:100], "State does not grow with the stream",
-        "A hundred micro-batches with a hundred rows each: a key and its timer are stored for ten minutes.",
-    )
-)  # fmt: skip
 
 # %% [markdown]
 # ## 7. The same over columns
@@ -508,12 +585,29 @@ shuffled = [played[n : n + 6][::-1] for n in range(0, 60, 6)]
 found = [rows_of(replay(operator, shuffled, flush=True)) for operator in (one_by_one, over_columns)]
 in_order = [sorted(rows, key=lambda row: (row["player"], row["ts"])) for rows in found]
 assert in_order[0] == in_order[1]
-show(
-    pictures.records(
-        played, found[1], "Sixty scores of three players, and the records",
-        "A line is the best score so far. The function per key and the algorithm over columns found the same records.",
+row = panels(people, 3.4, sharey=True)
+records, scored = pd.DataFrame(found[1]), pd.DataFrame(played)
+for ax, person in zip(row, people, strict=True):
+    scores_of = scored[scored["player"] == person]
+    best = records[records["player"] == person].sort_values("ts")
+    ax.scatter(
+        scores_of["ts"], scores_of["score"], s=24, color=plots.COLORS["retracted"], label="score"
     )
-)  # fmt: skip
+    ax.step(
+        best["ts"],
+        best["record"],
+        where="post",
+        color=plots.COLORS["on_time"],
+        label="record",
+        marker="o",
+    )
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(ax.xaxis.get_major_locator()))
+legend(row[0])
+picture(
+    row[0],
+    "Sixty scores of three players, and the records",
+    "A line is the best score so far. The function per key and the algorithm over columns found the same records.",
+)
 
 # %% [markdown]
 # ## 8. What they do not do

@@ -20,12 +20,13 @@
 # 2. Which match is found
 # 3. What did not happen
 # 4. Conditions over earlier rows
-# 5. A funnel
-# 6. What is stored
-# 7. What they do not do
+# 5. Conditions over the first row of the match
+# 6. A funnel
+# 7. What is stored
+# 8. What they do not do
 #
 # It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
-# pictures, which are made by `streamops.plots` and `patterns_pictures.py`.
+# pictures, which are made by `streamops.plots`.
 
 # %%
 import datetime as dt
@@ -33,8 +34,8 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
-import patterns_pictures as pictures
-from drawing import picture, show
+from drawing import panels, picture
+from matplotlib.dates import ConciseDateFormatter
 
 from streamops import patterns, plots
 from streamops.testing import replay
@@ -136,12 +137,19 @@ def found(pattern, **given):
 tried = ["a b", "a b+", "a b+?", "a+ b+ c", "a ... c", "a !d c", "(a | b){3}"]
 answers = {pattern: found(pattern) for pattern in tried}
 answers["a ... c, to next row"] = found("a ... c", skip="to next row")
-show(
-    pictures.variants(
-        letters, answers, "One sequence, eight patterns",
-        "Bars are matches from their first to their last row; dots are rows that have a variable.",
-    )
-)  # fmt: skip
+bars, rows = [], []
+for pattern, matches_of in answers.items():
+    for ids in matches_of:
+        bars.append({"pattern": pattern, "match_start": ids[0], "match_end": ids[-1]})
+        rows += [{"pattern": pattern, "t": number, "letter": letters[number]} for number in ids]
+ax = plots.plot_matches(bars, rows, time="t", by="pattern", category="letter")
+ax.set_xticks(range(len(letters)), letters)
+ax.set_xlabel("")
+picture(
+    ax,
+    "One sequence, eight patterns",
+    "Bars are matches from their first to their last row; dots are rows that have a variable.",
+)
 
 # %% [markdown]
 # ## 3. What did not happen
@@ -205,15 +213,73 @@ v_shape = patterns.match(
     delay="0 seconds",
 )
 shapes = rows_of(replay(v_shape, [ticks], flush=True))
-show(
-    pictures.prices(
-        ticks, shapes, f"{len(shapes)} times the price fell twice and rose twice",
-        "A variable without a condition, such as `start`, matches every row.",
-    )
-)  # fmt: skip
+
+
+def plot_prices(rows, matches, falling):
+    """A price over time, with the rows of each match; those of the variable `falling` are orange."""
+    (ax,) = panels([""], 3.4)
+    prices = {row["ts"]: row["price"] for row in rows}
+    ax.plot([*prices], [*prices.values()], color=plots.COLORS["label"], linewidth=1.2)
+    for match in matches:
+        ax.axvspan(match["match_start"], match["match_end"], alpha=0.15)
+        times = [t for t in prices if match["match_start"] <= t <= match["match_end"]]
+        for t, name in zip(times, match["names"], strict=True):
+            color = plots.COLORS["corrected" if name == falling else "on_time"]
+            ax.scatter([t], [prices[t]], color=color, zorder=3)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(ax.xaxis.get_major_locator()))
+    return ax
+
+
+picture(
+    plot_prices(ticks, shapes, "down"),
+    f"{len(shapes)} times the price fell twice and rose twice",
+    "Orange are the rows of `down`. A variable without a condition, such as `start`, matches every row.",
+)
 
 # %% [markdown]
-# ## 5. A funnel
+# ## 5. Conditions over the first row of the match
+#
+# `patterns.initial("price")` is the price of the first row of *this* match. What a row satisfies depends on where the match began: here, a
+# price that is below its start at least four times, and then at or above it again.
+
+# %%
+recovery = patterns.match(
+    "start below{4,} back",
+    define={
+        "below": patterns.initial("price") > "price",
+        "back": patterns.initial("price") <= "price",
+    },
+    time="ts",
+    within="30 minutes",
+    measures={
+        "names": patterns.classifiers(),
+        "start": patterns.first("start", "price"),
+        "low": patterns.min("below", "price"),
+        "back": patterns.last("back", "price"),
+    },
+    delay="0 seconds",
+)
+recoveries = rows_of(replay(recovery, [ticks], flush=True))
+in_parts = [ticks[n : n + 7] for n in range(0, len(ticks), 7)]
+assert rows_of(replay(recovery, in_parts, flush=True)) == recoveries
+assert all(row["low"] < row["start"] <= row["back"] for row in recoveries)
+ax = plot_prices(ticks, recoveries, "below")
+for row in recoveries:
+    ax.hlines(
+        row["start"],
+        row["match_start"],
+        row["match_end"],
+        color=plots.COLORS["text"],
+        linestyle=":",
+    )
+picture(
+    ax,
+    f"{len(recoveries)} times the price fell below its start and came back",
+    "Orange are the rows that are below the first row of their match (dotted).",
+)
+
+# %% [markdown]
+# ## 6. A funnel
 #
 # With `timeouts="route"`, starts that could still have been completed when their bound passed are side output, with the number of
 # steps that they reached. A thousand people, of whom each step loses some:
@@ -246,15 +312,19 @@ reached = {
     step: sum(count for number, count in counts.items() if number > at_least)
     for at_least, step in enumerate(steps)
 }
-show(
-    pictures.funnel(
-        reached, "How many reached which step within half an hour",
-        "Matches, and partial matches by the step that they reached.",
-    )
-)  # fmt: skip
+(ax,) = panels([""], 2.6)
+bars = ax.barh([*reached], [*reached.values()], color=plots.COLORS["on_time"])
+ax.bar_label(bars, [f"{count:,}  ({count / 1_000:.0%})" for count in reached.values()], padding=4)
+ax.invert_yaxis()
+ax.margins(x=0.12)
+picture(
+    ax,
+    "How many reached which step within half an hour",
+    "Matches, and partial matches by the step that they reached.",
+)
 
 # %% [markdown]
-# ## 6. What is stored
+# ## 7. What is stored
 #
 # Rows above the watermark, and those from the first start of a key that is not decided yet, for less than the bound. Three hundred
 # micro-batches of a hundred logins each, of which a few are attacks:
@@ -280,11 +350,12 @@ picture(
 )
 
 # %% [markdown]
-# ## 7. What they do not do
+# ## 8. What they do not do
 #
 # - **They do not correct a match.** A row that arrives behind the watermark is counted, or delivered as side output.
 # - **They do not match without a bound on a stream.** Without `within`, a first failure would be stored for ever.
-# - **They do not compare rows of different variables.** A condition sees its row, and earlier rows of the key at a fixed distance.
+# - **They do not compare rows of different variables.** A condition sees its row, the first row of the match, and earlier
+#   rows of the key at a fixed distance.
 # - **They do not list all combinations of later rows.** Their number is exponential. `skip="to next row"` finds one match from each
 #   row that starts one.
 # - **They do not join streams.** All events of a pattern are in one frame: unite the streams, or use `joins.interval`.

@@ -27,18 +27,18 @@
 # 8. What they do not do
 #
 # It needs no Java: the micro-batches are replayed by the code that runs on Spark. `make notebooks` runs it and renews its
-# pictures. How they are drawn is in `drawing.py` and `search_pictures.py`.
+# pictures, which are made by `streamops.plots` and `drawing.py`.
 
 # %%
 import time
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import search_pictures as pictures
-from drawing import show
+from drawing import grid, legend, panels, picture
 
-from streamops import search
+from streamops import plots, search
 from streamops.testing import Replay, at, replay
 
 
@@ -85,13 +85,21 @@ saved = {
 }
 entries = [{"id": number, "query": text, "lsn": number} for number, text in saved.items()]
 matches = matches_of(replay(market, [(adverts, entries)]))
-show(
-    pictures.matrix(
-        [row["name"] for row in adverts], saved, matches,
-        f"{len(matches)} of {len(adverts) * len(saved)} pairs match",
-        "Each advert is one document. Each row is a stored query, in Lucene's syntax.",
-    )
-)  # fmt: skip
+found = {
+    name: ["match" if (name, number) in matches else "" for number in saved]
+    for name in (row["name"] for row in adverts)
+}
+ax = grid(
+    pd.DataFrame(found, index=saved.values()),
+    lambda text: plots.COLORS["on_time" if text else "retracted"],
+)
+for label in ax.get_yticklabels():
+    label.set_family("monospace")
+picture(
+    ax,
+    f"{len(matches)} of {len(adverts) * len(saved)} pairs match",
+    "Each advert is one document. Each row is a stored query, in Lucene's syntax.",
+)
 
 # %% [markdown]
 # The car has both words, but not one after the other, so the phrase of the second query does not match it. The last query would
@@ -135,12 +143,15 @@ invalid = {
     for row in result.table.to_pylist()
     if row["rejected"] is not None
 }
-show(
-    pictures.meanings(
-        f"{document['title']} · {document['text']} · {document['price']} · {document['city']}",
-        meanings, found, invalid, "One document, fifteen queries",
-    )
-)  # fmt: skip
+print(*(document[name] for name in ("title", "text", "price", "city")), sep=" · ")
+pd.DataFrame(
+    [
+        ("refused" if number in invalid else "yes" if number in found else "no", why)
+        for number, why in enumerate(meanings.values())
+    ],
+    index=pd.Index(meanings, name="query"),
+    columns=["matches", "why"],
+)
 
 # %% [markdown]
 # ## 3. When a query takes effect
@@ -173,12 +184,47 @@ schemas = tuple(
 )
 results = replay(market, script, schema=schemas)
 effective = [(result.batch, row["query_id"]) for result in results for row in result.rows]
-show(
-    pictures.versions(
-        changes, effective, 8, "Three queries, and when they are in effect",
-        "The same advert in every micro-batch: a red bicycle, almost new, for 80. An invalid version never takes effect.",
-    )
-)  # fmt: skip
+
+
+def versions_of(changes, end):
+    """The versions of each query, from (since, query, text); a text that is None deletes it."""
+    table = pd.DataFrame(changes, columns=["from", "query", "text"]).sort_values("from")
+    table["to"] = table.groupby("query")["from"].shift(-1).fillna(end)
+    table["query"] = [f"query {number}" for number in table["query"]]
+    return table.dropna()
+
+
+def outcomes(times, matches):
+    """Whether a document of each time matches each query."""
+    return [
+        {
+            "query": f"query {query}",
+            "t": t,
+            "result": "matched" if (t, query) in matches else "not matched",
+        }
+        for query in (1, 2, 3)
+        for t in times
+    ]
+
+
+valid = [
+    (batch - 0.5, number, text)  # a micro-batch is as wide as its number
+    for batch, some in changes.items()
+    for number, text, _ in some
+    if text != "pri?e"
+]
+bars = {"by": "query", "category": "result", "label": "text", "start": "from", "end": "to"}
+ax = plots.plot_matches(
+    versions_of(valid, 7.5), outcomes(range(8), set(effective)), time="t", **bars
+)
+ax.set_xlabel("micro-batch")
+ax.get_legend().get_texts()[-1].set_text("in effect")
+picture(
+    ax,
+    "Three queries, and when they are in effect",
+    "The same advert in every micro-batch: a red bicycle, almost new, for 80. The version of micro-batch 6 is invalid,\n"
+    "and never takes effect.",
+)
 
 # %% [markdown]
 # So a replay with other micro-batches gives other results. That is the price of not waiting; the stored queries themselves do not
@@ -221,7 +267,7 @@ script = [
         [seen(33)],
         [
             change(25, 2, "red", "update_postimage"),
-            change(30, 1, "bicycle AND price:[* TO 50]", "update_postimage"),
+            change(30, 1, "bicycle AND price:<50", "update_postimage"),
         ],
     ),
     ([seen(48), seen(38)], [change(45, 1, None, "delete"), change(35, 3, "price:>60")]),
@@ -232,14 +278,20 @@ schemas = tuple(
 results = replay(then, script, schema=schemas, flush=True)
 valid_then = matches_of(results)
 released = {row["name"]: result.batch for result in results for row in result.rows}
-show(
-    pictures.validity(
-        [(row["since"].second, row["id"], row["query"]) for _, rows in script for row in rows],
-        {row["name"]: batch for batch, (rows, _) in enumerate(script, start=1) for row in rows},
-        valid_then, 55, "Three queries, and when they are valid",
-        "The same red bicycle for 80, at seven times. Above each: the micro-batch in which it arrived.",
-    )
-)  # fmt: skip
+changes_then = [
+    (row["since"].second, row["id"], row["query"]) for _, rows in script for row in rows
+]
+times = [row["name"] for rows, _ in script for row in rows]
+ax = plots.plot_matches(
+    versions_of(changes_then, 55), outcomes(times, valid_then), time="t", **bars
+)
+ax.set_xlabel("event time, in seconds")
+ax.get_legend().get_texts()[-1].set_text("valid")
+picture(
+    ax,
+    "Three queries, and when they are valid",
+    "The same red bicycle for 80, at seven times.",
+)
 
 # %% [markdown]
 # The advert of 28 seconds arrived in the second micro-batch, and was matched in the fourth, with the change of 25 that came after
@@ -296,14 +348,22 @@ queries = [{"id": n, "query": " AND ".join(query), "lsn": n} for n, query in enu
 assert matches_of(replay(text_only, [(documents, queries)])) == matching
 every = {(d, q) for d in range(150) for q in range(150) if texts[d].issuperset(required[q])}
 assert every == matching
-show(
-    pictures.candidates(
-        150, candidates, matching,
-        f"{150 * 150:,} pairs, {len(candidates):,} candidates, {len(matching):,} matches",
-        "Each column is a document, each row a query; queries that are filed under frequent words are at the top.",
-        order=sorted(range(150), key=lambda q: -frequency[filed[q]]),
-    )
-)  # fmt: skip
+order = sorted(range(150), key=lambda q: -frequency[filed[q]])
+row_of = {query: row for row, query in enumerate(order)}
+(ax,) = panels([""], 4.6)
+for name, pairs, color in (
+    ("candidate", candidates, "retracted"),
+    ("match", matching, "corrected"),
+):
+    points = np.array([(document, row_of[query]) for document, query in pairs])
+    ax.scatter(*points.T, s=7, marker="s", linewidths=0, color=plots.COLORS[color], label=name)
+ax.set(xlabel="documents", ylabel="queries", xticks=[], yticks=[], xlim=(-1, 150), ylim=(150, -1))
+legend(ax, markerscale=3)
+picture(
+    ax,
+    f"{150 * 150:,} pairs, {len(candidates):,} candidates, {len(matching):,} matches",
+    "Each column is a document, each row a query; queries that are filed under frequent words are at the top.",
+)
 
 # %% [markdown]
 # ## 6. What a document costs
@@ -346,12 +406,22 @@ def measure(count):
 
 
 counts = (100, 1_000, 10_000)
-show(
-    pictures.cost(
-        counts, [measure(count) for count in counts], "Microseconds of CPU time per document",
-        "Each document has ten words and one match. Its candidates, not the queries, decide: about 10, 32 and 100 of them.",
-    )
-)  # fmt: skip
+costs = np.array([measure(count) for count in counts])
+(ax,) = panels([""], 3)
+for name, values, color in zip(
+    ("search.match", "a loop over all queries"), costs.T, ("on_time", "too_late"), strict=True
+):
+    ax.plot(counts, values, marker="o", color=plots.COLORS[color], label=name)
+ax.loglog()
+ax.minorticks_off()
+ax.set_xticks(counts, [f"{count:,} queries" for count in counts])
+ax.yaxis.set_major_formatter("{x:,g} µs")
+legend(ax)
+picture(
+    ax,
+    "Microseconds of CPU time per document",
+    "Each document has ten words and one match. Its candidates, not the queries, decide: about 10, 32 and 100 of them.",
+)
 
 # %% [markdown]
 # ## 7. Invalid queries
@@ -380,11 +450,8 @@ rejections = [
     if row["rejected"] is not None
 ]
 assert len(rejections) == len(mistaken)
-show(
-    pictures.mistakes(
-        rejections, "Seven queries that are refused", "The mark is the position that the operator gives."
-    )
-)  # fmt: skip
+for row in sorted(rejections, key=lambda row: row["row"]["id"]):
+    print(f"{row['query']}\n{' ' * row['position']}^ {row['message']}\n")
 
 # %% [markdown]
 # ## 8. What they do not do

@@ -24,8 +24,8 @@
 # 6. What they do not do
 #
 # It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter
-# (`pip install jupyterlab`, if you have none). `make notebooks` runs it and renews its pictures. How they are drawn is in
-# `drawing.py` and `windows_pictures.py`.
+# (`pip install jupyterlab`, if you have none). `make notebooks` runs it and renews its pictures, which are made by
+# `streamops.plots` and `windows_pictures.py`.
 
 # %%
 import datetime as dt
@@ -37,11 +37,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import windows_pictures as pictures
-from drawing import over_events, show
+from drawing import picture, show
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import local_session, windows
+from streamops import local_session, plots, windows
 from streamops.testing import fold, replay, stream
 from streamops.time import processing_time
 
@@ -301,7 +301,12 @@ def rows_of(transform) -> pd.DataFrame:
 
 # %%
 hopping = rows_of(windows.hopping("30 minutes", "10 minutes", **per_user))
-show(over_events(morning, hopping, "Hopping", 'windows.hopping("30 minutes", "10 minutes", …)'))
+of_users = {"by": "user", "time": "ts", "label": "n"}
+picture(
+    plots.plot_windows(hopping, morning, **of_users),
+    "Hopping",
+    'windows.hopping("30 minutes", "10 minutes", …)',
+)
 
 # %% [markdown]
 # **Sliding**: at each event, what happened in the half hour up to it. No grid: a window ends with each event, so no burst
@@ -311,13 +316,10 @@ show(over_events(morning, hopping, "Hopping", 'windows.hopping("30 minutes", "10
 sliding = rows_of(windows.sliding("30 minutes", **per_user))
 sliding["window_start"] = sliding["ts"] - pd.Timedelta(minutes=30)
 sliding["window_end"] = sliding["ts"]
-show(
-    over_events(
-        morning,
-        sliding,
-        "Sliding",
-        'windows.sliding("30 minutes", …): (t − 30 minutes, t] of instant t',
-    )
+picture(
+    plots.plot_windows(sliding, morning, **of_users),
+    "Sliding",
+    'windows.sliding("30 minutes", …): (t − 30 minutes, t] of instant t',
 )
 
 # %% [markdown]
@@ -326,7 +328,11 @@ show(
 
 # %%
 sessions = rows_of(windows.session("20 minutes", **per_user))
-show(over_events(morning, sessions, "Session", 'windows.session("20 minutes", …)'))
+picture(
+    plots.plot_sessions(sessions, morning, gap="20 minutes", **of_users),
+    "Session",
+    'windows.session("20 minutes", …)',
+)
 
 # %% [markdown]
 # **Cumulative**: the total so far, every fifteen minutes, beginning anew each hour. Where nothing came, a window says the
@@ -334,14 +340,10 @@ show(over_events(morning, sessions, "Session", 'windows.session("20 minutes", �
 
 # %%
 cumulative = rows_of(windows.cumulative("1 hour", "15 minutes", **per_user))
-show(
-    over_events(
-        morning,
-        cumulative,
-        "Cumulative",
-        'windows.cumulative("1 hour", "15 minutes", …)',
-        at="right",
-    )
+picture(
+    plots.plot_windows(cumulative, morning, **of_users),
+    "Cumulative",
+    'windows.cumulative("1 hour", "15 minutes", …)',
 )
 
 # %% [markdown]
@@ -380,8 +382,13 @@ visits = windows.session(
     early="every batch",
 )
 visit = [[0], [8, 15], [48], [60, 62], [90], [93], [31]]
+events = [{"ts": at(m), "batch": number} for number, minutes in enumerate(visit) for m in minutes]
 results = replay(visits, [[{"ts": at(minute)} for minute in minutes] for minutes in visit])
-show(pictures.early_sessions(visit, results, at))
+picture(
+    plots.plot_corrections(results, events, time="ts", label="n"),
+    "Sessions, as they were known at the time",
+    "For each micro-batch: its events, what it took back, and what it published.",
+)
 
 # %%
 for result in results:

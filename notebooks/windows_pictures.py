@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.dates as mdates
@@ -23,10 +23,10 @@ from drawing import (
     event,
     in_utc,
     key_of,
-    published,
 )
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+
+from streamops import plots
 
 MINUTE = pd.Timedelta(minutes=1)
 
@@ -159,26 +159,25 @@ def four_policies(answers: Mapping[str, Sequence[Any]]) -> Figure:
         "One script, four answers",
         "Each bar is a row of the output, each dot a late row that was delivered; a number is that "
         "of clicks.",
-        height, head=0.35, left=0.065, nrows=2, ncols=2, sharex=True, sharey=True, hspace=0.13,
+        height, head=0.35, left=0.065, nrows=2, ncols=2, sharex=True, hspace=0.13,
         wspace=0.11,
     )  # fmt: skip
-    start = answers["drop"][2].rows[0]["window_start"]
     for axes, (word, results) in zip(grid.flat, answers.items(), strict=True):
-        axes.set_xlim(start - MINUTE / 4, start + 30.25 * MINUTE)
-        published(axes, results)
+        plots.plot_corrections(results, time="ts", label="n", ax=axes)
+        axes.get_legend().remove()
+        axes.set_xlabel("")
         lost = sum(r.counts.stragglers + r.counts.too_late for r in results)
         beside = f"{lost} late rows were counted" if word == "drop" else ""
         placement = {"transform": axes.transAxes, "y": 1.025}
         axes.text(x=0, s=f'"{word}"', fontsize=12.5, fontweight="bold", color=INK, **placement)
         axes.text(x=1, s=beside, fontsize=11, color=SOFT, ha="right", **placement)
-        clock(axes, 10)
     for axes in grid[:, 1]:
         axes.set_ylabel("")
     key_of(
         figure, height,
         {
             "on time": ON_TIME, "corrected": STRAGGLER, "taken back": REMOVED,
-            "straggler": dot(STRAGGLER), "too late": dot(TOO_LATE),
+            "straggler": dot(STRAGGLER, "D"), "too late": dot(TOO_LATE, "X"),
         },
     )  # fmt: skip
     return figure
@@ -213,27 +212,4 @@ def days_of_new_york(
         axes.set_ylim(-0.55, 1.5)
         clock(axes, 24 * 60, "%H:%M", zone)
     key_of(figure, height, {"24 hours": ON_TIME, "23 or 25 hours": STRAGGLER})
-    return figure
-
-
-def early_sessions(
-    script: Sequence[Sequence[int]], results: Sequence[Any], at: Callable[[float], dt.datetime]
-) -> Figure:
-    """Sessions as they were published, while they grew and when they were over."""
-    height = 6.6
-    figure, axes = blank(
-        "Sessions, as they were known at the time",
-        "For each micro-batch: its events, what it took back, and what it published.",
-        height,
-    )
-    axes.set_xlim(at(-3), at(115))
-    published(axes, results, events=[[at(minute) for minute in minutes] for minutes in script])
-    clock(axes, 15)
-    key_of(
-        figure, height,
-        {
-            "events": dot(INK), "early": Patch(facecolor=FILL[ON_TIME], edgecolor=ON_TIME, ls="--"),
-            "on time": ON_TIME, "corrected": STRAGGLER, "taken back": REMOVED,
-        },
-    )  # fmt: skip
     return figure

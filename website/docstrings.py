@@ -89,6 +89,9 @@ def _split_card(text: str) -> tuple[str, dict[str, str]]:
     return "\n".join(others), card
 
 
+_BORDER = re.compile(r" *=+(?: +=+)+")
+
+
 def to_markdown(text: str) -> str:
     """Replace the markup of docstrings that Markdown does not have: roles, and two backticks."""
     text = _rst_tables(text)  # first: their columns have the width of the markup
@@ -97,25 +100,39 @@ def to_markdown(text: str) -> str:
 
 
 def _rst_tables(text: str) -> str:
-    """Replace simple tables of two columns, between lines of equals signs, by those of Markdown."""
-    rows: list[list[str]] = []
+    """Replace simple tables, whose first and last line are equals signs, by those of Markdown."""
     result: list[str] = []
-    column = 0
+    table: list[str] = []
     for line in text.splitlines():
-        border = re.match(r"^(=+ +)=+$", line)
-        if border and not column:
-            column = len(border[1])
-            rows = []
-        elif border:
-            column = 0
-            result += ["| | |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]
-        elif column and line[:column].strip():
-            rows.append([line[:column].strip(), line[column:].strip()])
-        elif column and rows:
-            rows[-1][1] += f" {line.strip()}"
-        else:
+        if not table and not _BORDER.fullmatch(line):
             result.append(line)
-    return "\n".join(result)
+        elif line.strip():
+            table.append(line)
+        else:
+            result += [*_markdown_table(table), line]
+            table = []
+    return "\n".join([*result, *_markdown_table(table)])
+
+
+def _markdown_table(lines: list[str]) -> Iterator[str]:
+    """A table with a head has a third line of equals signs, below it."""
+    if not lines:
+        return
+    starts = [found.start() for found in re.finditer("=+", lines[0])]
+    columns = [slice(*bounds) for bounds in zip_longest(starts, starts[1:])]
+    rows: list[list[str]] = []
+    for line in lines:
+        cells = [line[column].strip() for column in columns]
+        if _BORDER.fullmatch(line):
+            continue
+        if cells[0]:
+            rows.append(cells)
+        else:  # the line above goes on
+            rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
+    has_head = sum(map(bool, map(_BORDER.fullmatch, lines))) == 3
+    head = rows.pop(0) if has_head else [""] * len(columns)
+    for row in (head, ["---"] * len(columns), *rows):
+        yield f"| {' | '.join(row)} |"
 
 
 # What is code in a text that does not mark it: calls, assignments, dotted names, names with

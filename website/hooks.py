@@ -24,6 +24,7 @@ _OTHERS = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
+    "examples/README.md": "examples.md",
 }
 # Headings, links and code spans that are marked otherwise are matched first, and left alone.
 _NAMES = re.compile(
@@ -50,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in _OTHERS.items():
         if page != "index.md":
             texts[page] = (ROOT / source).read_text()
+    texts |= {_page_of_example(path): _example_page(path) for path in _examples()}
     for path in _decisions():
         texts[f"decisions/{path.name}"] = path.read_text()
     for path in _notebooks():
@@ -140,6 +142,8 @@ def page_of(source: str) -> str | None:
         return source
     if folder == "notebooks" and not name.endswith(".py"):
         return source.replace(".ipynb", ".md")
+    if ROOT / source in _examples():
+        return _page_of_example(ROOT / source)
     return None
 
 
@@ -158,6 +162,7 @@ def _filled(nav: Any) -> Any:
     generated: dict[str, Any] = {
         "<operators>": pages.navigation(),
         "<decisions>": [{title(path): f"decisions/{path.name}"} for path in _decisions()],
+        "<examples>": [{path.name: _page_of_example(path)} for path in _examples()],
         "<notebooks>": [{title(path): f"notebooks/{path.stem}.md"} for path in _notebooks()],
     }
     if isinstance(nav, list):
@@ -179,3 +184,16 @@ def _decisions() -> list[Path]:
 
 def _notebooks() -> list[Path]:
     return sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def _examples() -> list[Path]:
+    """The files of the examples: jobs, their tests, and what they share."""
+    return sorted(p for p in (ROOT / "examples").glob("*.py") if p.name != "__init__.py")
+
+
+def _page_of_example(path: Path) -> str:
+    return f"examples/{path.stem}.md"
+
+
+def _example_page(path: Path) -> str:
+    return f"# {path.name}\n\n```python\n{path.read_text().rstrip()}\n```\n"

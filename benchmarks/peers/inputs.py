@@ -82,7 +82,7 @@ def read_results(folder: Path) -> pd.DataFrame:
     parts = sorted(folder.rglob("*.parquet"))
     if parts:
         tables = [pq.read_table(part) for part in parts]
-        found = pa.concat_tables(table for table in tables if table.num_rows).to_pandas()
+        found = pa.concat_tables([t for t in tables if t.num_rows] or tables[:1]).to_pandas()
     else:
         found = pd.concat(map(pd.read_csv, sorted(folder.rglob("*.csv"))), ignore_index=True)
     if "diff" in found:  # of Pathway: 1 adds a row, -1 takes one back

@@ -115,7 +115,8 @@ def decode(
             where=where,
             got=f"shards={shards}",
             expected=f"shards={spread}, as in the checkpoint",
-            fix=f"pass shards={spread}, or start from a new checkpoint",
+            fix=f"pass shards={spread}; or stop the query, and run python -m streamops state rescale "
+            f"CHECKPOINT --to NEW --shards {shards}",
         )
     ident = found.identity
     wanted = json.loads(json.dumps(identity))

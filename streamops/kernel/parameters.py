@@ -355,8 +355,11 @@ timestamp_micros for others"
         make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
     elif dtype.startswith("struct"):
         make = f"F.window_time({name!r})) if it is a window of Spark's"
-    else:
+    elif dtype in ("date", "timestamp_ntz"):
         make = f"F.to_timestamp({name!r}))"
+    else:
+        make = f"F.try_to_timestamp({name!r})), which turns text that is no timestamp into null; \
+time.guard({name!r}) also delivers such rows as side output"
     return f"df.withColumn({name!r}, {make}"
 
 

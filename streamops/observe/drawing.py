@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.packages import require_package
+from streamops.kernel.palette import CATEGORIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 _SIZE = (10.0, 6.0)  # inches
 _TWIN = "streamops late rows"  # marks the axes of rows
-_COLORS = ("#2a6f97", "#d9711c", "#1c2530", "#67d0e6", "#8033cc", "#b29e74")
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -24,8 +24,8 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
     x = batches["batch"].to_numpy()
     rates, times, state, phases = drawn
     _prepare(rates, "rows per second")
-    rates.plot(x, batches["rows_per_second"], color=_COLORS[0], label="processed")
-    rates.plot(x, batches["input_rows_per_second"], color=_COLORS[1], label="arrived")
+    rates.plot(x, batches["rows_per_second"], color=CATEGORIES[0], label="processed")
+    rates.plot(x, batches["input_rows_per_second"], color=CATEGORIES[1], label="arrived")
     late = [name for name in ("late", "corrections", "side_output") if batches[name].any()]
     _prepare(times, "delay of the watermark")
     times.ticklabel_format(useOffset=False)
@@ -33,14 +33,14 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
         if other.get_label() == _TWIN:
             other.remove()
     unit, name = _unit(batches["watermark_delay"], _UNITS)
-    times.plot(x, batches["watermark_delay"] / unit, color=_COLORS[2], label="watermark")
-    times.plot(x, batches["event_delay"] / unit, color=_COLORS[3], label="newest event")
+    times.plot(x, batches["watermark_delay"] / unit, color=CATEGORIES[2], label="watermark")
+    times.plot(x, batches["event_delay"] / unit, color=CATEGORIES[3], label="newest event")
     times.set_ylabel(name)
     if late:  # rows share the time axis, so one sees which watermark they were late by
         rows = times.twinx()
         rows.set_label(_TWIN)
         rows.set_ylabel("rows")
-        for column, color in zip(late, (_COLORS[1], _COLORS[4], _COLORS[5]), strict=False):
+        for column, color in zip(late, (CATEGORIES[1], CATEGORIES[4], CATEGORIES[5]), strict=False):
             label = column.replace("_", " ")
             some = batches[column] > 0
             rows.plot(x[some], batches[column][some], color=color, marker=".", ls="", label=label)
@@ -53,7 +53,7 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
     sized = operators.dropna(subset=["state_bytes"])
     for number, (operator, rows_of) in enumerate(sized.groupby("operator", sort=False)):
         values = rows_of["state_bytes"].astype("float64") / unit
-        color = _COLORS[number % len(_COLORS)]
+        color = CATEGORIES[number % len(CATEGORIES)]
         state.plot(rows_of["batch"], values, color=color, label=operator)
     state.set_ylabel(name)
     _prepare(phases, "seconds per micro-batch")
@@ -61,7 +61,7 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
     if names:
         stacked = [batches[column].fillna(0.0) for column in names]
         labels = [column.removeprefix("seconds.") for column in names]
-        colors = [_COLORS[number % len(_COLORS)] for number in range(len(names))]
+        colors = [CATEGORIES[number % len(CATEGORIES)] for number in range(len(names))]
         phases.stackplot(x, stacked, labels=labels, colors=colors)
     for ax in drawn:
         _finish(ax)

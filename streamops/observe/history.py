@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -149,7 +150,7 @@ def history(source: Any) -> QueryHistory:
     source : StreamingQuery or iterable of StreamingQueryProgress
         A query, running or ended, of which Spark retains the last 100 micro-batches
         (``spark.sql.streaming.numRecentProgressUpdates``); or progress that a listener collected.
-        Instead of a ``StreamingQueryProgress``, the dict of its JSON.
+        Instead of a ``StreamingQueryProgress``, its JSON, as text or dict.
 
     Returns
     -------
@@ -182,6 +183,11 @@ def history(source: Any) -> QueryHistory:
 def _revive(progress: Any, source: Any) -> Any:
     if isinstance(progress, StreamingQueryProgress):
         return progress
+    if isinstance(progress, str):
+        try:
+            progress = json.loads(progress)
+        except ValueError:
+            raise not_a_query(source, where=_WHERE) from None
     if not isinstance(progress, Mapping):
         raise not_a_query(source, where=_WHERE)
     return StreamingQueryProgress.fromJson(dict(progress))

@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import Duration, parse_duration
 from streamops.observe.core.progress import Progress
 from streamops.observe.core.totals import QueryTotals
@@ -63,7 +63,7 @@ def watch(
     Raises
     ------
     SpecError
-        ``NOT_A_QUERY``, ``NOT_A_CHOICE``, or a duration that is not one.
+        ``NOT_A_QUERY``, ``UNKNOWN_CHOICE``, or a duration that is not one.
     RequirementError
         ``DRIVER_MISSING``: rich, or matplotlib and IPython in a notebook, are not installed.
 
@@ -88,15 +88,7 @@ def watch(
     # Of the type: a property would ask Spark.
     if not all(hasattr(type(query), name) for name in ("lastProgress", "isActive", "exception")):
         raise not_a_query(query, where=_WHERE)
-    if display not in get_args(Display):
-        raise SpecError(
-            "NOT_A_CHOICE",
-            "`display` is not one of the choices",
-            where=_WHERE,
-            got=repr(display),
-            expected=", ".join(map(repr, get_args(Display))),
-            fix='leave `display` out: "auto" finds out where the function is called',
-        )
+    require_choice(display, Display, parameter="display", where=_WHERE)
     is_notebook = display == "notebook" or (display == "auto" and _in_notebook())
     recorder = _Recorder(query)
     with _notebook() if is_notebook else _terminal() as show:

@@ -6,6 +6,7 @@
 ``plot_history``     versions of rows as intervals, such as a type 2 dimension
 ``plot_matches``     matches of a pattern over the events of their key
 ``plot_corrections`` what every micro-batch emitted, corrected and retracted
+``plot_updates``     the value of every key after each micro-batch
 ``plot_watermark``   event time against arrival, with the watermark as a staircase
 ``plot_late_share``  the share of rows that are late, against the delay
 ``plot_state``       the size of the state after every micro-batch, and its bound
@@ -23,7 +24,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.packages import require_package
-from streamops.plots.palette import COLORS
+from streamops.kernel.palette import COLORS
 
 if TYPE_CHECKING:
     from streamops.plots.arrivals import plot_late_share, plot_watermark
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from streamops.plots.intervals import plot_history, plot_sessions, plot_windows
     from streamops.plots.matches import plot_matches
     from streamops.plots.state import plot_state
+    from streamops.plots.updates import plot_updates
 
 __all__ = [
     "COLORS",
@@ -43,6 +45,7 @@ __all__ = [
     "plot_matches",
     "plot_sessions",
     "plot_state",
+    "plot_updates",
     "plot_watermark",
     "plot_windows",
 ]
@@ -56,6 +59,7 @@ _MODULES = {
     "plot_matches": "matches",
     "plot_sessions": "intervals",
     "plot_state": "state",
+    "plot_updates": "updates",
     "plot_watermark": "arrivals",
     "plot_windows": "intervals",
 }

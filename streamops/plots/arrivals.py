@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.palette import COLORS, lighten
 from streamops.kernel.time import Duration
 from streamops.plots import artists
 from streamops.plots.artists import ON_TIME, STRAGGLER, TOO_LATE
 from streamops.plots.data import Data, Floats, is_time, read_rows, to_coordinates, to_width, zone_of
-from streamops.plots.palette import COLORS, lighten
 
 __all__ = ["plot_late_share", "plot_watermark"]
 

@@ -20,8 +20,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.palette import CATEGORIES, COLORS, MARKERS, lighten
 from streamops.plots.data import Floats, Mask
-from streamops.plots.palette import CATEGORIES, COLORS, MARKERS, lighten
 
 WIDTH = 9.5
 MAX_HEIGHT = 40.0
@@ -77,9 +77,13 @@ STRAGGLER = Style("straggler", COLORS["corrected"], marker="D")
 TOO_LATE = Style("too late", COLORS["too_late"], marker="X")
 
 
+RETRACTIONS = ("update_preimage", "delete")
+"""Change types of rows that are retracted."""
+
+
 def style_of(row: Mapping[str, object], *, plain: Style = ON_TIME) -> Style:
     """Return the style of a result: whether it is early, on time, corrected or retracted."""
-    if row.get("_change_type") in ("update_preimage", "delete"):
+    if row.get("_change_type") in RETRACTIONS:
         return RETRACTED
     if row.get("timing") == "early":
         return EARLY

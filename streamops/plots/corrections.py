@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from streamops.plots.data import (
     read_keys,
     read_late,
     read_numbers,
+    read_results,
     read_rows,
     require_time,
     to_coordinates,
@@ -112,7 +113,7 @@ def plot_corrections(
     require_time(events, time, where=where)
     late = read_late(results, None if by else time, batch=batch, where=where)
     columns = {"batch": batch, "start": start, "end": end, "label": label}
-    rows = add_key(_read_results(results, columns, where=where), names, where=where)
+    rows = add_key(read_results(results, columns, where=where), names, where=where)
     points = pd.DataFrame({batch: [], "_key": []})
     if events is not None:
         read = read_rows(events, {"time": time, "batch": batch}, where=where)
@@ -128,14 +129,6 @@ def plot_corrections(
         numbers=numbers,
     )
     return drawn.draw(ax)
-
-
-def _read_results(results: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
-    """The results without rows of the side output."""
-    rows = read_rows(results, columns, where=where)
-    if "late" in rows.columns and columns["start"] in rows.columns:
-        rows = rows[rows["late"].isna()].reset_index(drop=True)
-    return rows
 
 
 @dataclass

@@ -49,6 +49,15 @@ def read_batches(data: Data, columns: Mapping[str, str | None], *, where: str) -
     return read_rows(data, columns, where=where)
 
 
+def read_results(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+    """Return the results of all micro-batches, without rows of the side output."""
+    rows = read_rows(data, columns, where=where)
+    for tag in ("late", "rejected"):
+        if tag in rows.columns:
+            rows = rows[rows[tag].isna()]
+    return rows.reset_index(drop=True)
+
+
 def read_late(data: Data, time: str | None, *, batch: str, where: str) -> pd.DataFrame:
     """Return the late rows in the side output: micro-batch, event time and reason."""
     if time is None:

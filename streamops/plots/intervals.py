@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from matplotlib.axes import Axes
 
+from streamops.kernel.palette import COLORS
 from streamops.kernel.time import Duration
 from streamops.plots import artists
 from streamops.plots.artists import WINDOW, Style
 from streamops.plots.data import Data, read_rows, to_width
 from streamops.plots.lanes import draw_lanes
-from streamops.plots.palette import COLORS
 
 __all__ = ["plot_history", "plot_sessions", "plot_windows"]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from streamops.kernel.palette import COLORS
 from streamops.plots import artists
 from streamops.plots.artists import EVENT, Style
 from streamops.plots.data import (
@@ -20,7 +21,6 @@ from streamops.plots.data import (
     to_coordinates,
     zone_of,
 )
-from streamops.plots.palette import COLORS
 
 LANE = 0.4
 GAP = Style("gap", COLORS["on_time"], is_dashed=True, is_light=True)
@@ -41,14 +41,15 @@ def draw_lanes(
     tail: float = 0.0,
     is_closed: bool = False,
     order: Sequence[Style] = (),
+    axis: str = "event time",
     draw_events: Callable[[Axes, pd.DataFrame, Floats, Floats], artists.Entries] | None = None,
 ) -> Axes:
     """Draw intervals on lanes over the events of their key.
 
     ``tail``: the length of the gap at the end of every interval. ``is_closed``: both ends belong to the
     interval, which is drawn a little wider, so that its events are below it. ``order``: the entries of
-    the legend, by default in the order of the rows. ``draw_events``: draws the events at their
-    coordinates and returns what they add to the legend; by default they are dots.
+    the legend, by default in the order of the rows. ``axis``: the name of the x axis. ``draw_events``: draws the
+    events at their coordinates and returns what they add to the legend; by default they are dots.
     """
     names = read_keys(by, where=where)
     require_time(events, time, where=where)
@@ -98,7 +99,7 @@ def draw_lanes(
     artists.set_keys(ax, [positions[key] for key in keys], keys)
     time_columns = [rows[start], rows[end], *([points[time]] if time in points else [])]
     artists.add_axis(ax, rows[start] if len(rows) else time_columns[-1], zone_of(*time_columns))
-    artists.label_axes(ax, "event time")
+    artists.label_axes(ax, axis)
     artists.add_legend(ax, entries)
     return ax
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from streamops.kernel.palette import COLORS
 from streamops.plots import artists
 from streamops.plots.data import Data, read_batches, to_coordinates, zone_of
-from streamops.plots.palette import COLORS
 
 __all__ = ["plot_state"]
 

@@ -1,4 +1,4 @@
-"""The state of a stopped query: read it, describe it, and rewrite it into a new checkpoint.
+"""The state of a query: read it, describe it, and rewrite that of a stopped one into a new checkpoint.
 
 ================  ==================================================================
 ``read``          the state of an operator as a frame, one row per key

@@ -209,7 +209,8 @@ def _lines(report: CheckpointReport) -> Iterator[str]:
     if report.micro_batch is not None:
         yield f"micro-batch   {report.micro_batch}, the last one that was committed"
         yield f"watermark     {_show(report.watermark)}"
-        yield f"state store   {report.provider}, {report.partitions} partitions"
+        unit = "partition" if report.partitions == 1 else "partitions"
+        yield f"state store   {report.provider}, {report.partitions} {unit}"
     if report.operators:
         yield ""
         header = ("operator", "state", "format", "shards", "rows", "bytes per shard", "watermark")

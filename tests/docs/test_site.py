@@ -177,7 +177,10 @@ def test_the_card_is_separated_from_the_text() -> None:
 
 def test_markup_of_docstrings_becomes_markdown() -> None:
     text = "``a`` and :func:`b`\n\n=====  =====\n``c``  d\n       e\n=====  =====\n"
-    assert to_markdown(text) == "`a` and `b`\n\n| | |\n|---|---|\n| `c` | d e |"
+    assert to_markdown(text) == "`a` and `b`\n\n|  |  |\n| --- | --- |\n| `c` | d e |"
+    text = "=====  ===  ====\nname   is   text\n=====  ===  ====\n``c``  d    e f\n            g\n=====  ===  ====\n\nend"
+    table = "| name | is | text |\n| --- | --- | --- |\n| `c` | d | e f g |"
+    assert to_markdown(text) == f"{table}\n\nend"
 
 
 def test_code_in_a_message_is_marked() -> None:

@@ -227,7 +227,8 @@ def test_another_number_of_shards_is_refused_with_the_number_to_pass() -> None:
         "this checkpoint has another number of shards\n"
         "  got:       shards=8\n"
         "  expected:  shards=16, as in the checkpoint\n"
-        "  fix:       pass shards=16, or start from a new checkpoint"
+        "  fix:       pass shards=16; or stop the query, and run python -m streamops state rescale "
+        "CHECKPOINT --to NEW --shards 8"
     )
 
 

@@ -123,3 +123,10 @@ def test_what_is_not_a_query_is_refused(source: Any) -> None:
     with pytest.raises(SpecError) as caught:
         observe.history(source)
     assert (caught.value.code, caught.value.where) == ("NOT_A_QUERY", "observe.history")
+
+
+def test_progress_may_be_the_text_of_its_json() -> None:
+    texts = [json.dumps(progress) for progress in recorded("views")]
+    pd.testing.assert_frame_equal(
+        observe.history(texts).batches, observe.history(recorded("views")).batches
+    )

@@ -196,7 +196,7 @@ def test_a_notebook_displays_a_table_and_a_plot(monkeypatch: pytest.MonkeyPatch)
     [
         ([], {}, "NOT_A_QUERY"),
         ("views", {}, "NOT_A_QUERY"),
-        (Replayed("views"), {"display": "window"}, "NOT_A_CHOICE"),
+        (Replayed("views"), {"display": "window"}, "UNKNOWN_CHOICE"),
     ],
     ids=["list", "name", "display"],
 )

@@ -522,7 +522,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
 @pytest.mark.parametrize(
     ("dtype", "function"),
     [
-        ("string", "to_timestamp"),
+        ("string", "try_to_timestamp"),
         ("date", "to_timestamp"),
         ("timestamp_ntz", "to_timestamp"),
         ("bigint", "timestamp_millis"),

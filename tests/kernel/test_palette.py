@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from streamops.plots.palette import CATEGORIES, COLORS, MARKERS, lighten
+from streamops.kernel.palette import CATEGORIES, COLORS, MARKERS, lighten
 
 # Machado, Oliveira and Fernandes (2009), severity 1, applied to linear RGB.
 VISION = {

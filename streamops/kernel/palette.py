@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["COLORS"]
-
 COLORS: Mapping[str, str] = MappingProxyType(
     {
         "on_time": "#2a6f97",
