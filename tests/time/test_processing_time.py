@@ -58,4 +58,5 @@ def test_a_frame_with_the_added_column_is_refused() -> None:
 
 def test_docstring_examples_run() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.time.processing_time"))
-    assert (outcome.attempted, outcome.failed) == (3, 0)
+    assert outcome.failed == 0
+    assert outcome.attempted >= 3  # Python 3.13 counts the tests of a module, too
