@@ -7,9 +7,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, TypeVar, cast
 
 from streamops.kernel.errors import CallError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "aggregates": ("agg",),
@@ -64,42 +66,50 @@ def explain_calls(namespace: dict[str, Any]) -> None:
     package = namespace["__name__"].partition(".")[2]
     for name in namespace["__all__"]:
         if inspect.isfunction(namespace[name]):
-            namespace[name] = _explaining(namespace[name], f"{package}.{name}")
+            namespace[name] = explain_call(f"{package}.{name}")(namespace[name])
 
 
-def _explaining(function: Callable[..., Any], where: str) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except TypeError:
-            if _fits(function, args, kwargs):  # an error of its own
-                raise
-        _explain(function, args, kwargs, where)
+def explain_call(where: str) -> Callable[[_Function], _Function]:
+    """Decorate a function or a method as :func:`explain_calls` does; ``where`` is how users call it."""
 
-    return call
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                explained = _explained(function, args, kwargs, where)
+                if explained is None:  # an error of its own
+                    raise
+                raise explained from None
 
+        return cast(_Function, call)
 
-def _fits(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
+    return decorate
 
 
-def _explain(
+def _explained(
     # Values are not part of the errors: an argument may be a password.
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     where: str,
-) -> NoReturn:
-    parameters = inspect.signature(function).parameters
+) -> CallError | None:
+    """What is wrong with the arguments; None if they fit, or if Python says it well."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        pass
+    else:
+        return None
+    parameters = dict(signature.parameters)
+    if parameters.pop("self", None):
+        args = args[1:]
     frames = [value for value in args if _is_frame(value)]
     accepted = [p for p in parameters.values() if "DataFrame" in str(p.annotation)]
     if len(frames) > len(accepted):
-        raise CallError(
+        return CallError(
             "NOT_CALLED",
             "a frame is passed where the parameters of the operator are expected",
             where=where,
@@ -111,7 +121,7 @@ def _explain(
         )
     unknown = [name for name in kwargs if name not in parameters]
     if unknown:
-        raise CallError(
+        return CallError(
             "UNKNOWN_PARAMETER",
             f"there is no parameter `{unknown[0]}`",
             where=where,
@@ -123,7 +133,7 @@ def _explain(
     has_rest = any(p.kind is p.VAR_POSITIONAL for p in positional)
     if len(args) > len(positional) and not has_rest:
         free = [name for name in list(parameters)[len(positional) :] if name not in kwargs]
-        raise CallError(
+        return CallError(
             "TOO_MANY_ARGUMENTS",
             "an argument has no name",
             where=where,
@@ -137,10 +147,10 @@ def _explain(
         for p in parameters.values()
         if p.default is p.empty and p.name not in given and p.kind is not p.VAR_POSITIONAL
     ]
-    if not missing:  # a parameter twice: Python names it
-        function(*args, **kwargs)
+    if not missing:  # a parameter is passed twice
+        return None
     named = " and ".join(f"`{name}`" for name in missing)
-    raise CallError(
+    return CallError(
         "PARAMETER_MISSING",
         f"{named} must be given",
         where=where,

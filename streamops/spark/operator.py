@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from streamops.kernel.calls import explain_call
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive
@@ -62,6 +63,7 @@ class Operator(Definition):
         first = replace(self, execution=replace(self.execution, state_api="auto"))
         return first, replace(self.follow_up, execution=self.execution)
 
+    @explain_call("Operator.options")
     def options(
         self,
         *,

@@ -212,6 +212,18 @@ MISTAKES = (
         lambda: tumbling(shards=4),
     ),
     Mistake(
+        "an option that is misspelt",
+        "UNKNOWN_PARAMETER",
+        "did you mean shards=?",
+        lambda: tumbling().options(shard=4),  # type: ignore[call-arg]
+    ),
+    Mistake(
+        "an option without its name",
+        "TOO_MANY_ARGUMENTS",
+        "write the name of the parameter, such as name=...",
+        lambda: tumbling().options(4),  # type: ignore[misc]
+    ),
+    Mistake(
         "time= left out",
         "PARAMETER_MISSING",
         "pass time=...: str. Event-time column",
