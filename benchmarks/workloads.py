@@ -48,6 +48,7 @@ WORKLOADS = {
     "1k-keys": (1_000, "tumbling"),
     "100k-keys-session": (100_000, "session"),
     "100k-keys-hopping": (100_000, "hopping"),
+    "1k-keys-hopping": (1_000, "hopping"),
     "100k-keys-sliding": (100_000, "sliding"),
     "100k-keys-patterns": (100_000, "patterns"),
     "100k-keys-patterns-hot": (100_000, "patterns-hot"),
@@ -70,6 +71,8 @@ WORKLOADS = {
 TUMBLING = [name for name, (_, windows) in WORKLOADS.items() if windows == "tumbling"]
 HOPS = 5  # a hopping window is five minutes long and starts every minute
 GAP_MS = 5 * MINUTE_MS
+TURN_MS, TURNS = 3 * MINUTE_MS, 4
+"""In sessions of few keys: a quarter of the keys has all events for so long. Otherwise no session would end."""
 REACH_MS = 5 * MINUTE_MS  # a sliding window is the five minutes up to an event
 WITHIN_MS = 5 * MINUTE_MS  # a match of a pattern spans less
 LOW, HIGH = 20.0, 70.0
@@ -135,6 +138,11 @@ class Workload:
             return joins.JOINS[self.windows].schemas
         return {"events": f"{SCHEMA}, {ITEM}" if self.windows == "distinct" else SCHEMA}
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether keys pause. Else, up to some ten thousand keys hardly ever do so for as long as a gap."""
+        return self.windows == "session" and self.keys < ROWS_PER_MINUTE
+
     def inputs(self) -> dict[str, joins.Input]:
         """Return the rows of each input, and their positions in the sequence of arrival."""
         if self.is_join:
@@ -155,6 +163,9 @@ class Workload:
         }
         if self.windows == "patterns-hot":  # one key has half of all events
             columns["k"][rng.random(self.rows) < 0.5] = 0
+        if self.has_turns:
+            turn = (arrival - ORIGIN_MS) // TURN_MS % TURNS
+            columns["k"] = columns["k"] // TURNS * TURNS + turn
         if self.windows in _ALL_LOW:
             columns["v"] %= LOW
         if self.windows == "corrections":
@@ -332,6 +343,8 @@ def prepare(workload: Workload, cache: Path) -> list[list[list[Path]]]:
     about: list[Any] = [ROWS_PER_MINUTE, DISORDER_MS, ORIGIN_MS]
     if workload.windows in ("patterns-hot", "corrections", *_ALL_LOW):
         about.append(workload.windows)
+    if workload.has_turns:
+        about.append([TURN_MS, TURNS])
     if workload.is_join:
         about = [workload.windows, joins.VERSION]
     identity = json.dumps([events, workload.schemas, *about])

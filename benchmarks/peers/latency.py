@@ -132,7 +132,7 @@ def measure_latency(system: Peer, windows: str, keys: int, cache: Path) -> Laten
         incoming = folder / "input"
         incoming.mkdir()
         with Program(system, folder) as program:
-            output = program.start_live(windows, incoming)
+            output = program.start_live(windows, keys, incoming)
             producer, watcher = _Producer(incoming, system.reads, keys), _Watcher(output)
             for thread in (producer, watcher):
                 thread.start()

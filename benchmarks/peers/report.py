@@ -72,10 +72,9 @@ def draw(figures: _Figures, target: Path) -> None:
                 if (keys, windows, name) in figures
             ]
             if points:
-                label = f"{name} (batch)" if SYSTEMS[name].is_limit else name
                 size = 80 if name == "streamops" else 40
                 x, y = zip(*points, strict=True)
-                axis.scatter(x, y, size, colors[name], marker=marks[name], label=label)
+                axis.scatter(x, y, size, colors[name], marker=marks[name], label=_title(name))
         axis.set(
             xscale="log",
             title=f"{keys:,} keys",
@@ -84,10 +83,17 @@ def draw(figures: _Figures, target: Path) -> None:
         axis.set_yticks(range(len(WORKLOADS)), WORKLOADS.values())
         axis.grid(axis="both", alpha=0.3)
     axes[0][0].invert_yaxis()
+    drawn.suptitle("Cost of the same ten workloads in streamops and other engines, on two cores")
     handles, labels = axes[0][-1].get_legend_handles_labels()
     drawn.legend(handles, labels, ncols=len(labels), loc="outside lower center", frameon=False)
     drawn.savefig(target, metadata={"Date": None})
     plt.close(drawn)
+
+
+def _title(name: str) -> str:
+    if name == "native":
+        return "native Spark"
+    return f"{name} (batch)" if SYSTEMS[name].is_limit else name
 
 
 def _figures(runs: Iterable[Result]) -> _Figures:
@@ -114,7 +120,7 @@ def _head(records: Sequence[dict[str, Any]], runs: Sequence[Result]) -> str:
 
 def _table(keys: int, figures: _Figures, failures: Sequence[dict[str, Any]]) -> str:
     names = [name for name in SYSTEMS if any(figure[2] == name for figure in figures)]
-    heads = [f"{name} (batch)" if SYSTEMS[name].is_limit else name for name in names]
+    heads = [_title(name) for name in names]
     lines = [
         f"#### CPU seconds per million rows, {keys:,} keys",
         "",

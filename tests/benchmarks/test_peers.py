@@ -13,6 +13,7 @@ import pytest
 from benchmarks.measure import RunFailed, compare
 from benchmarks.peers import report
 from benchmarks.peers.inputs import (
+    KEYS,
     SMALL,
     WORKLOADS,
     drop_open,
@@ -47,6 +48,22 @@ def test_small_runs_of_a_peer_give_the_expected_results(name: str, tmp_path: Pat
         windows: outcome for windows, outcome in found.items() if isinstance(outcome, RunFailed)
     } == {}
     assert list(found) == names
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("windows", WORKLOADS)
+def test_every_check_has_results_to_compare(windows: str, keys: int) -> None:
+    assert len(small(windows, keys).expected()) >= 10
+
+
+def test_rows_of_one_key_and_time_have_one_sliding_window() -> None:
+    workload = small("sliding")
+    expected = workload.expected().rename(columns={"end": "ts"}).drop(columns="start")
+    found = expected.assign(ts=pd.to_datetime(expected["ts"], unit="ms"))
+    repeated = pd.concat([found, found[:3]])  # as engines emit it that have a row per event
+    pd.testing.assert_frame_equal(drop_open(repeated, workload), found)
+    other = pd.concat([found, found[:1].assign(n=0)])
+    assert len(drop_open(other, workload)) == len(found) + 1
 
 
 @pytest.mark.parametrize("form", ["csv", "millis"])

@@ -43,7 +43,7 @@ def build_streamops(job: Job, inputs: list[DataFrame]) -> tuple[DataFrame, str]:
 
     one = len(inputs) == 1
     operator = build_window(job.workload) if one else build_join(job.workload, inputs[1])
-    results = inputs[0].transform(operator.options(state_api=STATE_API))
+    results = inputs[0].transform(operator.options(state_api=STATE_API, expected_keys=job.keys))
     if job.workload == "distinct":
         results = results.withColumn("n", F.col("users.estimate")).drop("users")
     return results.withColumnsRenamed({"ts_right": "clicked"}), "append"

@@ -22,6 +22,8 @@ class Job:
     """One run of one workload over a finite input."""
 
     workload: str
+    keys: int
+    """About how many keys the events have. A small run over fewer is not told apart."""
     inputs: dict[str, str]
     """The file or folder of each input, by name: in the format that the system reads."""
     output: str | None
