@@ -30,7 +30,7 @@ from streamops.changelog.batch import (
 )
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, make_structs, take
 from streamops.kernel.core import State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
@@ -200,7 +200,7 @@ def build_latest_rows(
     size = max(len(ordered.key), 1)
     pairs = np.unique(key * size + source[key, value])
     owner, donor = pairs // size, ordered.row[pairs % size]
-    donors = combine_chunks(take(batch.rows, donor).to_struct_array())
+    donors = make_structs(take(batch.rows, donor))
     donors = make_lists(donors, np.bincount(owner, minlength=len(last)))
     sent = take(batch.rows, row)
     columns = [

@@ -46,7 +46,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 """Parameters of other libraries, and those of operators with this meaning, the most likely first."""
 
-_OPTIONS = ("name", "shards", "engine", "state_api")
+_OPTIONS = ("name", "shards", "engine", "state_api", "expected_keys")
 
 
 def explain_calls(namespace: dict[str, Any]) -> None:

@@ -39,6 +39,12 @@ def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
+def make_structs(table: pa.Table) -> pa.StructArray:
+    """Return the rows as structs, also where `Table.to_struct_array` of PyArrow 20 fails: without rows."""
+    columns = [combine_chunks(column) for column in table.columns]
+    return pa.StructArray.from_arrays(columns, fields=[*table.schema])
+
+
 def null_table(schema: pa.Schema, rows: int) -> pa.Table:
     """Return a table of nulls."""
     return pa.table([pa.nulls(rows, f.type) for f in schema], schema=schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,9 +19,38 @@ StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas
 DEFAULT_SHARDS = 8
 MAX_SHARDS = 1 << 15
 
-Native = Callable[..., "DataFrame | None"]
-"""Spark's own operator as a function of (frames..., spec, whether the user requires it); it returns
-None if Spark has no operator with the same meaning."""
+
+class KeyLimit(NamedTuple):
+    """Up to how many keys Spark's own operator is the better engine.
+
+    Parameters
+    ----------
+    keys : int, optional
+        None for any number, 0 for none.
+    reason : str
+        Why it is any number or none, for the description of the plan.
+    """
+
+    keys: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Spark's own operator with the same meaning.
+
+    Parameters
+    ----------
+    limit : callable
+        From (frames..., spec) to the number of keys up to which ``engine="auto"`` uses it: where it
+        emits the same rows, and was measured to be cheaper. None if Spark has no operator with the
+        same meaning for these parameters.
+    build : callable
+        From (frames..., spec) to the result, if there is a limit.
+    """
+
+    limit: Callable[..., KeyLimit | None]
+    build: Callable[..., DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +64,18 @@ class Options:
     shards : int
         Number of shards of the keys. It is part of the checkpoint.
     engine : "auto", "kernel" or "native"
-        The kernel of streamops or Spark's own operator, if both can compute the same.
+        The kernel of streamops or Spark's own operator, see :mod:`streamops.spark.engines`.
     state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas"
         Spark's state API that runs the kernel, see :mod:`streamops.spark.state_apis`.
+    expected_keys : int, optional
+        About how many distinct keys have rows within a window: a hint for ``engine="auto"``.
     """
 
     name: str | None = None
     shards: int = DEFAULT_SHARDS
     engine: Engine = "auto"
     state_api: StateApi = "auto"
+    expected_keys: int | None = None
 
     def validate(self, where: str) -> None:
         """Refuse options that are out of range."""
@@ -60,6 +92,17 @@ class Options:
                 got=f"shards={self.shards!r}",
                 expected=f"an integer from 1 to {MAX_SHARDS}",
                 fix=f"use the default ({DEFAULT_SHARDS}); more if the state of a shard exceeds some MB",
+            )
+        if self.expected_keys is not None and (
+            type(self.expected_keys) is not int or self.expected_keys < 1
+        ):
+            raise SpecError(
+                "EXPECTED_KEYS_OUT_OF_RANGE",
+                "`expected_keys` is not a number of keys",
+                where=where,
+                got=f"expected_keys={self.expected_keys!r}",
+                expected="an integer, 1 or more: about how many distinct keys have rows within a window",
+                fix="leave it out if it is not known: a stream then runs on the kernel",
             )
 
 
@@ -138,8 +181,8 @@ class Definition:
         :class:`RowParameters` then.
     right : DataFrame, optional
         The right frame of an operator with two inputs. None if the test kit provides both.
-    native : callable, optional
-        Spark's own operator, see :data:`Native`.
+    native : Native, optional
+        Spark's own operator, if it has one.
     check : callable, optional
         Refuse a frame whose Spark schema does not suit.
     prepare : callable, optional

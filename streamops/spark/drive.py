@@ -35,6 +35,7 @@ from streamops.spark.columns import (
     type_name,
 )
 from streamops.spark.definition import Definition, Parameters, RowParameters
+from streamops.spark.engines import EngineChoice, engine_of
 from streamops.spark.metadata import (
     METRICS,
     ONCE,
@@ -74,6 +75,8 @@ class _Query:
     """Name of the observed metrics, unique in the query."""
     taken: list[str]
     """Names of all observed metrics of the query so far."""
+    engine: EngineChoice | None
+    """The engine, if Spark has the operator, too."""
 
     @property
     def is_streaming(self) -> bool:
@@ -130,10 +133,10 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
         refuse_policy(frames[0].sparkSession, where=operator.name)
     name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
-    query = _Query(operator, frames, spec, watermark_delays(spec, carried), name, taken)
-    native = _native(query)
-    if native is not None:
-        return native
+    delays = watermark_delays(spec, carried)
+    query = _Query(operator, frames, spec, delays, name, taken, engine_of(operator, frames, spec))
+    if query.engine is not None and query.engine.engine == "native":
+        return _native(query)
     if query.is_streaming:
         return _stream(query, initial)
     return _batch(query)
@@ -279,28 +282,21 @@ def _carried_watermarks(
     return tuple(found)
 
 
-def _native(query: _Query) -> DataFrame | None:
-    """The result by Spark's own operator; None if the kernel computes it.
-
-    With "auto", the operator's ``native`` decides: window operators return None for streams.
-    """
-    operator, engine = query.operator, query.operator.execution.engine
-    if engine == "kernel" or operator.native is None:
-        return None
-    required = engine == "native"
-    if query.is_streaming and required:
+def _native(query: _Query) -> DataFrame:
+    """The result by Spark's own operator."""
+    operator = query.operator
+    assert operator.native is not None
+    if query.is_streaming:
         for frame, where in zip(query.frames, operator.sides, strict=True):
             refuse_unchainable(frame, "native", where=where)
     frames = [
         frame if of.time is None else frame.where(is_usable(of.time))
         for frame, of in zip(_observe_inputs(query), query.spec.inputs, strict=True)
     ]
-    result = operator.native(*frames, query.spec, required)
-    if result is not None:
-        return declare(result, query.frames, query.spec, _metadata(query, "native"))
-    if required:
-        raise no_native_engine(operator)
-    return None
+    result = describe(
+        operator.native.build(*frames, query.spec), f"{operator.name} by {query.engine}"
+    )
+    return declare(result, query.frames, query.spec, _metadata(query, "native"))
 
 
 def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
@@ -330,6 +326,8 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
     has_time = query.spark_delay is not None
     emitted = run_steps(united, step, choice.api, event_time=has_time, initial=begin)
     emitted = describe(emitted, f"{operator.name} by {choice.api}: {choice.reason}")
+    if query.engine is not None:
+        emitted = describe(emitted, f"{operator.name} by {query.engine}")
     return _unpack_result(query, emitted, choice.api)
 
 
@@ -358,7 +356,7 @@ def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFr
         return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
     if query.is_observed and metric_fields(operator.core):  # else `build_result` observes its own
         columns = sum_metrics(names, watermark=query.spark_delay is not None)
-        emitted = emitted.observe(query.metrics, *columns)
+        emitted = emitted.observe(query.metrics, *columns, *_engine_metric(query))
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
     if operator.build_result is not None:
         return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
@@ -419,8 +417,14 @@ def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
         if of.time is not None:
             rejected = F.count_if(~F.coalesce(is_usable(of.time), F.lit(False)))
         rows = F.count(F.lit(1)).alias("rows")
-        observed.append(frame.observe(name, rows, rejected.alias("rejected")))
+        counts = rows, rejected.alias("rejected"), *_engine_metric(query)
+        observed.append(frame.observe(name, *counts))
     return tuple(observed)
+
+
+def _engine_metric(query: _Query) -> list[Column]:
+    """The engine and the reason for it, among the metrics of an operator that Spark has, too."""
+    return [] if query.engine is None else [F.lit(str(query.engine)).alias("engine")]
 
 
 def is_usable(time: str) -> Column:
@@ -456,19 +460,4 @@ def _state_api(query: _Query, initial: DataFrame | None) -> Choice:
         where=operator.name,
         sides=operator.sides,
         required=required,
-    )
-
-
-def no_native_engine(operator: Definition) -> SpecError:
-    """The error where Spark has no operator with the same meaning."""
-    return SpecError(
-        "NO_NATIVE_ENGINE",
-        "Spark has no native equivalent",
-        where=operator.name,
-        got=f"engine='native' in {operator!r}",
-        expected="an operator and a policy that Spark has, too: a window without routing and without "
-        "empty or early results, on a stream with stragglers='drop' and no allowed_lateness, of aggregates "
-        "that Spark has, with spark.sql.ansi.enabled=true for sums of integers and decimals and means of "
-        "decimals (docs/windows.md); or an interval join that Spark's join can express (docs/joins.md)",
-        fix='engine="auto" or engine="kernel"',
     )

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
-from streamops.spark.drive import drive, no_native_engine
+from streamops.spark.drive import drive
+from streamops.spark.engines import no_native_engine
 from streamops.spark.pipelines import refuse_pipeline_function
 from streamops.spark.requirements import refuse_versions
 
@@ -68,6 +69,7 @@ class Operator(Definition):
         shards: int | None = None,
         engine: Engine | None = None,
         state_api: StateApi | None = None,
+        expected_keys: int | None = None,
     ) -> Operator:
         """Set how the operator runs. Options that are None stay as they are.
 
@@ -81,13 +83,20 @@ class Operator(Definition):
             Number of shards of the keys, 8 by default. Part of the checkpoint. Raise it if the state of
             a shard exceeds some megabytes.
         engine : "auto", "kernel" or "native", optional
-            The kernel of streamops, or Spark's own operator where it computes the same. "auto" uses the
-            kernel for streams.
+            The kernel of streamops, or Spark's own operator where it computes the same. "auto" uses
+            Spark's windows for batches, and for streams the kernel, unless `expected_keys` is set.
+            ``explain(extended=True)`` and the metric ``engine`` show the choice and its reason. It is
+            part of the checkpoint.
         state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas", optional
             "auto" is ``transformWithStateInPandas``, with which operators can be chained, if the session
             has RocksDB and protobuf; else ``applyInPandasWithState``, for one stateful operator per
             query. ``explain(extended=True)`` of the result shows the choice and its reason. It is part
             of the checkpoint.
+        expected_keys : int, optional
+            About how many distinct keys have rows within a window; 1 without key columns. With up to 1000,
+            tumbling windows of a stream use Spark's own operator under ``engine="auto"`` if it emits
+            the same rows: it costs less then, and does not count late rows exactly (docs/windows.md).
+            A hint, which never changes what is computed.
 
         Returns
         -------
@@ -96,15 +105,17 @@ class Operator(Definition):
         Raises
         ------
         SpecError
-            ``UNKNOWN_CHOICE``, ``SHARDS_OUT_OF_RANGE``, ``NOT_A_NAME``; ``NO_NATIVE_ENGINE``: Spark has
-            no operator of its own for this one; ``OPTION_WITHOUT_EFFECT``: the operator consists of
-            column expressions, which have neither state nor shards.
+            ``UNKNOWN_CHOICE``, ``SHARDS_OUT_OF_RANGE``, ``EXPECTED_KEYS_OUT_OF_RANGE``, ``NOT_A_NAME``;
+            ``NO_NATIVE_ENGINE``: Spark has no operator of its own for this one;
+            ``OPTION_WITHOUT_EFFECT``: the operator consists of column expressions, which have neither
+            state nor shards.
         """
         given: dict[str, Any] = {
             "name": name,
             "shards": shards,
             "engine": engine,
             "state_api": state_api,
+            "expected_keys": expected_keys,
         }
         given = {key: value for key, value in given.items() if value is not None}
         execution = replace(self.execution, **given)

@@ -8,34 +8,42 @@ from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
 from streamops.spark.columns import column
+from streamops.spark.definition import KeyLimit, Native
 from streamops.spark.settings import effective
 from streamops.windows.core.grid_spec import FixedSpec, GridSpec
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.sliding import SlidingSpec
 from streamops.windows.core.spec import WindowSpec
 
-__all__ = ["native"]
+__all__ = ["NATIVE"]
 
 _ANSI = "spark.sql.ansi.enabled"
 
+# Up to how many keys Spark's own windows are chosen for a stream. Measured on 2026-11-21, a count and a sum
+# per minute, CPU seconds per million rows of Spark and the kernel, on the same state store, in micro-batches
+# of 500,000, 60,000 and 1,000 rows (benchmarks/README.md):
+#
+#     1,000 keys     HDFS-backed   1.20 and 2.04   7.73 and 9.57   503 and 626
+#                    RocksDB       2.13 and 2.29   10.2 and 13.8   537 and 812
+#     100,000 keys   HDFS-backed   6.21 and 3.21   12.2 and 11.8   506 and 630
+#                    RocksDB       20.7 and 3.79   25.2 and 14.2   540 and 704
+_TUMBLING = KeyLimit(1_000)
+# 100,000 keys, five minutes every minute, 2026-11-22: 24.2 and 5.51, 41.1 and 20.6.
+_HOPPING = KeyLimit(0, "Spark repeats each row for every window in which it lies")
+_SESSION = KeyLimit(0, "Spark begins a second session where a late row would extend an emitted one")
+_BATCH = KeyLimit(None, "the frame is a batch")
+_ANEW = KeyLimit(0, "Spark aggregates the whole window of each row anew")
 
-def native(frame: DataFrame, spec: WindowSpec, required: bool) -> DataFrame | None:
-    """Compute the same result by Spark's own window; None where Spark cannot, or does worse.
+
+def _limit(frame: DataFrame, spec: WindowSpec) -> KeyLimit | None:
+    """Up to how many keys Spark's own window is the better engine; None where it is no equivalent.
 
     In a batch nothing is late, so only the delivery of rows without a usable event time is beyond
     Spark. On a stream, Spark drops late rows, counts them only after partial aggregation, and has
-    no corrections; it is used where the user requires it. Where `spark.sql.ansi.enabled` is false,
-    Spark's sums wrap around or turn null on overflow, and ours raise an error: the kernel then
-    computes sums of integers and decimals, and means of decimals. Aggregates without a native
-    equivalent, or whose native equivalent exceeds their bound on memory, and empty windows are
-    always computed by the kernel.
-
-    Parameters
-    ----------
-    frame : DataFrame
-    spec : WindowSpec
-    required : bool
-        Whether the user asked for ``engine="native"``.
+    no corrections. Where `spark.sql.ansi.enabled` is false, Spark's sums wrap around or turn null on
+    overflow, and ours raise an error: the kernel then computes sums of integers and decimals, and
+    means of decimals. Aggregates without a native equivalent, or whose native equivalent exceeds their
+    bound on memory, and empty windows are always computed by the kernel.
     """
     if not all(aggregation.native for _, aggregation in spec.agg):
         return None
@@ -43,19 +51,29 @@ def native(frame: DataFrame, spec: WindowSpec, required: bool) -> DataFrame | No
         return None
     if spec.routes or (_may_wrap(spec) and not _is_ansi(frame)):
         return None
-    if isinstance(spec, SlidingSpec):
-        return _over_range(frame, spec) if required else None
-    window = _window(spec)
-    if window is None:
-        return None
-    if frame.isStreaming:
-        if spec.revises or spec.allowed_lateness or not required:
+    match spec:
+        case SlidingSpec():
+            return None if frame.isStreaming else _ANEW
+        case FixedSpec():
+            on_streams = _TUMBLING if spec.hop == spec.size else _HOPPING
+        case SessionSpec(gap_column=None, cuts=False):
+            on_streams = _SESSION
+        case _:
             return None
-        if spec.delay is not None:
-            frame = frame.withWatermark(spec.time, f"{spec.delay // 1_000} milliseconds")
+    if not frame.isStreaming:
+        return _BATCH
+    return None if spec.revises or spec.allowed_lateness else on_streams
+
+
+def _build(frame: DataFrame, spec: WindowSpec) -> DataFrame:
+    """The same result by Spark's own window."""
+    if isinstance(spec, SlidingSpec):
+        return _over_range(frame, spec)
+    if frame.isStreaming and spec.delay is not None:
+        frame = frame.withWatermark(spec.time, f"{spec.delay // 1_000} milliseconds")
     aggregates = [a.to_spark(time=spec.time).alias(name) for name, a in spec.agg]
     keys = [column(name) for name in spec.by]
-    counted = frame.groupBy(window.alias("__streamops_window"), *keys).agg(*aggregates)
+    counted = frame.groupBy(_window(spec).alias("__streamops_window"), *keys).agg(*aggregates)
     return counted.select(
         *keys,
         F.col("__streamops_window.start").alias("window_start"),
@@ -65,14 +83,8 @@ def native(frame: DataFrame, spec: WindowSpec, required: bool) -> DataFrame | No
     )
 
 
-def _over_range(frame: DataFrame, spec: SlidingSpec) -> DataFrame | None:
-    """Sliding windows over a range of event times, which Spark has for batches.
-
-    Only where the user requires it: for each row, Spark aggregates its whole window anew, so a batch
-    takes as many steps as all its windows have rows.
-    """
-    if frame.isStreaming:
-        return None
+def _over_range(frame: DataFrame, spec: SlidingSpec) -> DataFrame:
+    """Sliding windows over a range of event times, which Spark has for batches."""
     keys = [column(name) for name in spec.by]
     ordered = Window.partitionBy(*keys).orderBy(F.unix_micros(column(spec.time)))
     window = ordered.rangeBetween(1 - spec.size, 0)
@@ -97,17 +109,14 @@ def _extra(spec: WindowSpec) -> list[Column]:
     return extra
 
 
-def _window(spec: WindowSpec) -> Column | None:
-    """The window as a Spark expression; None where Spark has no native equivalent."""
+def _window(spec: WindowSpec) -> Column:
+    """The window as a Spark expression."""
     time = column(spec.time)
-    match spec:
-        case FixedSpec():
-            size, hop, origin = (f"{n} microseconds" for n in (spec.size, spec.hop, spec.origin))
-            return F.window(time, size, hop, origin)
-        case SessionSpec(gap_column=None, cuts=False, gap=gap):
-            return F.session_window(time, f"{gap} microseconds")
-        case _:
-            return None
+    if isinstance(spec, FixedSpec):
+        size, hop, origin = (f"{n} microseconds" for n in (spec.size, spec.hop, spec.origin))
+        return F.window(time, size, hop, origin)
+    assert isinstance(spec, SessionSpec)
+    return F.session_window(time, f"{spec.gap} microseconds")
 
 
 def _may_wrap(spec: WindowSpec) -> bool:
@@ -122,3 +131,7 @@ def _may_wrap(spec: WindowSpec) -> bool:
 def _is_ansi(frame: DataFrame) -> bool:
     # Where a platform hides the setting, assume the default of Spark 4.
     return (effective(frame.sparkSession, _ANSI) or "true").lower() == "true"
+
+
+NATIVE = Native(_limit, _build)
+"""Spark's own windows."""

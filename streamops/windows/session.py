@@ -18,7 +18,7 @@ from streamops.spark.operator import Operator
 from streamops.windows.core import session as core
 from streamops.windows.core.session_spec import SessionSpec, WhenLonger
 from streamops.windows.core.spec import Early, TooLate
-from streamops.windows.native import native
+from streamops.windows.native import NATIVE
 
 __all__ = ["session"]
 
@@ -160,4 +160,4 @@ def session(
         too_late=too_late,
         early=early,
     )
-    return Operator(where, spec, core, native=native)
+    return Operator(where, spec, core, native=NATIVE)

@@ -15,7 +15,7 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core import sliding as core
 from streamops.windows.core.spec import Early, Stragglers, TooLate
-from streamops.windows.native import native
+from streamops.windows.native import NATIVE
 
 __all__ = ["sliding"]
 
@@ -142,4 +142,4 @@ def sliding(
         too_late=too_late,
         early=early,
     )
-    return Operator(where, spec, core, native=native)
+    return Operator(where, spec, core, native=NATIVE)

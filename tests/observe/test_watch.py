@@ -175,8 +175,7 @@ def test_an_interrupt_ends_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_notebook_displays_a_table_and_a_plot(monkeypatch: pytest.MonkeyPatch) -> None:
-    from IPython import display
-
+    display = pytest.importorskip("IPython.display", reason="IPython is not installed")
     updates: list[str] = []
     handle = SimpleNamespace(update=lambda html: updates.append(html.data))
     monkeypatch.setattr(display, "display", lambda *_, display_id: handle)

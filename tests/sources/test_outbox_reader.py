@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from streamops.errors import CheckpointError, RequirementError
 from streamops.sources import outbox_source
@@ -18,6 +17,8 @@ from streamops.sources.outbox_source import OutboxParameters, OutboxSource
 from tests.sources.shop import Shop, ids, insert, shop
 
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.1 has no limits")
+ReadAllAvailable, ReadMaxRows = limits.ReadAllAvailable, limits.ReadMaxRows
 
 Offset = dict[str, Any]
 

@@ -28,6 +28,18 @@ def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("keys", [0, -1, "1000", 1e3, True])
+def test_a_number_of_expected_keys_that_is_none_is_refused(keys: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        tumbling().options(expected_keys=keys)
+    assert str(caught.value) == (
+        "[EXPECTED_KEYS_OUT_OF_RANGE] windows.tumbling: `expected_keys` is not a number of keys\n"
+        f"  got:       expected_keys={keys!r}\n"
+        "  expected:  an integer, 1 or more: about how many distinct keys have rows within a window\n"
+        "  fix:       leave it out if it is not known: a stream then runs on the kernel"
+    )
+
+
 @pytest.mark.parametrize(
     ("parameter", "choices"),
     [
@@ -73,7 +85,13 @@ def test_an_operator_that_spark_does_not_have_has_no_native_engine(operator: Ope
 
 
 @pytest.mark.parametrize(
-    "options", [{"shards": 4}, {"engine": "kernel"}, {"state_api": "auto", "name": "good"}]
+    "options",
+    [
+        {"shards": 4},
+        {"engine": "kernel"},
+        {"state_api": "auto", "name": "good"},
+        {"expected_keys": 10},
+    ],
 )
 def test_an_operator_without_state_has_no_options_but_its_name(options: dict[str, Any]) -> None:
     guard = time.guard("ts")
@@ -87,6 +105,8 @@ def test_options_that_are_not_given_stay_as_they_are() -> None:
     operator = tumbling().options(shards=16).options(name="daily")
     assert (operator.execution.shards, operator.metrics_name) == (16, "daily")
     assert repr(operator).endswith(").options(name='daily', shards=16)")
+    few = operator.options(expected_keys=100).options(engine="auto")
+    assert repr(few).endswith(").options(name='daily', shards=16, expected_keys=100)")
     assert tumbling().metrics_name == "tumbling"
 
 

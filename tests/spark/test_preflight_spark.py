@@ -190,6 +190,22 @@ def test_the_window_of_sparks_own_aggregation_may_come_before(spark: SparkSessio
         assert frame.transform(windows.tumbling("1 hour", time=time, **hourly)).isStreaming
 
 
+@pytest.mark.parametrize("first", ["kernel", "native"])
+def test_sparks_own_windows_behind_windows_need_the_column_with_the_watermark(
+    spark: SparkSession, first: str
+) -> None:
+    minutes = events(spark).transform(tumbling(delay="1 minute", engine=first))
+    for make in (windows.tumbling, windows.session):
+        by_start = make("1 hour", time="window_start", agg={"n": agg.sum("n")})
+        with pytest.raises(SpecError, match="NATIVE_WITHOUT_WATERMARK") as caught:
+            minutes.transform(by_start.options(engine="native"))
+        assert caught.value.got.endswith("time='window_start', and a watermark on window_end")
+        # A hint does not lead there.
+        assert minutes.transform(by_start.options(expected_keys=1)).isStreaming
+        by_end = make("1 hour", time="window_end", agg={"n": agg.sum("n")})
+        assert minutes.transform(by_end.options(engine="native")).isStreaming
+
+
 def test_two_columns_of_one_name_are_refused(spark: SparkSession) -> None:
     frame = events(spark).select("ts", F.lit(1).alias("x"), F.lit(2).alias("x"))
     with pytest.raises(SchemaError, match="DUPLICATE_COLUMN"):

@@ -34,7 +34,7 @@ def count_views(views: DataFrame) -> DataFrame:
         delay=timedelta(seconds=30),
         allowed_lateness="1 hour",
         stragglers="update",
-    ).options(name="views", shards=16, state_api="auto")
+    ).options(name="views", shards=16, state_api="auto", expected_keys=500)
     return views.transform(time.guard("ts")).transform(operator)
 
 
