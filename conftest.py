@@ -40,7 +40,8 @@ if (
 _PLUGIN = "streamops.testing.plugin"
 
 collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
-if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+_IS_SPARK_41 = importlib.util.find_spec("pyspark.sql.streaming.datasource") is None
+if _IS_SPARK_41:
     collect_ignore.append("streamops/testing/source.py")  # for Spark 4.2 and later
 collect_ignore_glob = ["examples/pipeline/*"]  # what `spark-pipelines run` imports
 
@@ -92,6 +93,12 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometh
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if _IS_SPARK_41:
+        # It leaves the closing of its sockets to the garbage collector.
+        config.addinivalue_line(
+            "filterwarnings",
+            "ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning",
+        )
     # An installed streamops has registered its plugin by now; a bare checkout has not.
     plugins = config.pluginmanager
     if not plugins.hasplugin("streamops") and importlib.util.find_spec(_PLUGIN):

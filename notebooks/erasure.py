@@ -26,7 +26,7 @@
 # 7. What they do not do
 #
 # It runs on a laptop in about a minute: `pip install ".[java,notebook,erasure]"` in a clone, then open it in any Jupyter.
-# `make notebooks` runs it and renews its pictures. How they are drawn is in `drawing.py` and `erasure_pictures.py`.
+# `make notebooks` runs it and renews its pictures, which are made by `streamops.plots` and `drawing.py`.
 
 # %%
 import json
@@ -35,18 +35,19 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import erasure_pictures as pictures
-from drawing import show
+import pandas as pd
+from drawing import grid, picture
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import erasure, local_session, sinks, state, windows
+from streamops import erasure, local_session, plots, sinks, state, windows
 
 spark = local_session(
     shuffle_partitions=1,
     # Over in a minute: the JVM's optimising compiler would not pay off.
     conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
 )
+blue, orange, gray = (plots.COLORS[name] for name in ("on_time", "corrected", "retracted"))
 home = Path(tempfile.mkdtemp())
 secret = home / "wrapping.key"
 secret.write_bytes(secrets.token_bytes(32))  # in production: a secret manager
@@ -224,13 +225,28 @@ for run in (plain, shredded):
     shutil.rmtree(run.folder / "incoming")
 
 after = [row.asDict() for row in readable(shredded.log(), shredded.keys).orderBy("ts").collect()]
-show(
-    pictures.stages(
-        {"as it arrived, and with the key": before, "as it is stored": stored, "without the key of user-1": after},
-        "The log is not changed: a key is deleted", "Read again, the values of one person are null.",
-        subject="user-1",
-    )
-)  # fmt: skip
+
+
+def as_text(value):
+    """A value as it is displayed: of encrypted ones the last bytes."""
+    return f"…{bytes(value).hex()[-8:]}" if isinstance(value, bytes | bytearray) else str(value)
+
+
+stages = {"with the key": before, "as it is stored": stored, "without the key": after}
+cells = {
+    f"{column},\n{stage}": [as_text(row[column]) for row in rows]
+    for stage, rows in stages.items()
+    for column in MEMBERS
+}
+picture(
+    grid(
+        pd.DataFrame(cells, index=[row["user"] for row in before]),
+        lambda text: gray if text == "None" else orange if text.startswith("…") else blue,
+        {"readable": blue, "encrypted": orange, "null": gray},
+    ),
+    "The log is not changed: a key is deleted",
+    "Read again, the values of user-1 are null.",
+)
 
 # %% [markdown]
 # ## 2. Which files still have them
@@ -249,13 +265,24 @@ assert left["as they arrive: source emptied"] == {"email", "city"}
 order = [
     "as they arrive: before", "as they arrive: source emptied", "shredded: before", "shredded: key deleted",
 ]  # fmt: skip
-show(
-    pictures.locations(
-        {name: situations[name] for name in order},
-        "Where the values of one person are",
-        "The folders of a run, with the number of their files. In the last line nothing is left, and the log is the same.",
-    )
-)  # fmt: skip
+folders = ["incoming", "log", "checkpoints", "view", "keys"]
+cells = {
+    folder: [
+        None
+        if folder not in found
+        else f"{found[folder][0]} files: {', '.join(sorted(found[folder][1])) or 'nothing'}"
+        for found in map(situations.get, order)
+    ]
+    for folder in folders
+}
+picture(
+    grid(
+        pd.DataFrame(cells, index=order), lambda text: gray if text.endswith("nothing") else orange
+    ),
+    "Where the values of one person are",
+    "The folders of a run, their files, and the values that were found in them. In the last line nothing is left,\n"
+    "and the log is the same.",
+)
 
 # %% [markdown]
 # ## 3. What comes later
@@ -268,20 +295,32 @@ for run in (plain, shredded):
     run.receive(VISITS[2])
 shutil.rmtree(shredded.folder / "incoming")
 assert erasure.search_files(shredded.folder, ann).matches == ()
-fates = [
-    (row.user, row.ts, "readable" if row.email else "lost")
-    for row in readable(shredded.log(), shredded.keys).orderBy("ts").collect()
-]
 lost = {
     row.ts: row.rejected.reason for row in shredded.log().where("rejected IS NOT NULL").collect()
 }
 assert [*lost.values()] == ["erased"]
-show(
-    pictures.fates(
-        fates, set(lost), "The visits of three people",
-        "The key of user-1 was deleted between the second and the third micro-batch. Its last visit was never stored with its values.",
-    )
-)  # fmt: skip
+fates = [
+    {
+        "user": row.user, "ts": row.ts,
+        "values": "readable" if row.email else "never stored" if row.ts in lost else "no longer readable",
+    }
+    for row in readable(shredded.log(), shredded.keys).orderBy("ts").collect()
+]  # fmt: skip
+first = {row["user"]: row["ts"] for row in reversed(fates)}
+# The key of user-1 was deleted after the second micro-batch.
+deleted = max(row["ts"] for row in fates if row["values"] == "no longer readable")
+keys = [
+    {"user": user, "match_start": ts, "match_end": deleted if user == "user-1" else None, "text": "key"}
+    for user, ts in first.items()
+]  # fmt: skip
+ax = plots.plot_matches(keys, fates, time="ts", by="user", category="values", label="text")
+ax.get_legend().get_texts()[-1].set_text("key of the user")
+picture(
+    ax,
+    "The visits of three people",
+    "The key of user-1 was deleted between the second and the third micro-batch. The last visit of user-1 was never\n"
+    "stored with its values.",
+)
 
 # %% [markdown]
 # ## 4. What remains visible
@@ -292,12 +331,21 @@ show(
 # %%
 cities = [(row["user"], row["city"]) for row in before]
 bytes_of = [bytes(row["city"]) for row in stored]
-show(
-    pictures.equalities(
-        cities, bytes_of, "Which stored cities are equal bytes",
-        "Six visits. Three people were in Lindau; the bytes are equal only where the person is the same.",
-    )
-)  # fmt: skip
+names = [f"{user}\n{city}" for user, city in cities]
+cells = [
+    [
+        "equal" if one == other else "same city" if city == another else "other city"
+        for one, (_, city) in zip(bytes_of, cities, strict=True)
+    ]
+    for other, (_, another) in zip(bytes_of, cities, strict=True)
+]
+paint = {"equal": blue, "same city": orange, "other city": gray}
+meaning = {"equal bytes": blue, "same city in other bytes": orange, "other city": gray}
+picture(
+    grid(pd.DataFrame(cells, index=names, columns=names), paint.get, meaning),
+    "Which stored cities are equal bytes",
+    "Six visits. Three people were in Lindau; the bytes are equal only where the person is the same.",
+)
 
 # %% [markdown]
 # ## 5. What operators still compute
@@ -313,13 +361,23 @@ in_shredded = [
 for count in ("visits", "cities"):
     assert [row[count] for row in in_plain] == [row[count] for row in in_shredded]
 assert [row["email"] for row in in_shredded] == [None, EMAILS["user-2"], EMAILS["user-3"]]
-show(
-    pictures.views(
-        {"values stored as they arrive": in_plain, "values shredded": in_shredded},
-        "The view of the day, computed from both logs",
-        "All counts are equal. The address of the erased person can no longer be read.",
-    )
-)  # fmt: skip
+columns = ["visits", "cities", "email"]
+tables = {"as they arrive": in_plain, "shredded": in_shredded}
+picture(
+    grid(
+        pd.DataFrame(
+            {
+                f"{column},\n{name}": [str(row[column]) for row in rows]
+                for name, rows in tables.items()
+                for column in columns
+            },
+            index=[row["user"] for row in in_plain],
+        ),
+        lambda text: gray if text == "None" else blue,
+    ),
+    "The view of the day, computed from both logs",
+    "All counts are equal. The address of the erased person can no longer be read.",
+)
 
 # %% [markdown]
 # ## 6. Backups of the key table
@@ -358,12 +416,15 @@ readers = {
 }
 assert readers["backup from before", "former wrapping key"] == {*EMAILS}
 assert readers["the table", "new wrapping key"] == {"user-2", "user-3"}
-show(
-    pictures.backups(
-        [*tables], [*secrets_of], readers, [*EMAILS], "Whose values can be read with which keys",
-        "The erasure is complete when the former wrapping key is destroyed: then the first column is gone.",
-    )
-)  # fmt: skip
+cells = {
+    key: [", ".join(sorted(readers[table, key])) or "nobody" for table in tables]
+    for key in secrets_of
+}
+picture(
+    grid(pd.DataFrame(cells, index=[*tables]), lambda text: gray if text == "nobody" else blue),
+    "Whose values can be read with which keys",
+    "The erasure is complete when the former wrapping key is destroyed: then the first column is gone.",
+)
 
 # %%
 secret.unlink()

@@ -24,22 +24,21 @@
 # 4. What they do not do
 #
 # It runs on a laptop in about a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter.
-# `make notebooks` runs it and renews its pictures. How they are drawn is in `drawing.py` and `joins_pictures.py`.
+# `make notebooks` runs it and renews its pictures, which are made by `streamops.plots`.
 
 # %%
 import datetime as dt
 import tempfile
 from pathlib import Path
 
-import joins_pictures as pictures
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from drawing import show
+from drawing import grid, legend, panels, picture
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import joins, local_session, windows
+from streamops import joins, local_session, plots, windows
 from streamops.testing import fold, micro_batches, replay, stream
 
 spark = local_session(
@@ -90,10 +89,36 @@ script = [
     (searches("a kite"), [*clicks(4), {"query": "a kite", "clicked_at": at(64)}]),
 ]
 found = replay(with_click, script)
-show(
-    pictures.waiting(
-        found, {q: at(m) for q, m in searched.items()}, [(q, at(m)) for q, m in clicked], 30
-    )
+statuses = {
+    row["query"]: f"{row['status']} in micro-batch {result.batch}"
+    for result in reversed(found)
+    for row in result.rows
+}
+waits = [
+    {"query": query, "from": at(minute), "to": at(minute + 30), "status": statuses[query]}
+    for query, minute in searched.items()
+    if query != "a kite"
+]
+happened = [
+    {"query": query, "ts": at(minute), "type": type_}
+    for type_, rows in (("search", searched.items()), ("click", clicked))
+    for query, minute in rows
+    if query != "a kite"
+]
+ax = plots.plot_matches(
+    *(waits, happened),
+    time="ts",
+    by="query",
+    category="type",
+    label="status",
+    start="from",
+    end="to",
+)
+ax.get_legend().get_texts()[-1].set_text("wait")
+picture(
+    ax,
+    "Found, or in vain",
+    "A search waits thirty minutes for a click, as long as its bar. That none can come any more is a result, too.",
 )
 
 # %% [markdown]
@@ -165,7 +190,22 @@ query.awaitTermination()
 rates = spark.read.parquet(str(folder / "rates")).toPandas().sort_values("window_start")
 rates = rates[rates["searches"] > 1].reset_index(drop=True)
 assert rates["searches"].sum() == many
-show(pictures.rate(rates))
+(ax,) = panels([""], 3.6)
+clicked_on = (rates["searches"] * rates["rate"]).round()
+ax.bar(rates.index, clicked_on, 0.8, color=plots.COLORS["on_time"], label="clicked")
+expired = {"bottom": clicked_on, "color": plots.COLORS["retracted"], "label": "expired"}
+bars = ax.bar(rates.index, rates["searches"] - clicked_on, 0.8, **expired)
+ax.bar_label(bars, [f"{rate:.0%}" for rate in rates["rate"]], padding=3)
+ax.axvline(3.5, color=plots.COLORS["corrected"], linestyle="--", label="the button breaks")
+ax.set_xticks(rates.index, rates["window_start"].dt.strftime("%H:%M"))
+ax.margins(y=0.12)
+ax.grid(visible=False)
+legend(ax)
+picture(
+    ax,
+    "Without the searches that came to nothing there is no rate",
+    "Searches per half hour, by what became of them; the number is the share that was clicked on.",
+)
 
 # %% [markdown]
 # An inner join would have emitted the clicks alone: fewer of them from eight on, as at any time when fewer people search.
@@ -187,16 +227,16 @@ tunnel = [
     (None, [{"query": "a lamp", "clicked_at": at(20)}]),
 ]
 results = replay(held_up, tunnel)
-states = [[row for row in result.rows if row["query"] != "-"] for result in results[: len(tunnel)]]
-show(
-    pictures.known(
-        states,
-        "query",
-        lambda row: row["status"],
-        "What was known of two searches",
-        "After each micro-batch; hatched is what was taken back in it. The click on the lamp was made "
-        "at 18:20, and came last.",
-    )
+changes = [
+    row | {"batch": result.batch}
+    for result in results
+    for row in result.rows
+    if row["query"] != "-"
+]
+picture(
+    plots.plot_updates(changes, by="query", label="status"),
+    "What was known of two searches",
+    "After each micro-batch. The click on the lamp was made at 18:20, and came last.",
 )
 
 # %% [markdown]
@@ -250,19 +290,42 @@ worth = fold((row for result in priced for row in result.rows), rows="multiset")
 assert [row["price"] for row in sorted(worth, key=lambda row: row["ordered_at"])] == [
     *(100, 100, 130, 130, 90, 90)
 ]
-show(pictures.steps([(at(m), p) for m, p in price_at], priced, at(60)))
+answers = [
+    {"ordered": f"{row['ordered_at']:%H:%M}", "batch": result.batch, **row}
+    for result in priced
+    for row in result.rows
+]
+corrected = {row["ordered_at"] for row in answers if row["_change_type"] != "insert"}
+versions = [
+    {"what": "lamp", "from": at(minute), "to": at(until), "price": price}
+    for (minute, price), until in zip(price_at, [20, 45, 60], strict=True)
+]
+lamps = [
+    {**row, "answer": "corrected" if row["ordered_at"] in corrected else "the first"}
+    for row in worth
+]
+ax = plots.plot_matches(
+    *(versions, lamps),
+    time="ordered_at",
+    by="what",
+    category="answer",
+    label="price",
+    start="from",
+    end="to",
+)
+ax.get_legend().get_texts()[-1].set_text("price")
+picture(
+    ax,
+    "What the lamp cost when it was ordered",
+    "Bars are the prices over event time, dots the orders. The price of 130 became known after two orders had their answers.",
+)
 
 # %%
-of_orders = [[row for row in result.rows if row["what"] == "lamp"] for result in priced]
-show(
-    pictures.known(
-        of_orders,
-        lambda row: f"order of {row['ordered_at']:%H:%M}",
-        lambda row: f"{row['price']}",
-        "Each answer, and the two that were given anew",
-        "What was known of each order after each micro-batch; hatched is what was taken back in it.\n"
-        "An order is answered in the first micro-batch whose watermark has reached it.",
-    )
+picture(
+    plots.plot_updates(answers, by="ordered", label="price"),
+    "Each answer, and the two that were corrected",
+    "The price of each order, by the time at which it was made, after each micro-batch.\n"
+    "An order is answered in the first micro-batch whose watermark has reached it.",
 )
 
 # %% [markdown]
@@ -319,25 +382,30 @@ def follow(whom: str, change: str = "insert", user: str = "ann") -> dict:
 
 
 happenings = [
-    ("ann follows\nblue and gold", [post("blue", 1), post("red", 2), post("gold", 3)],
+    ("follows\nblue, gold", [post("blue", 1), post("red", 2), post("gold", 3)],
      [follow("blue"), follow("gold")]),
     ("blue posts\n4 and 5", [post("blue", 4), post("blue", 5)], None),
     ("gold posts 6", [post("gold", 6)], None),
-    ("red posts 7,\nann follows red", [post("red", 7)], [follow("red")]),
-    ("gold deletes 6", [post("gold", 6, "delete")], None),
-    ("ann unfollows\nblue", None, [follow("blue", "delete")]),
+    ("red posts 7,\nfollows red", [post("red", 7)], [follow("red")]),
+    ("gold\ndeletes 6", [post("gold", 6, "delete")], None),
+    ("unfollows\nblue", None, [follow("blue", "delete")]),
     ("red posts 8", [post("red", 8)], None),
 ]  # fmt: skip
 script = [(posts, follows) for _, posts, follows in happenings]
 on_spark = stream(spark, home, script)
 without_spark = replay(home, script)
-seen, grid = [], []
-for result in on_spark:
+seen, pages = [], {}
+for (name, _, _), result in zip(happenings, on_spark, strict=True):
     seen += result.rows
-    page = fold(seen, key=["user", "post"])
-    grid.append(sorted(page, key=lambda row: row["post"], reverse=True))
+    page = sorted(fold(seen, key=["user", "post"]), key=lambda row: -row["post"])
+    pages[name] = [f"{row['seller']} {row['post']}" for row in page] + [None] * (4 - len(page))
 assert [len(result.rows) for result in on_spark] == [len(result.rows) for result in without_spark]
-show(pictures.timeline([name for name, _, _ in happenings], grid, 4))
+paint = {"blue": "#2a6f97", "gold": "#a67c00", "red": "#b5403a"}
+picture(
+    grid(pd.DataFrame(pages, index=range(1, 5)), lambda text: paint[text.split()[0]]),
+    "The page that Ann starts from",
+    "After each micro-batch, the newest on top: the seller and the number of the post.",
+)
 
 # %% [markdown]
 # Gold's post 3 falls off the end when Ann follows red, and comes back when gold deletes 6. Red's post 2 is older than her
@@ -360,9 +428,20 @@ results = replay(home, evening)
 seen, sizes = [], []
 for result in results:
     seen += result.rows
-    sizes.append((len(result.rows), len(fold(seen, key=["user", "post"])), result.state_rows))
-assert sizes[-1][1:] == (0, len(people))
-show(pictures.costs(pd.DataFrame(sizes, columns=["told", "shown", "kept"]), 10, 40 * 4))
+    displayed = len(fold(seen, key=["user", "post"]))
+    counts = {
+        "stored": result.state_rows,
+        "displayed": displayed,
+        "changes emitted": len(result.rows),
+    }
+    sizes += [{"batch": result.batch, "of": name, "rows": n} for name, n in counts.items()]
+assert [row["rows"] for row in sizes[-3:-1]] == [len(people), 0]
+picture(
+    plots.plot_state(sizes, size="rows", by="of", bound=40 * 4),
+    "The cap bounds what is displayed, and not what is stored",
+    "Forty people and twelve sellers: 20 posts in each micro-batch, then deletes of 50 in each.\n"
+    "The bound is that of the displayed rows: four posts for each person.",
+)
 
 # %% [markdown]
 # A post that everybody's page had lost is deleted without a word. What is left in the state at the end is who follows whom.

@@ -27,7 +27,7 @@
 # 7. What they do not do
 #
 # It runs on a laptop in less than a minute: `pip install ".[java,notebook]"` in a clone, then open it in any Jupyter.
-# `make notebooks` runs it and renews its pictures. How they are drawn is in `drawing.py` and `sketches_pictures.py`.
+# `make notebooks` runs it and renews its pictures, which are made by `streamops.plots`.
 # Every number that the text promises is computed in a cell, or asserted in one.
 
 # %%
@@ -38,11 +38,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import sketches_pictures as pictures
-from drawing import show
+from drawing import legend, panels, picture
 
 from streamops import aggregates as agg
-from streamops import local_session, sketches, windows
+from streamops import local_session, plots, sketches, windows
 from streamops.testing import micro_batches, replay
 
 spark = local_session(
@@ -132,7 +131,16 @@ bought = pd.DataFrame(
     }
     for name, number in sketched_by
 )
-show(pictures.error_for_bytes(bought, size * 8, size))
+ax = plots.plot_error(bought, x="bytes", error="measured", bound="promised", by="kind")
+ax.axvline(size * 8, color=plots.COLORS["retracted"], linestyle="--")
+ax.text(size * 7.5, 0.1, "all of them,\n8 bytes each", ha="right")
+twelve = bought.query("kind == 'HyperLogLog' and p == 12").iloc[0]
+picture(
+    ax,
+    f"{twelve['measured']:.1%} off in {twelve['bytes'] / 1000:.1f} kB; to be exact takes {size * 8 / 1000:.0f} kB",
+    f"Relative error of the number of {size:,} distinct users, against the bytes of the sketch. "
+    "Four times the bytes halve the error.",
+)
 
 # %% [markdown]
 # The bytes are those of a full sketch. It does not grow: ten million users take no more than twenty thousand, while a
@@ -161,7 +169,21 @@ errors = pd.DataFrame(
 )
 counted = {p: 3 * 2 ** (p - 5) for p in (10, 12, 14)}
 assert (errors["error"][errors["n"] <= errors["p"].map(counted)] == 0).all()
-show(pictures.small_counts(errors, counted))
+errors["standard error"] = np.where(
+    errors["n"] > errors["p"].map(counted), 1.04 / np.sqrt(2.0 ** errors["p"]), 0
+)
+row = panels([f"p={p}: {2**p:,} bytes" for p in counted], 3.6, sharey=True)
+for ax, (p, of_p) in zip(row, errors.groupby("p"), strict=True):
+    plots.plot_error(of_p, x="n", error="error", bound="standard error", ax=ax)
+    ax.axvline(counted[p], color=plots.COLORS["retracted"], linestyle="--")
+    ax.get_legend().remove()
+    ax.set(xlabel="distinct users", ylabel="")
+picture(
+    row[0],
+    "Few are counted, many are estimated",
+    "Relative error against the number of distinct users, and one standard error as a band: two of three are inside.\n"
+    "Left of the dashed line the sketch has the hashes of all users.",
+)
 
 # %% [markdown]
 # ### Minutes make the hour
@@ -243,7 +265,20 @@ growth = pd.DataFrame(
     },
     index=range(1, 61),
 )
-show(pictures.rolled_up(growth))
+(ax,) = panels([""], 3.6)
+ax.plot(growth["summed"], color=plots.COLORS["corrected"], label="counts of the minutes, summed")
+ax.plot(growth["merged"], color=plots.COLORS["on_time"], label="sketches of the minutes, merged")
+ax.fill_between(growth.index, growth["lower"], growth["upper"], alpha=0.2)
+ax.plot(growth["truth"], color=plots.COLORS["text"], linestyle=":", label="exact")
+ax.yaxis.set_major_formatter("{x:,.0f}")
+ax.set(xlabel="minutes after noon", xlim=(1, 60), ylim=0)
+legend(ax)
+last = growth.iloc[-1]
+picture(
+    ax,
+    f"{last['truth']:,} users in the hour, and not {last['summed']:,}",
+    "Distinct users from noon on. Counts of minutes do not add up: who stays is counted again. Their sketches do.",
+)
 
 # %% [markdown]
 # ## 2. The 99th percentile
@@ -272,7 +307,19 @@ compared = pd.DataFrame(
     index=pd.Index(five["window_start"], name="from"),
 )
 assert compared["exact"].between(compared["lower"], compared["upper"]).all()
-show(pictures.percentiles(compared))
+ax = plots.plot_estimates(
+    compared.reset_index(), x="from", estimate="merged", lower="lower", upper="upper", truth="exact"
+)
+ax.scatter(range(12), compared["averaged"], marker="X", s=70, color=plots.COLORS["corrected"])
+ax.set(yscale="log", ylim=(250, 6_000), ylabel="milliseconds; X: averaged")
+ax.set_yticks([300, 1_000, 3_000])
+wrong = compared["averaged"] / compared["exact"]
+picture(
+    ax,
+    f"The average: {1 / wrong.min():.1f} times too little, then {wrong.max():.1f} times too much",
+    "99th percentile of the response time over five minutes: the sketches of the minutes merged, with bounds,\n"
+    "what it is, and (X) the mean of the percentiles of the minutes.",
+)
 
 # %%
 off = compared["averaged"] / compared["exact"] - 1
@@ -317,7 +364,23 @@ tails = {
     )
     for k in (200, 1_600)
 }
-show(pictures.ranks(rank_errors, tails))
+left, right = panels(["error of the rank", "response time by percentile, with bounds"], 4.2)
+plots.plot_error(rank_errors, x="bytes", error="measured", bound="promised", ax=left)
+for (k, tail), color in zip(tails.items(), ("corrected", "on_time"), strict=True):
+    area = {"color": plots.COLORS[color], "alpha": 0.25, "linewidth": 0, "label": f"k={k}"}
+    right.fill_between(1 - tail.index, tail["lower"], tail["upper"], **area)
+right.plot(1 - tail.index, tail["exact"], color=plots.COLORS["text"], label="exact")
+right.loglog()
+right.invert_xaxis()
+right.xaxis.set_major_formatter(lambda q, _: f"{1 - q:.4g}")
+right.yaxis.set_major_formatter("{x:,.0f} ms")
+legend(right)
+picture(
+    left,
+    "The rank is nearly right; the value is what stands there",
+    "Left: the error of a rank against the bytes of the sketch, promised and measured at its worst, for k from 50 to 3,200.\n"
+    "Right: what a rank that is nearly right means for the value, for two sizes.",
+)
 
 # %% [markdown]
 # For the far tail, take a larger `k`: with 200, the bounds of the 99th percentile reach up to the greatest value.
@@ -349,8 +412,17 @@ frequent = views_by_page[views_by_page >= 0.01 * rows]
 assert set(frequent.index) <= set(listed.index)
 assert listed["truth"].between(listed["lower"], listed["upper"]).all()
 assert most["error"] <= rows / 101
-title = f"{len(listed)} pages of {len(views_by_page):,}, and none of a percent is missing"
-show(pictures.hitters(listed, 0.01 * rows, title))
+ax = plots.plot_estimates(
+    listed.reset_index(), x="item", estimate="upper", lower="lower", upper="upper", truth="truth"
+)
+ax.axvline(0.01 * rows, color=plots.COLORS["corrected"], linestyle="--")
+ax.set_xlabel("views")
+picture(
+    ax,
+    f"{len(listed)} pages of {len(views_by_page):,}, and none of a percent is missing",
+    "Views of the reported pages, between bounds that are certain; the upper one is the estimate.\n"
+    "Dashed: a percent of all views. No page with more of them is missing.",
+)
 
 # %% [markdown]
 # Fewer counters, more error. It is mostly far below what is promised, because a micro-batch is counted exactly first,
@@ -408,7 +480,21 @@ positives = pd.DataFrame(
     }
 )
 as_ids = month.nbytes
-show(pictures.filters(positives, as_ids / len(month)))
+ax = plots.plot_error(
+    positives.rename_axis("promised").reset_index(),
+    x="per_id", error="measured", bound="promised",
+)  # fmt: skip
+for per_id, name in ((8, "a hash of 64 bits"), (as_ids / len(month), "the ids themselves")):
+    ax.axvline(per_id, color=plots.COLORS["retracted"], linestyle="--")
+    ax.text(0.97 * per_id, 0.1, name, ha="right", va="top", rotation=90)
+ax.set(xscale="log", xlabel="bytes per id", ylabel="new ids taken for old")
+ax.set_xticks([0.5, 1, 2, 4, 8, 16, 32], ["0.5", "1", "2", "4", "8", "16", "32"])
+one = positives.loc[0.001]
+picture(
+    ax,
+    f"{one['per_id']:.1f} bytes for an id of {as_ids / len(month):.0f}; {one['measured']:.2%} of new ones taken for old",
+    "Of ids that never came, the share that the filter says came: promised, and measured. Of those that came it denies none.",
+)
 
 # %% [markdown]
 # `sketches.seen` does it for a stream, with filters that rotate: an id is forgotten a month after its order, or a
@@ -496,7 +582,17 @@ shared = pd.DataFrame(
     for k in theta_ks
 )
 times = {word: shared[word] / shared["truth"] for word in ("estimate", "lower", "upper")}
-show(pictures.overlaps(shared.assign(**times)))
+sized = shared.assign(**times, one=1.0, share=[f"{share:.0%} shared" for share in shared["share"]])
+ax = plots.plot_estimates(
+    sized.assign(sketch=[f"k={k:,}" for k in shared["k"]]),
+    x="share", estimate="estimate", lower="lower", upper="upper", truth="one", by="sketch",
+)  # fmt: skip
+ax.set_xlabel("estimate / truth")
+picture(
+    ax,
+    "What few share is found in few hashes",
+    "Estimated size of what two audiences share, as a multiple of the truth, with its bounds: against the share.",
+)
 
 # %% [markdown]
 # One pair in full. The parts are measured in one sample, so they add up, but for rounding:

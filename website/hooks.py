@@ -186,6 +186,7 @@ def _notebooks() -> list[Path]:
     return sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
+@cache
 def _examples() -> list[Path]:
     """The files of the examples: jobs, their tests, and what they share."""
     return sorted(p for p in (ROOT / "examples").glob("*.py") if p.name != "__init__.py")

@@ -63,8 +63,10 @@ def side_outputs(
 
     Parameters
     ----------
-    results, rejected : sink
-        The sinks.
+    results : sink
+        The sink of the results.
+    rejected : sink
+        The sink of the rows of the side output.
     operator : str
         Name of the operator, for the column ``operator``.
     time : str, optional

@@ -85,8 +85,8 @@ class Operator(Definition):
         engine : "auto", "kernel" or "native", optional
             The kernel of streamops, or Spark's own operator where it computes the same. "auto" uses
             Spark's windows for batches, and for streams the kernel, unless `expected_keys` is set.
-            ``explain(extended=True)`` and the metric ``engine`` show the choice and its reason. It is
-            part of the checkpoint.
+            On a stream, ``explain(extended=True)`` and the metric ``engine`` show the choice and its
+            reason. It is part of the checkpoint.
         state_api : "auto", "applyInPandasWithState" or "transformWithStateInPandas", optional
             "auto" is ``transformWithStateInPandas``, with which operators can be chained, if the session
             has RocksDB and protobuf; else ``applyInPandasWithState``, for one stateful operator per

@@ -10,7 +10,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
-from streamops.windows.native import native
+from streamops.windows.native import NATIVE
 from tests.aggregates.samples import SCHEMA, TYPES, bind
 
 
@@ -240,11 +240,10 @@ def test_collecting_goes_by_event_time_in_spark_too() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("required", [False, True])
 def test_what_spark_would_keep_without_a_bound_is_left_to_the_kernel(
-    aggregate: agg.Aggregate, required: bool
+    aggregate: agg.Aggregate,
 ) -> None:
     item: Any = windows.tumbling("1 hour", time="ts", agg={"n": agg.count(), "v": aggregate})
     spec = item.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     frame: Any = None  # it is not looked at
-    assert native(frame, spec, required) is None
+    assert NATIVE.limit(frame, spec) is None

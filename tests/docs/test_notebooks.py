@@ -7,12 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
-from nbformat import NotebookNode
 
-from notebooks.__main__ import from_source, stored
+nbformat = pytest.importorskip("nbformat", reason="pip install 'streamops[notebook]'")
+
+from notebooks.__main__ import from_source, stored  # noqa: E402  (it needs nbformat)
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = stored()

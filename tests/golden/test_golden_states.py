@@ -77,7 +77,10 @@ def test_state_of_windows_is_refused_by_another_operator(history: History) -> No
 def test_state_is_refused_by_another_number_of_shards(history: History) -> None:
     error = refused(history, shards=8)
     assert error.code == "STATE_SHARDS"
-    assert error.fix.startswith("pass shards=16; or stop the query")
+    assert error.fix == (
+        "pass shards=16; or stop the query, and run python -m streamops state rescale CHECKPOINT "
+        "--to NEW --shards 8"
+    )
 
 
 GRIDS = {

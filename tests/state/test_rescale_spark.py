@@ -6,19 +6,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from streamops import aggregates as agg
 from streamops import state, windows
+from streamops.spark.requirements import numbers
 from streamops.spark.settings import PROVIDER
 from streamops.state.checkpoint import HDFS_STATE, MARKER, Checkpoint
+from streamops.state.stores import TESTED
 from streamops.testing import Replay, micro_batches
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.state.histories import EVENT, events
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        numbers(pyspark.__version__)[:2] not in TESTED,
+        reason="Spark that is refused: SPARK_NOT_TESTED",
+    ),
+]
 
 WINDOWS = windows.tumbling(
     "10 seconds", time="ts", by="k", agg={"n": agg.count(), "v": agg.sum("v")}, delay="5 seconds"

@@ -58,4 +58,5 @@ def test_a_frame_with_the_added_column_is_refused() -> None:
 
 def test_docstring_examples_run() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.time.processing_time"))
-    assert (outcome.attempted, outcome.failed) == (3, 0)
+    skipped = getattr(outcome, "skipped", 0)  # Python 3.13 counts these among the attempted ones
+    assert (outcome.attempted - skipped, outcome.failed) == (3, 0)

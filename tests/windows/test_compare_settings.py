@@ -135,7 +135,8 @@ def test_a_comparison_is_shown_as_it_is_written() -> None:
 
 def test_the_example_of_the_docstring_is_true() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.windows.compare"))
-    assert (outcome.attempted, outcome.failed) == (3, 0)
+    skipped = getattr(outcome, "skipped", 0)  # Python 3.13 counts these among the attempted ones
+    assert (outcome.attempted - skipped, outcome.failed) == (3, 0)
 
 
 # What is not.

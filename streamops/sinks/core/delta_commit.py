@@ -126,18 +126,16 @@ class Commit:
             return None
         ranges = (delta_sql.select_range(name, wanted.column(name)) for name in by)
         predicate = " AND ".join(filter(None, ranges)) or None
-        batches: list[pa.RecordBatch] = []
+        parts: list[pa.Table] = []
         rows = size = 0
-        for part in self.table.scan(predicate=predicate):
-            batches.append(pa.record_batch(part))
-            rows += batches[-1].num_rows
-            size += batches[-1].nbytes
+        for batch in self.table.scan(predicate=predicate):
+            part = pa.Table.from_batches([pa.record_batch(batch)]).select(wanted.column_names)
+            parts.append(part.cast(wanted.schema))
+            rows += parts[-1].num_rows
+            size += parts[-1].nbytes
             if rows > _ROWS_PER_CHANGE * len(wanted) or size > _MOST_BYTES:
                 return None
-        if not batches:
-            return Range(predicate, wanted.slice(0, 0))
-        found = pa.Table.from_batches(batches).select(wanted.column_names)
-        return Range(predicate, found.cast(wanted.schema))
+        return Range(predicate, pa.concat_tables([wanted.slice(0, 0), *parts]))
 
     def replace_range(self, found: Range, rows: pa.Table) -> None:
         """Replace all rows of a range, as a merge does that deletes some of them and puts others."""

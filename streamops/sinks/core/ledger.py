@@ -216,11 +216,12 @@ def _batch_gap(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
 def _checkpoint_behind(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
     return SinkError(
         "CHECKPOINT_BEHIND",
-        "the checkpoint is older than the target: it was restored from an older copy",
+        "the checkpoint is older than the target: it is an older copy, or the original of a rewritten one",
         where=sink,
         got=f"micro-batch {delivery.batch}",
         expected=f"micro-batch {entry.batch} or {entry.batch + 1}",
-        fix="use the newest copy of the checkpoint, or restore the target from a copy that is as old",
+        fix="use the newest copy of the checkpoint, or the one into which it was rescaled or migrated; or "
+        "restore the target from a copy that is as old",
     )
 
 

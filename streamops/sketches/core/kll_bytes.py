@@ -75,10 +75,9 @@ def write(states: Sequence[pa.Array], k: int) -> pa.Array:
     heads[(begin[state] + _PREAMBLE + level)[written]] = position[written]
     ends = first + _PREAMBLE + heights[full]
     for i, extreme in enumerate((least, greatest)):
-        _put(heads, ends + 2 * i, plain(np.asarray(extreme.filter(pa.array(full)))).astype("<f8"))
+        _put(heads, ends + 2 * i, np.asarray(extreme.filter(pa.array(full))).astype("<f8"))
     head = make_binary(4 * np.append(0, np.cumsum(units)), heads.view(np.uint8))
-    # NumPy 1 may return a NaN with other bits from a sort.
-    values = plain(np.asarray(items.flatten())).astype("<f8", copy=False).view(np.uint8)
+    values = np.asarray(items.flatten()).astype("<f8", copy=False).view(np.uint8)
     body = make_binary(8 * np.append(0, np.cumsum(stored)), values)
     return pc.binary_join_element_wise(head, body, pa.scalar(b"", pa.binary()))
 

@@ -210,6 +210,9 @@ def _sort(items: Floats, sizes: Ints) -> None:
     """Sort each of these runs, in place."""
     for size, _, part in equal_sizes(sizes):
         items[part].reshape(-1, max(size, 1)).sort(axis=1)
+    items[np.isnan(items)] = (
+        np.nan
+    )  # NumPy 1 may return it with other bits, which a hash would show
 
 
 def _coins(items: Floats, starts: Ints, total: Ints, h: int) -> Ints:
