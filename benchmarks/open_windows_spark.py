@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.cpu import ProcessTree
 from benchmarks.machine import describe_machine
+from benchmarks.readme import replace_between
 from benchmarks.stream import DELAY, ORIGIN_MS
 from benchmarks.systems import session
 
@@ -234,10 +235,11 @@ def _library() -> str:
 
 def show(cost: Cost) -> str:
     """A row of the table."""
+    version = "" if cost.system == "native" else cost.library
     end = "" if cost.end is None else f"{cost.end:.1f}"
     again = "" if not cost.restart else f"{cost.restart[0]:.1f}, {cost.restart[1]:.1f}"
     return (
-        f"| `{cost.system}` | {cost.library} | {cost.windows:,} | **{cost.cpu:.2f}** | {cost.jvm:.2f} | "
+        f"| `{cost.system}` | {version} | {cost.windows:,} | **{cost.cpu:.2f}** | {cost.jvm:.2f} | "
         f"{cost.python:.2f} | {sorted(cost.wall)[len(cost.wall) // 2]:.1f}, {max(cost.wall):.1f} | "
         f"{cost.fill:.0f} | {end} | {again} | {cost.stored / 1e6:.0f} | {cost.memory / 2**30:.1f} | "
         f"{cost.load:.0f} |"
@@ -250,22 +252,40 @@ HEAD = (
 )
 
 
+def page(records: Sequence[dict[str, Any]]) -> str:
+    """The table of recorded runs, in Markdown."""
+    machine = records[0]["machine"]
+    costs = [Cost(**run) for record in records for run in record["runs"]]
+    order = [*SYSTEMS]
+    costs.sort(key=lambda cost: (cost.windows, order.index(cost.system), cost.library))
+    loads = [cost.load for cost in costs]
+    head = (
+        f"Run of {records[0]['started'][:10]}: {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB; PySpark {machine['pyspark']}. Load average after the runs "
+        f"{min(loads):.1f} to {max(loads):.1f}."
+    )
+    return "\n".join([head, "", HEAD, "|---|---|" + "---:|" * 11, *map(show, costs)])
+
+
 def main() -> None:
-    """Measure each number of windows in each system, and print the table."""
+    """Measure each number of windows in each system, or read records, and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.open_windows_spark", description=__doc__
     )
-    parser.add_argument("--windows", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
-    parser.add_argument("--batches", type=int, default=BATCHES, help="measured micro-batches")
-    parser.add_argument("--warm", type=int, default=WARM, help="micro-batches before them")
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--end", action="store_true", help="close all windows, too")
-    parser.add_argument("--restart", action="store_true", help="continue in a new process, too")
-    parser.add_argument("--library", type=Path, nargs="+", default=[ROOT])
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--one", choices=("measure", "restart"), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--windows", type=int, nargs="+", default=SIZES)
+    add("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
+    add("--batches", type=int, default=BATCHES, help="measured micro-batches")
+    add("--warm", type=int, default=WARM, help="micro-batches before them")
+    add("--repeats", type=int, default=1)
+    add("--end", action="store_true", help="close all windows, too")
+    add("--restart", action="store_true", help="continue in a new process, too")
+    add("--library", type=Path, nargs="+", default=[ROOT])
+    add("--cache", type=Path, default=Path(tempfile.gettempdir()))
+    add("--record", type=Path, nargs="+", help="print the table of records, measure nothing")
+    add("--write", action="store_true", help="write the table into benchmarks/README.md")
+    add("--one", choices=("measure", "restart"), help=argparse.SUPPRESS)
+    add("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         system, windows = options.systems[0], options.windows[0]
@@ -277,10 +297,23 @@ def main() -> None:
             found = asdict(cost)
         (options.folder / "result.json").write_text(json.dumps(found))
         return
-    record: dict[str, Any] = {"machine": describe_machine(), "runs": []}
+    records = [json.loads(path.read_text()) for path in options.record or ()]
+    text = page(records or [_measure(options)])
+    print(text)
+    if options.write:
+        replace_between("open windows", "python -m benchmarks.open_windows_spark --write", text)
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure and record each run in processes of its own."""
+    started = datetime.now(UTC)
+    record: dict[str, Any] = {
+        "started": started.isoformat(timespec="seconds"),
+        "machine": describe_machine(),
+        "runs": [],
+    }
     RESULTS.mkdir(parents=True, exist_ok=True)
-    target = RESULTS / f"{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
-    print(HEAD, flush=True)
+    target = RESULTS / f"{started:%Y-%m-%dT%H%M%S}.json"
     runs = [
         (windows, system, library)
         for _ in range(options.repeats)
@@ -288,6 +321,7 @@ def main() -> None:
         for system in options.systems
         for library in (options.library[:1] if system == "native" else options.library)
     ]
+    print(f"{len(runs)} runs, recorded in {target}", flush=True)
     for windows, system, library in runs:
         with tempfile.TemporaryDirectory(dir=options.cache) as folder:
             given = ["--systems", system, "--windows", str(windows), "--folder", folder]
@@ -299,7 +333,7 @@ def main() -> None:
         record["runs"].append(found)
         target.write_text(json.dumps(record, indent=1))
         print(show(Cost(**found)), flush=True)
-    print(f"recorded in {target}")
+    return record
 
 
 def _in_process(library: Path, arguments: Sequence[str]) -> Any:
@@ -308,6 +342,7 @@ def _in_process(library: Path, arguments: Sequence[str]) -> Any:
     path = os.pathsep.join([str(library.resolve()), str(ROOT)])
     done = subprocess.run(
         [sys.executable, __file__, *arguments],
+        cwd=library,  # the first place where Spark's workers look for packages
         env=os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
