@@ -88,6 +88,8 @@ def decode(
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
+    If the layout has a version for states with segments, both versions are read.
+
     Raises
     ------
     StateFormatError
@@ -105,7 +107,7 @@ def decode(
             expected=layout.kind,
             fix=_RESTART,
         )
-    if version != layout.version:
+    if version not in (layout.version, layout.segmented):
         got, expected = (f"frame {frame}, {kind} version {v}" for v in (version, layout.version))
         _refuse_version(got, expected, where)
     if spread != shards:

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
+from streamops.kernel.segments import Segments
+
 SideName = Literal["left", "right"]
 
 OWNED = "_is_owned"
@@ -24,10 +26,20 @@ SIDES: tuple[SideName, SideName] = ("left", "right")
 
 @dataclass(frozen=True, slots=True)
 class StateFormat:
-    """Name and version of a state layout, written into every checkpoint."""
+    """Name and version of a state layout, written into every checkpoint.
+
+    ``segmented`` is the version of a state that also has segments: None if the operator has none.
+    """
 
     kind: str
     version: int
+    segmented: int | None = field(default=None, compare=False)
+
+    @property
+    def with_segments(self) -> StateFormat:
+        """The format of a state with segments."""
+        assert self.segmented is not None, f"{self.kind} has no segments"
+        return StateFormat(self.kind, self.segmented)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,13 @@ class State:
         compared with it to decide whether they are late, as Spark does.
     tables : mapping of str to Table
         The state tables by name, with the schemas of ``Core.layout``.
+    segments : Segments, optional
+        Rows that are stored apart. None if the core, the spec or the state API does not support it.
     """
 
     watermark: int | None
     tables: Mapping[str, pa.Table]
+    segments: Segments | None = field(default=None, compare=False)
 
     @classmethod
     def empty(cls, layout: Mapping[str, pa.Schema]) -> State:
@@ -53,8 +68,10 @@ class State:
 
     @property
     def rows(self) -> int:
-        """The number of rows in all state tables."""
-        return sum(table.num_rows for table in self.tables.values())
+        """The number of rows in all state tables and segments."""
+        in_segments = 0 if self.segments is None else self.segments.rows
+        found: int = sum(table.num_rows for table in self.tables.values())
+        return found + in_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +208,10 @@ class Core(Protocol):
     A core may define ``METRICS_TYPE``, the class of its metrics, if it is not :class:`Metrics`;
     ``METRICS``, a mapping of observed metric names to fields of it, if they are not those of ``Metrics``; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
     though no deadline has passed; ``RETAINED_BYTES``, how much a worker retains of the decoded states of its
-    shards for their next steps, 0 by default: for states that take longer to decode than to compare; and
-    ``deliver``, see :func:`streamops.spark.drive.drive`.
+    shards for their next steps, 0 by default: for states that take longer to decode than to compare;
+    ``deliver``, see :func:`streamops.spark.drive.drive`; and ``has_segments(spec)``, whether it stores rows of
+    a large state apart: see :mod:`streamops.kernel.segments`. Then ``STATE`` has a version for such
+    states, and ``step`` and ``finish`` also accept a state with the table ``_unmerged``.
     ``PLACEMENT`` is a :class:`streamops.kernel.placement.Placement`: which shard the rows of the state
     belong to.
     """

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from streamops.spark.requirements import refuse_versions
-from streamops.spark.step import STATE_SCHEMA, ShardStep
+from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep
 from streamops.spark.wire import EMITTED, freeze_imports
 
 try:
@@ -102,6 +102,26 @@ def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator
     return run
 
 
+class _MapStore:
+    """The segments of the current shard, in a map state."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def read(self, number: int) -> str:
+        """Return a segment; empty if there is none of this number."""
+        found = self.state.getValue((number,))
+        return "" if found is None else str(found[0])
+
+    def write(self, number: int, blob: str) -> None:
+        """Store a segment."""
+        self.state.updateValue((number,), (blob,))
+
+    def remove(self, number: int) -> None:
+        """Remove a segment."""
+        self.state.removeKey((number,))
+
+
 class ShardProcessor(StatefulProcessor):
     """The processor for ``transformWithStateInPandas``."""
 
@@ -109,10 +129,13 @@ class ShardProcessor(StatefulProcessor):
         self.step, self.event_time, self.begin = step, event_time, begin
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state: one value per shard."""
+        """Declare the state: one value per shard, and its segments."""
         freeze_imports("step")
         self.handle = handle
         self.stored = handle.getValueState("stored", STATE_SCHEMA)
+        self.store: _MapStore | None = None
+        if self.step.has_segments:
+            self.store = _MapStore(handle.getMapState(SEGMENTS, *SEGMENT_SCHEMAS))
 
     def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
         """Store rows that were there before the first micro-batch; Spark may call it repeatedly."""
@@ -144,7 +167,7 @@ class ShardProcessor(StatefulProcessor):
         if timer is not None and timer not in (fired, watermark + 1):
             # Spark removes the timer that fired; this one would wake the shard once more.
             self.handle.deleteTimer(timer)
-        after, emitted = self.step(before, packs, watermark, shard=shard)
+        after, emitted = self.step(before, packs, watermark, shard=shard, store=self.store)
         if after is not None:
             self.stored.update(after)
         if timer != watermark + 1:

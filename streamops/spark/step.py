@@ -7,13 +7,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 
+from streamops.kernel import segments as segments_
 from streamops.kernel.codec import decode, encode, fingerprint
 from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.segments import INDEX, ROWS, UNMERGED, Segments, index_table, read_index
 from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ STATE_SCHEMA = "fingerprint bigint, watermark bigint, deadline bigint, entries b
 The blob is text because Spark hands binary state to Python by appending it to a string builder byte
 by byte: with 14 MB of state that was an eighth of the Java samples of a profile.
 """
+
+SEGMENTS = "segments"
+"""Name of the map state with the segments of a shard."""
+
+SEGMENT_SCHEMAS = "number bigint", "blob string"
+"""Its key and its value."""
 
 _RETAINED_FOR = 600
 _retained: OrderedDict[tuple[str, int], _Retained] = OrderedDict()
@@ -66,22 +74,57 @@ class Stored:
 
     @classmethod
     def of(cls, state: State, header: StateHeader, *, deadline: int | None = None) -> Stored:
-        """Encode a state; ``header`` is what it will be checked against."""
-        frame = encode(*header, state.tables)
-        blob = binascii.b2a_base64(frame, newline=False).decode("ascii")
+        """Encode a state without its segments; ``header`` is what it will be checked against."""
+        tables = state.tables
+        if state.segments is not None and state.segments.index:
+            tables = {**tables, INDEX: index_table(state.segments.index)}
+        if tables.keys() & {INDEX, UNMERGED}:
+            header = (header[0].with_segments, *header[1:])
+        blob = to_text(encode(*header, tables))
         return cls(fingerprint(*header), state.watermark, deadline, state.rows, blob)
 
-    def state(self, header: StateHeader, *, where: str) -> State:
-        """Decode the state; ``where`` is for the error if other parameters wrote it."""
-        return State(self.watermark, decode(self.frame, *header, where=where))
+    def state(self, header: StateHeader, *, where: str, segments: Segments | None = None) -> State:
+        """Decode the state; ``where`` is for the error if other parameters wrote it.
+
+        ``segments`` have no index yet. Without them, a state that has some is refused.
+        """
+        if segments is None:
+            header = (replace(header[0], segmented=None), *header[1:])
+        tables = decode(self.frame, *header, where=where)
+        if segments is not None and INDEX in tables:
+            segments = replace(segments, index=read_index(tables.pop(INDEX)))
+        return State(self.watermark, tables, segments)
 
     @property
     def frame(self) -> bytes:
         """The blob as the kernel's codec wrote it; empty if it is not base64."""
-        try:
-            return binascii.a2b_base64(self.blob or "", strict_mode=True)
-        except binascii.Error:
-            return b""
+        return to_frame(self.blob)
+
+
+class SegmentStore(Protocol):
+    """Where the segments of a shard are stored: frames of the kernel's codec, in base64."""
+
+    def read(self, number: int) -> str:
+        """Return a segment; empty if there is none of this number."""
+
+    def write(self, number: int, blob: str) -> None:
+        """Store a segment."""
+
+    def remove(self, number: int) -> None:
+        """Remove a segment."""
+
+
+def to_text(frame: bytes) -> str:
+    """A frame as it is stored."""
+    return binascii.b2a_base64(frame, newline=False).decode("ascii")
+
+
+def to_frame(blob: str | None) -> bytes:
+    """A stored frame; empty if it is not base64."""
+    try:
+        return binascii.a2b_base64(blob or "", strict_mode=True)
+    except binascii.Error:
+        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +141,8 @@ class ShardStep:
         Number of shards. It is written into the state and checked against it.
     plan : str
         Identifies this step among those of all plans that a worker runs.
+    segment_rows : int
+        Rows of the tables of a shard beyond which they are moved to segments, if the core has any.
     """
 
     where: str
@@ -105,6 +150,7 @@ class ShardStep:
     spec: Any
     shards: int
     plan: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
+    segment_rows: int = field(default_factory=lambda: segments_.LIMIT)
 
     def __call__(
         self,
@@ -113,6 +159,7 @@ class ShardStep:
         spark_watermark: int | None = None,
         *,
         shard: int = 0,
+        store: SegmentStore | None = None,
     ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
         """Advance the shard by one micro-batch.
 
@@ -126,6 +173,8 @@ class ShardStep:
             Milliseconds; 0 or less if there is no watermark yet. None without event time.
         shard : int
             Number of the shard.
+        store : SegmentStore, optional
+            The segments of the shard, if the state API can store some.
 
         Returns
         -------
@@ -148,25 +197,61 @@ class ShardStep:
             changed = after is not None and after != before
             return astuple(after) if after and changed else None, emit_frame([], metrics)
         header = self.header
-        state = State.empty(self.core.layout(self.spec))
+        segments = self.open_segments(store)
+        state = replace(State.empty(self.core.layout(self.spec)), segments=segments)
         if before is not None:
-            state = self._read(before, shard)
+            state = self._read(before, shard, segments)
         inputs = read_packs(self.core, self.spec, packs)
         step: Step = self.core.step(self.spec, state, inputs, watermark)
         if before is not None and step.state is state:  # nothing to encode
             after = before
         else:
             deadline = self.core.next_deadline(self.spec, step.state)
+            if store is not None and step.state.segments is not None:
+                stored_segments = self._store_segments(step.state.segments, store)
+                step = replace(step, state=replace(step.state, segments=stored_segments))
             after = Stored.of(step.state, header, deadline=deadline)
         self._retain(after, step.state, shard)
         cells = [*write_cells(step.output), *write_cells(step.late)]
-        metrics = self._metrics(step.metrics, len(step.late), after, watermark)
+        segment_bytes = 0 if step.state.segments is None else step.state.segments.size
+        metrics = self._metrics(step.metrics, len(step.late), after, watermark, segment_bytes)
         return None if after == before else astuple(after), emit_frame(cells, metrics)
 
     @property
     def header(self) -> StateHeader:
         """What stored state is checked against."""
         return self.core.STATE, self.spec.identity, self.shards
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether rows of a large state are stored apart, where the state API can."""
+        has_segments = getattr(self.core, "has_segments", None)
+        return has_segments is not None and bool(has_segments(self.spec))
+
+    def open_segments(self, store: SegmentStore | None) -> Segments | None:
+        """The segments of a shard, without their index; None if it cannot have any."""
+        if store is None or not self.has_segments:
+            return None
+
+        def load(number: int) -> pa.Table:
+            where = f"{self.where}, segment {number}"
+            return decode(to_frame(store.read(number)), *self.header, where=where)[ROWS]
+
+        return Segments(load, (), self.segment_rows)
+
+    def _store_segments(self, segments: Segments, store: SegmentStore) -> Segments:
+        """Store what a step added, and remove what it removed."""
+        format_, identity, shards = self.header
+        header = format_.with_segments, identity, shards
+        sizes = {}
+        for number in segments.removed:
+            store.remove(number)
+        for number, rows in segments.written.items():
+            blob = to_text(encode(*header, {ROWS: rows}))
+            store.write(number, blob)
+            sizes[number] = len(blob)
+        index = (replace(of, size=sizes.get(of.number, of.size)) for of in segments.index)
+        return replace(segments, index=tuple(index))
 
     @property
     def metric_names(self) -> list[str]:
@@ -178,12 +263,12 @@ class ShardStep:
         watermark = Stored(*stored).watermark
         return 0 if watermark is None else (watermark - int(self.spec.lag)) // 1_000
 
-    def _read(self, stored: Stored, shard: int) -> State:
+    def _read(self, stored: Stored, shard: int, segments: Segments | None) -> State:
         """The stored state: as this worker retained it, or decoded."""
         retained = _retained.get((self.plan, shard))
         if retained is not None and retained.blob == stored.blob:
             return State(stored.watermark, retained.tables)
-        return stored.state(self.header, where=self.where)
+        return stored.state(self.header, where=self.where, segments=segments)
 
     def _retain(self, stored: Stored, state: State, shard: int) -> None:
         """Retain a state for the next step of its shard, if the core wants that."""
@@ -215,16 +300,21 @@ class ShardStep:
             return False
         if stored is None:
             return True
-        if stored.fingerprint != fingerprint(*self.header):
+        if stored.fingerprint != fingerprint(*self.header):  # also of a state with segments
             return False
         return watermark is None or stored.deadline is None or watermark < stored.deadline
 
     def _metrics(
-        self, metrics: Any, side_output: int, stored: Stored | None, watermark: int | None
+        self,
+        metrics: Any,
+        side_output: int,
+        stored: Stored | None,
+        watermark: int | None,
+        segment_bytes: int = 0,
     ) -> list[int | None]:
         values = [
             0 if metrics is None else getattr(metrics, field)
             for field in metric_fields(self.core).values()
         ]
-        size = (0, 0) if stored is None else (stored.entries, len(stored.blob))
+        size = (0, 0) if stored is None else (stored.entries, len(stored.blob) + segment_bytes)
         return [*values, side_output, *size, watermark]

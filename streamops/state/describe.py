@@ -51,7 +51,9 @@ class OperatorReport:
     entries : int
         Rows of state, over all shards.
     sizes : tuple of int
-        Bytes of each shard that has a state, by shard.
+        Bytes of each shard that has a state, by shard, without its segments.
+    segments : int
+        Bytes of all segments, which a micro-batch does not read before it needs them.
     watermark : datetime, optional
         The operator's watermark, or the clock of the shard that is furthest ahead.
     by : tuple of str
@@ -66,6 +68,7 @@ class OperatorReport:
     shards: int = 0
     entries: int = 0
     sizes: tuple[int, ...] = ()
+    segments: int = 0
     watermark: dt.datetime | None = None
     by: tuple[str, ...] = ()
 
@@ -159,6 +162,7 @@ def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> Ch
 def _operator(
     source: Checkpoint, files: OperatorFiles, spark: SparkSession | None
 ) -> OperatorReport:
+    from streamops.spark.step import to_frame
     from streamops.state.shards import read_header
     from streamops.state.stores import read_shards, session_or_new
 
@@ -174,11 +178,12 @@ def _operator(
         number=files.number,
         api=files.api,
         name=first.layout,
-        version=first.version,
+        version=max(frame.version for frame in headers),
         frame=first.frame,
         shards=first.shards,
         entries=sum(row.stored.entries for row in rows),
         sizes=tuple(len(row.stored.frame) for row in sorted(rows, key=lambda row: row.shard)),
+        segments=sum(len(to_frame(blob)) for row in rows for blob in row.segments.values()),
         watermark=_instant(max(watermarks, default=None)),
         by=tuple(PLACEMENTS[first.layout].key(first.identity)),
     )
@@ -189,7 +194,7 @@ def _hints(operators: Sequence[OperatorReport]) -> Iterator[str]:
         if not of.name:
             continue
         current = FORMATS[of.name]
-        if (of.version, of.frame) != (current.version, FRAME):
+        if of.version not in (current.version, current.segmented) or of.frame != FRAME:
             yield (
                 f"operator {of.number}: the format is older than this release writes; "
                 "`python -m streamops state migrate` converts it"
@@ -236,7 +241,8 @@ def _row(of: OperatorReport) -> tuple[str, ...]:
         f"{of.version}, frame {of.frame}",
         str(of.shards),
         str(of.entries),
-        f"{_size(mean)}, at most {_size(max(sizes))}",
+        f"{_size(mean)}, at most {_size(max(sizes))}"
+        + (f"; segments {_size(of.segments)}" if of.segments else ""),
         _show(of.watermark),
     )
 

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from streamops.kernel.codec import StoredFrame
-from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.errors import CheckpointError
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
 from streamops.kernel.placement import ByKey
+from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.columns import spark_schema
 from streamops.spark.step import Stored
 from streamops.state.operators import PLACEMENTS
-from streamops.state.shards import StoredShard, read_header
-from streamops.state.stores import read_rows, session_or_new
+from streamops.state.shards import StoredShard, read_header, read_tables
+from streamops.state.stores import read_rows, read_segments, session_or_new
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +61,8 @@ def read(
         The key columns; the ``shard``; and for each table of the state a list of structs with its
         rows, in no particular order. The columns of aggregates begin with the name of the aggregate
         (``n.count``), other columns of the input have their names. What they mean is in
-        docs/state-formats.md. Tables that belong to a shard and not to a key are not included.
+        docs/state-formats.md. Tables that belong to a shard and not to a key are not included. In a large
+        state, a pane of a window may be in several rows, which the next steps merge.
 
     Raises
     ------
@@ -88,10 +91,21 @@ def read(
             fix="`python -m streamops doctor CHECKPOINT` shows the size of the state",
         )
     schema = _schema(first)
-    rows, _ = read_rows(session, path, number, batch)
-    return rows.select("shard", "blob").mapInArrow(
-        partial(_decode_batches, schema, path), spark_schema(schema)
-    )
+    rows = _with_segments(session, path, number, batch)
+    return rows.mapInArrow(partial(_decode_batches, schema, path), spark_schema(schema))
+
+
+def _with_segments(spark: SparkSession, path: str, operator: int, batch: int | None) -> DataFrame:
+    """One row per shard: ``shard``, ``blob``, and ``segments``, null if it has none."""
+    rows, _ = read_rows(spark, path, operator, batch)
+    rows = rows.select("shard", "blob")
+    found = read_segments(spark, path, operator, batch)
+    if found is None:
+        return rows.withColumn(
+            "segments", F.lit(None).cast("array<struct<number:bigint,blob:string>>")
+        )
+    segments = F.collect_list(F.struct("number", "blob")).alias("segments")
+    return rows.join(found.groupBy("shard").agg(segments), "shard", "left")
 
 
 def _find(
@@ -148,7 +162,9 @@ def _decode_batches(
     for batch in batches:
         for row in batch.to_pylist():
             frame = _header(path, row["shard"], row["blob"])
-            yield from _rows_by_key(frame, row["shard"], schema).to_batches()
+            segments = {of["number"]: of["blob"] for of in row["segments"] or ()}
+            tables = read_tables(frame, segments, where=f"{path}, shard {row['shard']}")
+            yield from _rows_by_key(frame, tables, row["shard"], schema).to_batches()
 
 
 def _rules(frame: StoredFrame) -> dict[str, ByKey]:
@@ -158,13 +174,21 @@ def _rules(frame: StoredFrame) -> dict[str, ByKey]:
 
 def _schema(frame: StoredFrame) -> pa.Schema:
     """Columns of the result."""
-    return _rows_by_key(frame, 0, None).schema
-
-
-def _rows_by_key(frame: StoredFrame, shard: int, schema: pa.Schema | None) -> pa.Table:
-    """The tables of a shard, grouped by key."""
-    placement, identity = PLACEMENTS[frame.layout], frame.identity
     tables = frame.tables()
+    tables.pop(INDEX, None)
+    return _rows_by_key(frame, tables, 0, None).schema
+
+
+def _rows_by_key(
+    frame: StoredFrame, tables: Mapping[str, pa.Table], shard: int, schema: pa.Schema | None
+) -> pa.Table:
+    """The tables of a shard, grouped by key. Rows of segments are those of the first table."""
+    placement, identity = PLACEMENTS[frame.layout], frame.identity
+    first, *names = (name for name in tables if name != UNMERGED)
+    tables = {
+        first: concat([tables[name] for name in (first, UNMERGED) if name in tables]),
+        **{name: tables[name] for name in names},
+    }
     rules = {name: rule for name, rule in _rules(frame).items() if name in tables}
     keys, parts = [], []
     for name, rule in rules.items():

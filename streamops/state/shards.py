@@ -5,17 +5,19 @@ older format. Spark's state store is not needed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from streamops.kernel.codec import StoredFrame, read_stored
+from streamops.kernel.columns import concat
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import CheckpointError, StateFormatError
 from streamops.kernel.frame import FRAME
 from streamops.kernel.placement import Placement, merge_states, redistribute_states, upgrade
-from streamops.spark.step import Stored
+from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
+from streamops.spark.step import Stored, to_frame
 from streamops.state.operators import FORMATS, PLACEMENTS
 
 
@@ -33,12 +35,15 @@ class StoredShard:
         When its timer or timeout fires, in milliseconds.
     partition : int
         The partition that it is in.
+    segments : mapping of int to str
+        Its segments by number, as stored.
     """
 
     shard: int
     stored: Stored
     timer: int | None
     partition: int
+    segments: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ class OperatorState:
     shards : int
         Number of shards.
     states : mapping of int to State
-        By shard. A shard without a state is missing.
+        By shard. A shard without a state is missing. Rows of segments are in the table ``_unmerged``: in all
+        shards, or in none.
     deadline : int, optional
         The first of the deadlines.
     timer : int, optional
@@ -115,8 +121,12 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
                 f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}", where
             )
     placement = PLACEMENTS[first.layout]
+    tables = {row.shard: read_tables(frames[row.shard], row.segments, where=where) for row in rows}
+    # The same tables in all shards, also if only some of them have segments.
+    further = [of[UNMERGED].slice(0, 0) for of in tables.values() if UNMERGED in of]
+    more = {UNMERGED: further[0]} if further else {}
     states = {
-        row.shard: State(row.stored.watermark, frames[row.shard].tables())
+        row.shard: State(row.stored.watermark, more | tables[row.shard])
         for row in sorted(rows, key=lambda row: row.shard)
     }
     timers = {row.timer for row in rows}
@@ -126,13 +136,38 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     deadlines = (row.stored.deadline for row in rows if row.stored.deadline is not None)
     return OperatorState(
         frame=first.frame,
-        format=first.format,
+        format=_plain_format(first),
         identity=first.identity,
         shards=first.shards,
         states=states,
         deadline=min(deadlines, default=None),
         timer=timers.pop(),
     )
+
+
+def read_tables(
+    frame: StoredFrame, segments: Mapping[int, str], *, where: str
+) -> dict[str, pa.Table]:
+    """The tables of a shard. Rows of its segments are in the table ``_unmerged``.
+
+    Raises
+    ------
+    CheckpointError
+        ``SHARDS_CONTRADICT``.
+    """
+    tables = frame.tables()
+    if INDEX not in tables:
+        return tables
+    numbers = sorted(of.number for of in read_index(tables.pop(INDEX)))
+    if numbers != sorted(segments):
+        raise _contradiction(f"segments {sorted(segments)}, and an index of {numbers}", where)
+    rows = [tables[UNMERGED]] if UNMERGED in tables else []
+    for number in numbers:
+        of = read_stored(to_frame(segments[number]), where=f"{where}, segment {number}")
+        if _header(of) != _header(frame):
+            raise _contradiction(f"shard: {_header(frame)}; a segment: {_header(of)}", where)
+        rows.append(of.tables()[ROWS])
+    return tables | {UNMERGED: concat(rows)}
 
 
 def read_header(row: StoredShard, *, where: str) -> StoredFrame:
@@ -194,16 +229,22 @@ def redistribute(state: OperatorState, shards: int) -> OperatorState:
 
 def encode_shards(state: OperatorState, partition_of: Mapping[int, int]) -> list[StoredShard]:
     """Encode a state in the current formats."""
-    header = state.format, state.identity, state.shards
+    header = FORMATS[state.name], state.identity, state.shards
     return [
         StoredShard(
             shard,
-            Stored.of(of_shard, header, deadline=state.deadline),
+            Stored.of(_without_empty(of_shard), header, deadline=state.deadline),
             state.timer,
             partition_of[shard],
         )
         for shard, of_shard in state.states.items()
     ]
+
+
+def _without_empty(state: State) -> State:
+    """The state without the table ``_unmerged``, if it is empty."""
+    tables = {n: table for n, table in state.tables.items() if n != UNMERGED or len(table)}
+    return State(state.watermark, tables)
 
 
 def same_state(left: OperatorState, right: OperatorState) -> bool:
@@ -232,7 +273,13 @@ def _row_bytes(table: pa.Table) -> list[str]:
 
 
 def _header(frame: StoredFrame) -> tuple[Any, ...]:
-    return frame.frame, frame.layout, frame.version, frame.shards, frame.identity
+    return frame.frame, _plain_format(frame), frame.shards, frame.identity
+
+
+def _plain_format(frame: StoredFrame) -> StateFormat:
+    """The format of a frame, or that of the same state without segments."""
+    known = FORMATS.get(frame.layout)
+    return known if known and frame.version == known.segmented else frame.format
 
 
 def _contradiction(got: str, where: str) -> CheckpointError:

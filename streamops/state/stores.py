@@ -6,6 +6,7 @@ a classic session, so each version of Spark has to be tested: see :data:`TESTED`
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -18,7 +19,7 @@ from pyspark.sql.types import IntegerType, LongType, NullType, StringType, Struc
 
 from streamops.kernel.errors import CheckpointError, RequirementError
 from streamops.spark.requirements import numbers
-from streamops.spark.step import STATE_SCHEMA, Stored
+from streamops.spark.step import SEGMENTS, STATE_SCHEMA, Stored
 from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
 from streamops.state.shards import StoredShard
 
@@ -38,6 +39,9 @@ _SHARD = StructType([StructField("shard", IntegerType())])
 _EXPIRY = StructField("expiryTimestampMs", LongType(), nullable=False)
 _BY_KEY = StructType([StructField("key", _SHARD), _EXPIRY])
 _BY_TIME = StructType([_EXPIRY, StructField("key", _SHARD)])
+_NUMBER = StructType([StructField("number", LongType())])
+_SEGMENT_KEY = StructType([StructField("key", _SHARD), StructField("userKey", _NUMBER)])
+_SEGMENT = StructType([StructField("blob", StringType())])
 _NO_VALUE = StructType([StructField("__dummy__", NullType())])
 _TYPES = {"bigint": LongType(), "string": StringType()}
 _VALUE = StructType(
@@ -104,6 +108,26 @@ def read_rows(
     return rows, has_timeout
 
 
+def read_segments(
+    spark: SparkSession, path: str, operator: int, batch: int | None
+) -> DataFrame | None:
+    """The segments of an operator: ``shard``, ``number`` and ``blob``; None if it cannot have any."""
+    reader = spark.read.format("statestore").option("operatorId", operator)
+    if batch is not None:
+        reader = reader.option("batchId", batch)
+    try:
+        frame = reader.option("stateVarName", SEGMENTS).load(path)
+    except Exception as error:
+        if "stateVarName" not in str(error):
+            raise
+        return None
+    return frame.select(
+        F.col("key")["shard"].alias("shard"),
+        F.col("user_map_key")["number"].alias("number"),
+        F.col("user_map_value")["blob"].alias("blob"),
+    )
+
+
 def _may_be_ours(operator: OperatorFiles) -> bool:
     """Whether an operator of the query may be one of streamops, by Spark's metadata."""
     if operator.has_variables:
@@ -147,7 +171,7 @@ def read_shards(
             return None
         raise
     timers: dict[int, int] = {}
-    has_timers = _KEY_TO_TIME in operator.variables
+    has_timers, has_segments = (name in operator.variables for name in (_KEY_TO_TIME, SEGMENTS))
     if has_timers:
         frame = (
             spark.read.format("statestore")
@@ -167,12 +191,17 @@ def read_shards(
                 expected="one timer per shard",
                 fix="let the query process one micro-batch; a shard then has one timer",
             )
+    segments: dict[int, dict[int, str]] = defaultdict(dict)
+    found = read_segments(spark, path, operator.number, last) if has_segments else None
+    for row in [] if found is None else found.toArrow().to_pylist():
+        segments[row["shard"]][row["number"]] = row["blob"]
     shards = [
         StoredShard(
             row["shard"],
             Stored(*(row[name] for name in _NAMES)),
             timers.get(row["shard"]) if operator.has_variables else row["timer"],
             row["partition"],
+            segments[row["shard"]],
         )
         for row in stored.toArrow().to_pylist()
     ]
@@ -258,7 +287,7 @@ class StoreWriter:
             )
             try:
                 if of.files.has_variables:
-                    self._put_variables(store, rows, has_timers=of.has_timers)
+                    self._put_variables(store, rows, of)
                 else:
                     self._put_groups(store, rows, value)
                 store.commit()
@@ -279,14 +308,17 @@ class StoreWriter:
         for key, of_key in zip(keys, self._unsafe(data, value), strict=True):
             store.put(key, of_key, STORE)
 
-    def _put_variables(self, store: Any, rows: Sequence[StoredShard], *, has_timers: bool) -> None:
-        """The state variable of ``transformWithState``, and both indexes of its timers."""
+    def _put_variables(self, store: Any, rows: Sequence[StoredShard], of: StoredOperator) -> None:
+        """The state variables of ``transformWithState``, and both indexes of its timers."""
         self._create(store, VARIABLE, _SHARD, _VALUE, self._plain(_SHARD), internal=False)
         keys = self._unsafe([(row.shard,) for row in rows], _SHARD)
         stored = self._unsafe([astuple(row.stored) for row in rows], _VALUE)
         for key, value in zip(keys, stored, strict=True):
             store.put(key, value, VARIABLE)
-        if not has_timers:
+        if SEGMENTS in of.files.variables:  # rows of segments are in the value
+            by_shard = self._classes.PrefixKeyScanStateEncoderSpec(self._java(_SEGMENT_KEY), 1)
+            self._create(store, SEGMENTS, _SEGMENT_KEY, _SEGMENT, by_shard, internal=False)
+        if not of.has_timers:
             return
         prefix = self._classes.PrefixKeyScanStateEncoderSpec(self._java(_BY_KEY), 1)
         ordinals = self._spark._jvm.PythonUtils.toSeq([0])

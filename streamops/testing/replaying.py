@@ -7,7 +7,8 @@ end of a run. Everything else is the code that runs on Spark, from packing rows 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -235,6 +236,22 @@ class _Frame:
         )
 
 
+class MemoryStore(dict[int, str]):
+    """The segments of a shard, by number."""
+
+    def read(self, number: int) -> str:
+        """Return a segment; empty if there is none of this number."""
+        return self.get(number, "")
+
+    def write(self, number: int, blob: str) -> None:
+        """Store a segment."""
+        self[number] = blob
+
+    def remove(self, number: int) -> None:
+        """Remove a segment."""
+        del self[number]
+
+
 @dataclass
 class _Stage:
     """One operator of a query, with its stored state."""
@@ -256,6 +273,7 @@ class _Stage:
         if self.shards is not None and not self.is_clock:
             self.count = self.shards
         self.stored: dict[int, Sequence[Any]] = {}
+        self.stores: MutableMapping[int, MemoryStore] = defaultdict(MemoryStore)
         self.reset_watermarks()
         self._start()
 
@@ -297,7 +315,7 @@ class _Stage:
         packs: dict[int, list[bytes]] = {shard: [] for shard in self.stored}
         if tables is not None:
             packs = self._pack(tables)
-        table, metrics = self._step_shards(packs, watermark, self.stored)
+        table, metrics = self._step_shards(packs, watermark, self.stored, self.stores)
         output = table
         if tables is not None and self.is_clock:
             output = tables[0]
@@ -308,11 +326,16 @@ class _Stage:
     ) -> tuple[BatchResult, pa.Table]:
         """Everything that is still pending after these rows. Does not change the stored state."""
         stored, tables = dict(self.stored), []
+        stores = defaultdict(
+            MemoryStore, {n: MemoryStore(store) for n, store in self.stores.items()}
+        )
         if rows is not None:
-            table, _ = self._step_shards(self._pack((rows,)), watermark, stored)
+            table, _ = self._step_shards(self._pack((rows,)), watermark, stored, stores)
             tables.append(table)
-        for row in stored.values():
-            state = Stored(*row).state(self.run_step.header, where=self.operator.name)
+        step = self.run_step
+        for shard, row in stored.items():
+            segments = step.open_segments(stores[shard])
+            state = Stored(*row).state(step.header, where=self.operator.name, segments=segments)
             tables.append(self.run_step.core.finish(self.spec, state))
         table = concat([self.spec.output.empty_table(), *tables])
         return self._result(number, table, {}, watermark), self._build_rows(table)
@@ -358,13 +381,21 @@ class _Stage:
         return packs
 
     def _step_shards(
-        self, packs: Mapping[int, list[bytes]], watermark: int, stored: dict[int, Sequence[Any]]
+        self,
+        packs: Mapping[int, list[bytes]],
+        watermark: int,
+        stored: dict[int, Sequence[Any]],
+        stores: MutableMapping[int, MemoryStore],
     ) -> tuple[pa.Table, dict[str, int]]:
         """Run the step of each shard, and sum up the metrics."""
         emitted, metrics = [self.spec.output.empty_table()], []
         for shard, pack in packs.items():
             after, frame = self.run_step(
-                stored.get(shard), pack, watermark if self.has_event_time else None, shard=shard
+                stored.get(shard),
+                pack,
+                watermark if self.has_event_time else None,
+                shard=shard,
+                store=stores[shard],
             )
             if after is not None:
                 stored[shard] = after

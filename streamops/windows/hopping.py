@@ -57,7 +57,8 @@ def hopping(
     State        per shard: one row per key and pane (at most two per hop) of windows that ended less
                  than delay (with corrections: + allowed_lateness) before the newest event · with
                  corrections or `early` one per window published again · with "publish" one per key
-                 for `empty_for` longer
+                 for `empty_for` longer · beyond 65,536 per shard in segments, where a row may be
+                 stored up to four times
     Order        any; ties matter only to `first` and `last`, which have a tie-break
     Batch        same result, without a watermark; no row is late
 

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.kernel import segments
 from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.testing import micro_batches
 from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS, shows_a_crash
@@ -46,6 +48,8 @@ class Query:
         Those in which it crashes at some stages.
     has_side_output : bool
         Whether the rows are also divided into results, for two targets, and side output, for a third one.
+    has_segments : bool
+        Whether all rows of the state are in segments, which otherwise only a large state has.
     """
 
     store: str
@@ -56,6 +60,7 @@ class Query:
     numbers: tuple[int, ...] = (LAST,)
     some: tuple[int, ...] = ()
     has_side_output: bool = False
+    has_segments: bool = False
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
@@ -75,6 +80,8 @@ class Query:
 
     @property
     def _form(self) -> str:
+        if self.has_segments:
+            return " (segments)"
         if self.is_tagged:
             return ""
         return " (changes of a multiset)" if self.key is None else " (changes by key)"
@@ -89,6 +96,11 @@ class Query:
 
     def frame(self, spark: SparkSession, folder: Path) -> DataFrame:
         """The results of all operators, over the files."""
+        limit = 0 if self.has_segments else segments.LIMIT
+        with patch.object(segments, "LIMIT", limit):
+            return self._frame(spark, folder)
+
+    def _frame(self, spark: SparkSession, folder: Path) -> DataFrame:
         frames = {}
         for name in self.names:
             case = CRASHED[name]
@@ -156,9 +168,15 @@ CHANGES = (
 )
 """Changes of a table with a key, and of a multiset."""
 
+SEGMENTED = Query(
+    "rocksdb", ("tumbling", "hopping"), numbers=(1, LAST, WITHOUT_ROWS), has_segments=True
+)
+"""Segments that were written, and those that were removed when their windows closed."""
+
 ON_ROCKSDB = (
     *GROUPS,
     *CHANGES,
+    SEGMENTED,
     Query("rocksdb", NATIVE, "native", numbers=(1, LAST), has_side_output=True),
 )
 """The queries that are rolled back to every stage."""

@@ -27,6 +27,7 @@ from streamops.kernel import codec
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
+from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
@@ -305,8 +306,11 @@ def test_the_documented_state_formats_match_the_code() -> None:
         assert f"| `{name}` | {dtype} |" in text
     *days, most = map(str, LONGEST.values())
     assert f"days: {', '.join(days)} or {most} |" in text
-    for table in ("panes", "revisions"):
+    assert f"**[Segments](#segments)**, version {fixed.STATE.segmented}, " in text
+    for table in ("panes", "revisions", INDEX, UNMERGED):
         assert f"**Table `{table}`**" in text
+    for name in ("number", "first", "last", "scale", "rows", "size"):
+        assert f"`{name}`" in text[text.index("## Segments") : text.index("## Conventions")]
 
 
 def test_the_documented_state_of_sliding_windows_matches_the_code() -> None:

@@ -77,7 +77,7 @@ def test_a_shard_without_a_state_is_missing() -> None:
         shard(1, watermark=None),
         shard(1, timer=10),
         shard(5),
-        shard(1, format=StateFormat("windows.fixed", 2)),
+        shard(1, format=StateFormat("windows.fixed", 3)),
     ],
     ids=["shards", "watermark", "no watermark", "timer", "number", "version"],
 )
@@ -95,7 +95,7 @@ def test_unknown_layouts_are_refused() -> None:
 
 
 def test_versions_without_a_conversion_are_refused() -> None:
-    for version in (0, 2):
+    for version in (0, 3):
         state = decode_shards(
             [shard(0, format=StateFormat("windows.fixed", version))], where="test"
         )

@@ -16,6 +16,7 @@ from streamops.kernel.core import SIDES, Metrics, State, Step, mark_owned
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.placement import EVERYWHERE, redistribute_states
+from streamops.kernel.segments import UNMERGED, Segment, Segments
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws.cases import (
     Batch,
@@ -227,6 +228,40 @@ def _packs_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
     return list(zip(*parts, strict=True))
 
 
+def segments_change_nothing(case: Case) -> None:
+    """Rows of a large state may be stored apart, and put back into it by the state tools."""
+    has_segments = getattr(case.core, "has_segments", None)
+    if has_segments is None or not has_segments(case.spec):
+        return
+    rng = np.random.default_rng(case.seed)
+    limit, put_back = int(rng.integers(0, 5)), int(rng.integers(0, max(len(case.batches), 1)))
+    store: dict[int, pa.Table] = {}
+    numbers = count()
+
+    def reopen(state: State) -> State:
+        index: tuple[Segment, ...] = ()
+        tables = dict(state.tables)
+        if state.segments is not None:
+            for number in state.segments.removed:
+                del store[number]
+            store.update(state.segments.written)
+            index = state.segments.index
+            assert {of.number for of in index} == store.keys()
+        if next(numbers) == put_back and index:
+            tables[UNMERGED], index = concat([store[of.number] for of in index]), ()
+            store.clear()
+        return State(state.watermark, tables, Segments(store.__getitem__, index, limit))
+
+    found = play(case, case.batches, between=reopen)
+    for number, (step, other) in enumerate(zip(case.steps, found, strict=True)):
+        for name in ("output", "late"):
+            rows, others = (to_rows(getattr(of, name)) for of in (step, other))
+            same_rows(rows, others, f"step {number}: {name}, with segments")
+        assert step.metrics == other.metrics, f"step {number}: {step.metrics} != {other.metrics}"
+    ends = [to_rows(case.core.finish(case.spec, of[-1].state)) for of in (case.steps, found)]
+    same_rows(ends[0], ends[1], "at the end, with segments")
+
+
 def equals_the_oracle(case: Case) -> None:
     """Output, late rows and metrics of every step equal those of the oracle."""
     if case.oracle is None:
@@ -323,6 +358,7 @@ CORE: tuple[Callable[[Case], None], ...] = (
     a_state_is_a_value,
     sharding_changes_nothing,
     rescaling_changes_nothing,
+    segments_change_nothing,
     equals_the_oracle,
     state_stays_within_its_bound,
     metrics_count_every_row,

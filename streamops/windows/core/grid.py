@@ -21,9 +21,17 @@ from streamops.kernel.columns import combine_chunks, concat, conform, key_codes,
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
 from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.segments import UNMERGED, Segments
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.corrections import Borders, correct, evict_revisions
 from streamops.windows.core.grid_spec import GridSpec
+from streamops.windows.core.pane_segments import (
+    evict_segments,
+    merge_duplicates,
+    merge_tables,
+    move_panes,
+    read_closing,
+)
 from streamops.windows.core.panes import (
     Windows,
     add_panes,
@@ -35,6 +43,7 @@ from streamops.windows.core.panes import (
     pane_schema,
 )
 from streamops.windows.core.tables import (
+    Results,
     drop_rejected,
     integers,
     keys_of,
@@ -45,8 +54,8 @@ from streamops.windows.core.tables import (
     usable_times,
 )
 
-STATE = StateFormat("windows.fixed", 1)
-PLACEMENT = Placement({"panes": BY_KEY, "revisions": BY_KEY})
+STATE = StateFormat("windows.fixed", 1, segmented=2)
+PLACEMENT = Placement({"panes": BY_KEY, UNMERGED: BY_KEY, "revisions": BY_KEY})
 
 
 def layout(spec: GridSpec) -> Mapping[str, pa.Schema]:
@@ -71,9 +80,9 @@ def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: in
     columns = pane_schema(spec).names
     stored, panes = state.tables["panes"], panes.select(columns)
     if _publishes_once(spec):
-        merged, output = _add_and_close(spec, stored, panes, previous_watermark, watermark)
+        state, output = _add_and_close(spec, state, panes, watermark)
         counts += Metrics(results=len(output))
-        return Step(State(watermark, {"panes": merged}), output, late, counts)
+        return Step(state, output, late, counts)
 
     revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
     table = concat([stored, panes]) if len(panes) else stored
@@ -124,36 +133,62 @@ def _publishes_once(spec: GridSpec) -> bool:
     return not (spec.revises or spec.grid.is_nested or spec.empty_for is not None)
 
 
+def has_segments(spec: GridSpec) -> bool:
+    """Whether panes of a large state are stored apart until their windows close."""
+    return _publishes_once(spec)
+
+
 def _add_and_close(
-    spec: GridSpec,
-    stored: pa.Table,
-    panes: pa.Table,
-    previous_watermark: int | None,
-    watermark: int | None,
-) -> tuple[pa.Table, pa.Table]:
-    """The panes after a step, and the windows that it publishes.
+    spec: GridSpec, state: State, panes: pa.Table, watermark: int | None
+) -> tuple[State, pa.Table]:
+    """The state after a step, and the windows that it publishes.
 
     Most of the time of a large state would be spent on numbering its keys. So only panes of windows that
     close are numbered, and those that new ones are merged with.
     """
-    merged = add_panes(spec, stored, panes)
-    first = _first_open(spec, previous_watermark)
-    if watermark is None or first > (last := spec.grid.last_closed(watermark)):
-        return merged, spec.output.empty_table()
-    starts, ends = spec.grid.windows_of(integers(merged, "pane"))
-    closing = merged.filter(pa.array((starts <= last) & (ends >= first))).combine_chunks()
-    # Of windows that do not overlap, each is one pane, which is compared with no other.
-    codes = np.zeros(len(closing), np.int64)
-    if not spec.grid.is_disjoint:
-        codes = key_codes(keys_of(closing, spec), len(closing))
-    results = Windows.of(spec, closing, codes, first, last).results
-    return _evict(spec, merged, watermark), publish_windows(spec, results)
+    merged = add_panes(spec, state.tables["panes"], panes)
+    segments, output = state.segments, spec.output.empty_table()
+    if UNMERGED in state.tables:
+        assert segments is not None, "rows of segments without a place for them"
+        further = _evict(spec, state.tables[UNMERGED], state.watermark)
+        segments = move_panes(spec, merge_duplicates(spec, further), segments)
+    first = _first_open(spec, state.watermark)
+    if watermark is not None and first <= (last := spec.grid.last_closed(watermark)):
+        tables = [merged, *read_closing(segments, last)]
+        output = publish_windows(spec, _close(spec, tables, first, last))
+        merged = _evict(spec, merged, watermark)
+        segments = None if segments is None else evict_segments(segments, last)
+    if segments is not None and len(merged) > segments.limit:
+        segments = move_panes(spec, merged, segments)
+        merged = merged.slice(0, 0)
+    return State(watermark, {"panes": merged}, segments), output
+
+
+def _close(spec: GridSpec, tables: Sequence[pa.Table], first: int, last: int) -> Results:
+    """The windows from ``first`` to ``last`` of tables, each of which has a pane at most once."""
+    closing = []
+    for table in tables:
+        starts, ends = spec.grid.windows_of(integers(table, "pane"))
+        closing.append(table.filter(pa.array((starts <= last) & (ends >= first))).combine_chunks())
+    if spec.grid.is_disjoint:
+        # Each window is one pane, which is compared with no other.
+        panes = merge_tables(spec, closing)
+        codes = np.zeros(len(panes), np.int64)
+    else:
+        panes = concat(closing)
+        codes = key_codes(keys_of(panes, spec), len(panes))
+    return Windows.of(spec, panes, codes, first, last).results
 
 
 def finish(spec: GridSpec, state: State) -> pa.Table:
     """Publish all windows that are still open."""
     panes = state.tables["panes"]
     first = _first_open(spec, state.watermark)
+    if _publishes_once(spec):
+        further = [*read_closing(state.segments, AFTER_ALL)]
+        if UNMERGED in state.tables:
+            further.append(merge_duplicates(spec, state.tables[UNMERGED]))
+        return publish_windows(spec, _close(spec, [panes, *further], first, AFTER_ALL))
     if not spec.is_early:
         codes = key_codes(keys_of(panes, spec), len(panes))
         return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL).results)
@@ -189,6 +224,9 @@ def next_deadline(spec: GridSpec, state: State) -> int | None:
         if not spec.retention and len(pane):
             pane = pane.min(keepdims=True)  # it has the first open window
         first, last = spec.grid.windows_of(pane)
+        if state.segments is not None:
+            first = np.append(first, [of.first for of in state.segments.index])
+            last = np.append(last, [of.last for of in state.segments.index])
         first = np.maximum(first, _first_open(spec, state.watermark))
         evicted = spec.grid.end_of(last) + spec.retention
         due = np.where(first <= last, spec.grid.end_of(first), evicted)
@@ -217,9 +255,23 @@ def check(spec: GridSpec, state: State) -> None:
         else:
             left = evict_with_empty_windows(spec, panes, codes, (AFTER_ALL, AFTER_ALL), final)
         assert len(left) == len(panes), f"overdue: {details}"
+    if state.segments is not None:
+        _check_segments(spec, state.segments, state.watermark)
     if spec.revises:
         revisions = state.tables["revisions"]
         assert (integers(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
+
+
+def _check_segments(spec: GridSpec, segments: Segments, watermark: int | None) -> None:
+    """Segments have the panes that the index says, each at most once, and none is stored for too long."""
+    assert len({of.number for of in segments.index}) == len(segments.index), f"{segments.index}"
+    for of in segments.index:
+        panes = segments.read(of)
+        assert watermark is None or of.last > spec.grid.last_closed(watermark), f"overdue: {of}"
+        first, last = spec.grid.windows_of(integers(panes, "pane"))
+        assert (of.first, of.last, of.rows) == (first.min(), last.max(), len(panes)), f"{of}"
+        assert len(merge_duplicates(spec, panes)) == of.rows, f"a pane twice: {panes.to_pylist()}"
+        assert len(set((first >> of.scale).tolist())) == 1, f"several intervals: {of}"
 
 
 def _classify(

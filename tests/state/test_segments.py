@@ -1,0 +1,142 @@
+"""Shards with segments, decoded, redistributed and encoded again, without a state store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamops.errors import CheckpointError, StateFormatError
+from streamops.kernel.codec import ipc_read, ipc_write, read_stored
+from streamops.kernel.hashing import shard_of
+from streamops.kernel.segments import UNMERGED
+from streamops.spark.step import ShardStep, Stored
+from streamops.spark.wire import pack_rows
+from streamops.state.shards import (
+    StoredShard,
+    convert,
+    decode_shards,
+    encode_shards,
+    redistribute,
+    same_state,
+)
+from streamops.testing.laws import to_rows
+from streamops.testing.replaying import MemoryStore
+from tests.spark.test_step import SCHEMA, shard_step
+
+KEYS = [f"key {number}" for number in range(12)]
+PLAIN: dict[str, Any] = {"stragglers": "drop", "allowed_lateness": "0 seconds"}
+
+
+def step_of(shards: int, limit: int = 2) -> ShardStep:
+    return dataclasses.replace(shard_step(shards=shards, **PLAIN), segment_rows=limit)
+
+
+def rows_of(shard: int, shards: int, second: int) -> pa.Table:
+    """One row of each key of a shard."""
+    keys = pa.array(KEYS)
+    keys = keys.filter(pa.array(shard_of(pa.table({"k": keys}), ["k"], shards) == shard))
+    times = pa.array([second * 1_000_000] * len(keys), pa.int64()).cast(SCHEMA.field("ts").type)
+    return pa.table([keys, pa.array([1] * len(keys), pa.int64()), times], schema=SCHEMA)
+
+
+def run(
+    step: ShardStep, stored: Any, store: MemoryStore, rows: pa.Table, mark: int
+) -> tuple[Any, Any]:
+    packs = [ipc_write(pack_rows(step.core, step.spec, "left", rows))]
+    after, frame = step(stored, packs, mark, store=store)
+    cells = [ipc_read(cell) for cell in frame["emitted"] if cell is not None]
+    return after or stored, [row for cell in cells for row in to_rows(cell)]
+
+
+def shards(count: int, limit: int = 2) -> list[StoredShard]:
+    """Every key has three rows in the window from 100 to 110, and one in the next one."""
+    found = []
+    for shard in range(count):
+        step, store, stored = step_of(count, limit), MemoryStore(), None
+        for second in (101, 102, 103, 115):
+            stored, _ = run(step, stored, store, rows_of(shard, count, second), 0)
+        found.append(StoredShard(shard, Stored(*stored), 9, 0, dict(store)))
+    return found
+
+
+def close(rows: Sequence[StoredShard]) -> list[Any]:
+    """The results of all windows."""
+    found = []
+    for of in rows:
+        step, store = step_of(len(rows)), MemoryStore(of.segments)
+        empty = rows_of(of.shard, len(rows), 0).slice(0, 0)
+        _, results = run(step, dataclasses.astuple(of.stored), store, empty, 200_000)
+        found += [(row["k"], row["window_start"], row["n"]) for row in results]
+        assert not store
+    return sorted(found)
+
+
+def test_rows_of_segments_are_read_into_a_table() -> None:
+    rows = shards(2)
+    assert all(of.segments for of in rows)
+    state = decode_shards(rows, where="test")
+    assert state.is_current
+    assert state.format.version == 1
+    assert convert(state, where="test") is state
+    tables = [of.tables for of in state.states.values()]
+    assert [sorted(of) for of in tables] == [[UNMERGED, "panes"]] * 2
+    assert state.entries == sum(of.stored.entries for of in rows)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_windows_continue_on_another_number_of_shards(count: int) -> None:
+    before = decode_shards(shards(2), where="test")
+    after = redistribute(before, count)
+    assert same_state(after, before)
+    rows = encode_shards(after, dict.fromkeys(range(count), 0))
+    assert not any(of.segments for of in rows)
+    assert same_state(decode_shards(rows, where="test"), after)
+    assert close(rows) == close(shards(2, limit=1_000)) == close(shards(2))
+    assert len(close(rows)) == 2 * len(KEYS)
+
+
+def test_a_small_shard_beside_one_with_segments_is_no_contradiction() -> None:
+    rows = [shards(2)[0], shards(2, limit=1_000)[1]]
+    state = decode_shards(rows, where="test")
+    found = encode_shards(state, {0: 0, 1: 0})
+    versions = [read_stored(of.stored.frame, where="test").version for of in found]
+    assert versions == [2, 1]
+    assert close(found) == close(rows)
+
+
+def test_a_segment_that_is_missing_or_left_over_is_a_contradiction() -> None:
+    row, other = shards(2)
+    (first, *_) = row.segments
+    missing = {number: blob for number, blob in row.segments.items() if number != first}
+    for segments in (missing, row.segments | {99: row.segments[first]}):
+        changed = dataclasses.replace(row, segments=segments)
+        with pytest.raises(CheckpointError) as refused:
+            decode_shards([changed, other], where="test")
+        assert refused.value.code == "SHARDS_CONTRADICT"
+
+
+def test_a_segment_of_another_operator_is_a_contradiction() -> None:
+    row, other = shards(2)
+    (first, *_) = row.segments
+    foreign = shards(4)
+    blob = next(blob for of in foreign for blob in of.segments.values())
+    changed = dataclasses.replace(row, segments={**row.segments, first: blob})
+    with pytest.raises(CheckpointError) as refused:
+        decode_shards([changed, other], where="test")
+    assert refused.value.code == "SHARDS_CONTRADICT"
+
+
+def test_a_damaged_segment_is_refused() -> None:
+    row, other = shards(2)
+    (first, *_) = row.segments
+    changed = dataclasses.replace(row, segments={**row.segments, first: "AAAA"})
+    with pytest.raises(StateFormatError) as refused:
+        decode_shards([changed, other], where="test")
+    assert (refused.value.code, f"segment {first}" in refused.value.where) == (
+        "STATE_FOREIGN",
+        True,
+    )
