@@ -23,7 +23,7 @@ class Job:
 
     workload: str
     keys: int
-    """About how many keys the events have. A small run over fewer is not told apart."""
+    """About how many keys the events have. That of a small run, over fewer, is the same."""
     inputs: dict[str, str]
     """The file or folder of each input, by name: in the format that the system reads."""
     output: str | None
