@@ -81,6 +81,7 @@ def draw(figures: _Figures, target: Path) -> None:
             xlabel="CPU seconds per million rows (less is better)",
         )
         axis.set_yticks(range(len(WORKLOADS)), WORKLOADS.values())
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.grid(axis="both", alpha=0.3)
     axes[0][0].invert_yaxis()
     drawn.suptitle("Cost of the same ten workloads in streamops and other engines, on two cores")
@@ -186,7 +187,7 @@ def _latency_table(latencies: Sequence[Latency]) -> str:
             found = [run for run in latencies if (run.system, run.windows) == (name, windows)]
             cells += [_latency(found, lambda run: run.median), _latency(found, lambda run: run.p99)]
         if any(cells):
-            lines.append(f"| {name} | {' | '.join(cells)} |")
+            lines.append(f"| {_title(name)} | {' | '.join(cells)} |")
     lines += [
         "",
         f"Events come in files, one every {EVERY_S * 1_000:.0f} ms, so an event waits for half of that on average. "

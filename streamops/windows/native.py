@@ -29,7 +29,7 @@ _ANSI = "spark.sql.ansi.enabled"
 #                    RocksDB       20.7 and 3.79   25.2 and 14.2   540 and 704
 _TUMBLING = KeyLimit(1_000)
 # Five minutes every minute, on the HDFS-backed store: 100,000 keys, 2026-11-22: 24.2 and 5.51, 41.1 and 20.6;
-# 1,000 keys, 2026-11-26, two runs: 2.4 and 1.9 to 2.4, 11.1 to 14.2 and 11.3 to 15.3; RocksDB 2.8 and 2.6, 13.7 and 14.2.
+# 1,000 keys, 2026-11-26, two runs: 2.4 and 1.9 to 2.4, 11 to 14 and 11 to 15; on RocksDB 2.8 and 2.6, 14 and 14.
 _HOPPING = KeyLimit(0, "Spark repeats each row for every window in which it lies")
 _SESSION = KeyLimit(0, "Spark begins a second session where a late row would extend an emitted one")
 _BATCH = KeyLimit(None, "the frame is a batch")
