@@ -190,7 +190,6 @@ def measure(system: str, windows: int, batches: int, warm: int, end: bool, folde
         query.feed_random(batches)
         used = tree.read().since(before)
         wall = [p.batchDuration / 1_000 for p in query.query.recentProgress if p.numInputRows]
-        assert query.query.lastProgress is not None
         ended = None
         state = folder / "checkpoint/state"
         stored = sum(file.stat().st_size for file in state.rglob("*") if file.is_file())
@@ -256,8 +255,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
     """The table of recorded runs, in Markdown."""
     machine = records[0]["machine"]
     costs = [Cost(**run) for record in records for run in record["runs"]]
-    order = [*SYSTEMS]
-    costs.sort(key=lambda cost: (cost.windows, order.index(cost.system), cost.library))
+    costs.sort(key=lambda cost: (cost.windows, SYSTEMS.index(cost.system), cost.library))
     loads = [cost.load for cost in costs]
     head = (
         f"Run of {records[0]['started'][:10]}: {machine['cpu']}, {machine['cores']} cores, "
