@@ -38,8 +38,8 @@ from streamops import search
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
 from streamops.search.core import match
-from streamops.spark import step as steps
 from streamops.spark.operator import Operator
+from streamops.spark.retained import forget_all
 from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import pack_rows
 
@@ -157,7 +157,7 @@ def measure(query_count: int, document_count: int, batch_size: int) -> Reading:
     compiling, packs = cpu(compile_all, step, rows)
     storing, (stored, _) = cpu(step, None, packs)
     del packs
-    steps._retained.clear()
+    forget_all()
     decoding, state = cpu(lambda: Stored(*stored).state(step.header, where="benchmark"))
     indexing, _ = cpu(match._find_index, step.spec, state.tables["rows"])
     every = _every_query(step.spec, state)
@@ -243,7 +243,7 @@ def measure_memory(query_count: int, document_count: int, batch_size: int) -> Re
     rows = pa.table([numbers, make_queries(query_count), numbers], schema=QUERIES)
     stored, _ = step(None, compile_all(step, rows))
     packed = pack(step, next(documents(1_000, 1, 1_000)))
-    steps._retained.clear()
+    forget_all()
     before = _memory()
     step(stored, [packed])
     return ReadingMemory(query_count, _memory() - before)
@@ -381,7 +381,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         ("memory", measure_memory, options.memory_queries),
     ):
         for count in counts:
-            steps._retained.clear()
+            forget_all()
             record[name].append(asdict(act(count, options.documents, options.batch)))
             record["loads"].append(os.getloadavg()[0])
             target.write_text(json.dumps(record, indent=1))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.segments import Segments
@@ -55,11 +56,14 @@ class State:
         The state tables by name, with the schemas of ``Core.layout``.
     segments : Segments, optional
         Rows that are stored apart. None if the core, the spec or the state API does not support it.
+    derived : mapping of int to array
+        What the core computed from tables and segments, and a worker retains with them; not stored.
     """
 
     watermark: int | None
     tables: Mapping[str, pa.Table]
     segments: Segments | None = field(default=None, compare=False)
+    derived: Mapping[int, np.ndarray[Any, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def empty(cls, layout: Mapping[str, pa.Schema]) -> State:

@@ -93,6 +93,11 @@ class Frame:
     body: bytes
 
 
+def checksum_of(frame: bytes) -> int:
+    """The checksum that a frame has, without verifying it."""
+    return int(_CHECKSUM.unpack_from(frame, _HEADER.size)[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Content:
     """The expected content of a frame, for error messages."""

@@ -2,6 +2,9 @@
 
 The tables of a state are read and written in each step. With a large state, a core can move rows out of
 them into segments: a segment is written once, never changed, and removed. The state has an index of them.
+
+A core that uses segments continues from every state that it can be given: without any, with an index, or with
+the table ``_unmerged`` instead of one.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ ROWS = "rows"
 UNMERGED = "_unmerged"
 """Name of a table of a stored state with the rows of segments, which the state tools write.
 
-They are further rows of the first table. The next step moves them to segments.
+The next step moves them to segments.
 """
 
 
@@ -43,6 +46,8 @@ class Segment:
         Number of rows.
     size : int
         Bytes as stored; 0 before it is stored.
+    checksum : int
+        That of its frame. 0 before it is stored, and in an index of a release that did not write it.
     """
 
     number: int
@@ -51,6 +56,7 @@ class Segment:
     scale: int
     rows: int
     size: int = 0
+    checksum: int = 0
 
 
 _SCHEMA = pa.schema([(column.name, pa.int64()) for column in fields(Segment)])
@@ -63,7 +69,7 @@ class Segments:
     Parameters
     ----------
     load : callable
-        From the number of a stored segment to its rows.
+        From an entry of the index to the rows of the stored segment.
     index : tuple of Segment
         All segments.
     limit : int
@@ -74,7 +80,7 @@ class Segments:
         The stored segments that the step removes.
     """
 
-    load: Callable[[int], pa.Table]
+    load: Callable[[Segment], pa.Table]
     index: tuple[Segment, ...]
     limit: int
     written: Mapping[int, pa.Table] = field(default_factory=dict)
@@ -82,7 +88,7 @@ class Segments:
 
     def read(self, of: Segment) -> pa.Table:
         """The rows of a segment."""
-        return self.written[of.number] if of.number in self.written else self.load(of.number)
+        return self.written[of.number] if of.number in self.written else self.load(of)
 
     def add(self, rows: pa.Table, *, first: int, last: int, scale: int) -> Segments:
         """With one more segment."""
@@ -120,4 +126,5 @@ def index_table(index: Iterable[Segment]) -> pa.Table:
 
 def read_index(table: pa.Table) -> tuple[Segment, ...]:
     """The index of a stored state."""
-    return tuple(Segment(**row) for row in table.select(_SCHEMA.names).to_pylist())
+    known = [name for name in _SCHEMA.names if name in table.column_names]
+    return tuple(Segment(**row) for row in table.select(known).to_pylist())

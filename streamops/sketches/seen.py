@@ -55,7 +55,8 @@ def seen(
                  removes identities early: apply ``time.guard`` first
     State        per shard: filters of 1.44 log2((generations + 1) / rate) bits for each of
                  capacity / shards identities, and one generation more: 2.8 MB over
-                 all shards for a million at 0.001. Never more than three times that
+                 all shards for a million at 0.001. Never more than three times that; with
+                 transformWithStateInPandas and large filters, up to 65,536 hashes in addition
     Order        each row is emitted in its own micro-batch. Of the rows of an identity in one
                  micro-batch the first by event time passes; of the same event time, the one with the
                  lowest hash of all columns. Across micro-batches, the first to arrive

@@ -158,7 +158,7 @@ class ShardProcessor(StatefulProcessor):
     def _step(self, shard: int, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
         before = self.stored.get()  # None if there is no state: each call is a round trip
         if not self.event_time:
-            after, emitted = self.step(before, packs, shard=shard)
+            after, emitted = self.step(before, packs, shard=shard, store=self.store)
             if after is not None:
                 self.stored.update(after)
             return emitted

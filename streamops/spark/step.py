@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +13,17 @@ import pyarrow as pa
 from streamops.kernel import segments as segments_
 from streamops.kernel.codec import decode, encode, fingerprint
 from streamops.kernel.core import Metrics, State, StateFormat, Step
-from streamops.kernel.segments import INDEX, ROWS, UNMERGED, Segments, index_table, read_index
+from streamops.kernel.frame import checksum_of
+from streamops.kernel.segments import (
+    INDEX,
+    ROWS,
+    UNMERGED,
+    Segment,
+    Segments,
+    index_table,
+    read_index,
+)
+from streamops.spark.retained import STATE, Key, forget_segments, recall, retain
 from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 
 if TYPE_CHECKING:
@@ -36,21 +44,6 @@ SEGMENTS = "segments"
 
 SEGMENT_SCHEMAS = "number bigint", "blob string"
 """Its key and its value."""
-
-_RETAINED_FOR = 600
-_retained: OrderedDict[tuple[str, int], _Retained] = OrderedDict()
-"""By plan and shard: the state that this worker read or wrote last."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Retained:
-    """A blob, its tables, the bytes of both, and when a step used it."""
-
-    blob: str
-    tables: Mapping[str, pa.Table]
-    size: int
-    used: float
-
 
 _OF_EVERY_STEP = ("side_output", "state_rows", "state_bytes", "watermark")
 """Metrics that the step adds to those of its core."""
@@ -197,7 +190,7 @@ class ShardStep:
             changed = after is not None and after != before
             return astuple(after) if after and changed else None, emit_frame([], metrics)
         header = self.header
-        segments = self.open_segments(store)
+        segments = self.open_segments(store, shard)
         state = replace(State.empty(self.core.layout(self.spec)), segments=segments)
         if before is not None:
             state = self._read(before, shard, segments)
@@ -208,7 +201,7 @@ class ShardStep:
         else:
             deadline = self.core.next_deadline(self.spec, step.state)
             if store is not None and step.state.segments is not None:
-                stored_segments = self._store_segments(step.state.segments, store)
+                stored_segments = self._store_segments(step.state.segments, store, shard)
                 step = replace(step, state=replace(step.state, segments=stored_segments))
             after = Stored.of(step.state, header, deadline=deadline)
         self._retain(after, step.state, shard)
@@ -228,30 +221,42 @@ class ShardStep:
         has_segments = getattr(self.core, "has_segments", None)
         return has_segments is not None and bool(has_segments(self.spec))
 
-    def open_segments(self, store: SegmentStore | None) -> Segments | None:
+    def open_segments(self, store: SegmentStore | None, shard: int = 0) -> Segments | None:
         """The segments of a shard, without their index; None if it cannot have any."""
         if store is None or not self.has_segments:
             return None
 
-        def load(number: int) -> pa.Table:
-            where = f"{self.where}, segment {number}"
-            return decode(to_frame(store.read(number)), *self.header, where=where)[ROWS]
+        def load(of: Segment) -> pa.Table:
+            key = (self.plan, shard, of.number)
+            rows = recall(key, of.checksum)
+            if rows is None:
+                where = f"{self.where}, segment {of.number}"
+                rows = decode(to_frame(store.read(of.number)), *self.header, where=where)[ROWS]
+                self._retain_segment(key, of.checksum, rows)
+            return rows
 
         return Segments(load, (), self.segment_rows)
 
-    def _store_segments(self, segments: Segments, store: SegmentStore) -> Segments:
+    def _store_segments(self, segments: Segments, store: SegmentStore, shard: int) -> Segments:
         """Store what a step added, and remove what it removed."""
         format_, identity, shards = self.header
         header = format_.with_segments, identity, shards
-        sizes = {}
+        stored = {}
         for number in segments.removed:
             store.remove(number)
         for number, rows in segments.written.items():
-            blob = to_text(encode(*header, {ROWS: rows}))
+            frame = encode(*header, {ROWS: rows})
+            blob, checksum = to_text(frame), checksum_of(frame)
             store.write(number, blob)
-            sizes[number] = len(blob)
-        index = (replace(of, size=sizes.get(of.number, of.size)) for of in segments.index)
+            stored[number] = {"size": len(blob), "checksum": checksum}
+            self._retain_segment((self.plan, shard, number), checksum, rows)
+        index = (replace(of, **stored.get(of.number, {})) for of in segments.index)
         return replace(segments, index=tuple(index))
+
+    def _retain_segment(self, key: Key, checksum: int, rows: pa.Table) -> None:
+        """Retain a segment for the next steps of its shard, if the core wants that."""
+        if self._retained_bytes and checksum:
+            retain(key, checksum, rows, rows.nbytes, limit=self._retained_bytes)
 
     @property
     def metric_names(self) -> list[str]:
@@ -265,25 +270,29 @@ class ShardStep:
 
     def _read(self, stored: Stored, shard: int, segments: Segments | None) -> State:
         """The stored state: as this worker retained it, or decoded."""
-        retained = _retained.get((self.plan, shard))
-        if retained is not None and retained.blob == stored.blob:
-            return State(stored.watermark, retained.tables)
-        return stored.state(self.header, where=self.where, segments=segments)
+        found = recall((self.plan, shard, STATE), stored.blob)
+        if found is None:
+            return stored.state(self.header, where=self.where, segments=segments)
+        tables, index, derived = found
+        opened = None if segments is None else replace(segments, index=index)
+        return State(stored.watermark, tables, opened, derived)
 
     def _retain(self, stored: Stored, state: State, shard: int) -> None:
         """Retain a state for the next step of its shard, if the core wants that."""
-        limit = getattr(self.core, "RETAINED_BYTES", 0)
+        limit = self._retained_bytes
         if not limit:
             return
-        now, key = time.monotonic(), (self.plan, shard)
-        _retained.pop(key, None)
-        size = len(stored.blob) + sum(table.nbytes for table in state.tables.values())
-        # Of too many states some are retained. If the oldest one made room, none would be there in time.
-        if size + sum(of.size for (plan, _), of in _retained.items() if plan == self.plan) <= limit:
-            _retained[key] = _Retained(stored.blob, state.tables, size, now)
-        # Of queries that were stopped.
-        while _retained and next(iter(_retained.values())).used < now - _RETAINED_FOR:
-            _retained.popitem(last=False)
+        index = () if state.segments is None else state.segments.index
+        forget_segments(self.plan, shard, {of.number for of in index})
+        decoded = (*state.tables.values(), *state.derived.values())
+        size = len(stored.blob) + sum(of.nbytes for of in decoded)
+        key = (self.plan, shard, STATE)
+        retain(key, stored.blob, (state.tables, index, state.derived), size, limit=limit)
+
+    @property
+    def _retained_bytes(self) -> int:
+        """How much a worker retains of the states of its shards."""
+        return int(getattr(self.core, "RETAINED_BYTES", 0))
 
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
         """The operator's watermark, ``delay`` behind the newest event time, in microseconds.

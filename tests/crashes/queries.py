@@ -169,9 +169,9 @@ CHANGES = (
 """Changes of a table with a key, and of a multiset."""
 
 SEGMENTED = Query(
-    "rocksdb", ("tumbling", "hopping"), numbers=(1, LAST, WITHOUT_ROWS), has_segments=True
+    "rocksdb", ("tumbling", "hopping", "seen"), numbers=(1, LAST, WITHOUT_ROWS), has_segments=True
 )
-"""Segments that were written, and those that were removed when their windows closed."""
+"""Segments that were written, and those that were removed: their windows closed, or a filter is written again."""
 
 ON_ROCKSDB = (
     *GROUPS,

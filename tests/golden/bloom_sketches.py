@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +15,9 @@ from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
+from streamops.spark.step import ShardStep, Stored, to_frame
+from streamops.spark.wire import pack_rows
+from streamops.testing.replaying import MemoryStore
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 from tests.sketches.seen_specs import seen_spec
 
@@ -69,12 +74,48 @@ def state() -> State:
     return after
 
 
+SEGMENTED = "sketches.seen-v2"
+"""Name of the files of a state with filters in segments."""
+MORE = (52, 54, 451)
+"""The batch after which it was written."""
+
+
+def pack(step: ShardStep, rows: pa.Table) -> bytes:
+    """Rows as a worker packs them."""
+    return ipc_write(pack_rows(step.core, step.spec, "left", rows))
+
+
+def step_with(limit: int) -> ShardStep:
+    """The step of the history, with filters of more words than the limit in segments."""
+    return ShardStep("sketches.seen", seen, SPEC, SHARDS, segment_rows=limit)
+
+
+def segmented() -> tuple[Stored, MemoryStore]:
+    """The stored state and its segments after the history."""
+    step, files, stored = step_with(3), MemoryStore(), None
+    for batch in (*BATCHES, MORE):
+        after, _ = step(stored, [pack(step, orders(*batch))], store=files)
+        stored = stored if after is None else after
+    assert stored is not None
+    return Stored(*stored), files
+
+
+def path_of(number: int | None) -> Path:
+    """The file of a segment, or of the value."""
+    return FOLDER / f"{SEGMENTED}{'' if number is None else f'-segment-{number}'}.bin"
+
+
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
         FILE.write_bytes(ipc_write(table(), compression="lz4"))
     if not SEEN_FILE.exists():
         SEEN_FILE.write_bytes(encode(seen.STATE, SPEC.identity, SHARDS, state().tables))
+    stored, files = segmented()
+    frames = {None: stored.frame, **{n: to_frame(blob) for n, blob in files.items()}}
+    for number, frame in frames.items():
+        if not path_of(number).exists():
+            path_of(number).write_bytes(frame)
     print(f"{FILE.name}: {FILE.stat().st_size}, {SEEN_FILE.name}: {SEEN_FILE.stat().st_size} bytes")
 
 

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import decode, ipc_read
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
+from streamops.kernel.frame import checksum_of
+from streamops.kernel.segments import INDEX, ROWS, Segment, Segments, read_index
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import decode_generations as generations
 from streamops.sketches.core.seen import SEEN
+from streamops.sketches.core.seen_state import RECENT, read_filters
 from tests.golden.bloom_sketches import (
     BATCHES,
     CASES,
     FILE,
+    MORE,
     SEEN_FILE,
+    SEGMENTED,
     SPEC,
     orders,
+    path_of,
     state,
     state_of,
     table,
 )
-from tests.golden.states import NOW, SECOND, SHARDS
+from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 from tests.sketches.seen_specs import change
 
 STORED = ipc_read(FILE.read_bytes())
@@ -62,9 +69,39 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
     assert decisions == ["first"] * 40 + ["again"] * 12 + ["first"] * 8
 
 
+def test_filters_in_segments_contain_the_same() -> None:
+    header = (seen.STATE, SPEC.identity, SHARDS)
+    files = {
+        int(path.stem.rpartition("-")[2]): path.read_bytes()
+        for path in FOLDER.glob(f"{SEGMENTED}-segment-*.bin")
+    }
+    tables = decode(path_of(None).read_bytes(), *header, where="test")
+    index = read_index(tables.pop(INDEX))
+    assert len(index) > 3
+    assert sorted(files) == sorted(of.number for of in index)
+    assert [checksum_of(files[of.number]) for of in index] == [of.checksum for of in index]
+    assert len(tables[RECENT]) > 0
+
+    def load(of: Segment) -> pa.Table:
+        return decode(files[of.number], *header, where="test")[ROWS]
+
+    plain, _ = seen.annotate(SPEC, read(), [orders(*MORE)])
+    state_ = State(plain.watermark, tables, Segments(load, index, 3))
+    seen.check(SPEC, state_)
+    found, expected = (read_filters(SPEC.shape, of)[0] for of in (state_, plain))
+    for one, other in zip(found, expected, strict=True):
+        assert (one.cell, one.items, one.bits.tolist()) == (
+            other.cell,
+            other.items,
+            other.bits.tolist(),
+        )
+    decided = [seen.annotate(SPEC, of, [orders(0, 60, 501)])[1] for of in (state_, plain)]
+    assert decided[0] == decided[1]
+
+
 def test_state_of_version_1_is_refused_by_another_version_and_with_other_parameters() -> None:
     with pytest.raises(StateFormatError) as caught:
-        read(layout=StateFormat("sketches.seen", 2))
+        read(layout=StateFormat("sketches.seen", 3))
     assert caught.value.code == "STATE_VERSION"
     for changed in (
         {"horizon": 1},

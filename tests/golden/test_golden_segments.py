@@ -14,7 +14,8 @@ from tests.golden.reading import multiset
 from tests.golden.segment_states import HISTORY, pack, path_of, run, step_with
 
 NUMBERS = sorted(
-    int(path.stem.rpartition("-")[2]) for path in path_of(None).parent.glob("*-segment-*.bin")
+    int(path.stem.rpartition("-")[2])
+    for path in path_of(None).parent.glob(f"{HISTORY.name}-segment-*.bin")
 )
 
 

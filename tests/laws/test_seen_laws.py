@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of
 from streamops.sketches.core import seen
 from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
+from streamops.sketches.core.seen_state import RECENT, read_filters
 from streamops.testing.laws import to_rows
+from streamops.testing.laws.cores import MemorySegments
 from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS
@@ -214,3 +218,56 @@ def test_state_has_one_filter_for_each_cell_of_the_horizon(case: Case) -> None:
     for state in play(case.spec, case.batches)[1]:
         cells = state.tables["generations"].column("cell").to_pylist()
         assert len(set(cells)) == len(cells) <= case.spec.parameters.generations + 1
+
+
+@given(case=histories(), limit=st.integers(0, 9), rate=st.sampled_from([None, 0.5, 0.01]))
+def test_filters_contain_the_same_in_segments(case: Case, limit: int, rate: float | None) -> None:
+    """Also those that are so small that they take new items for old ones."""
+    spec, dice = case.spec, random.Random(case.seed)
+    if rate is not None:
+        spec = change(spec, capacity=9, false_positive_rate=rate, when_full="flag")
+    outputs, plain = play(spec, case.batches)
+    expected = [State.empty(seen.layout(spec)), *plain]
+    stored, number = MemorySegments(limit), count()
+
+    def reopen(state: State) -> State:
+        way = dice.randrange(4)
+        opened = stored.reopen(state, put_back=way == 0, is_retained=way == 1)
+        same = expected[next(number)]
+        assert filters(spec, opened) == filters(spec, same)
+        assert opened.watermark == same.watermark
+        return opened
+
+    found, states = play(spec, case.batches, reopen)
+    assert by_id(found) == by_id(outputs)
+    if states:
+        # The state tools place them on other shards.
+        tables = stored.reopen(states[-1], put_back=True).tables
+        placed = [
+            seen.PLACEMENT.redistribute(spec.identity, {0: of}, 1, 3)
+            for of in (tables, plain[-1].tables)
+        ]
+        assert placed[0] == placed[1]
+
+
+def filters(spec: SeenSpec, state: State) -> list[Any]:
+    """What is stored in the filters of a state."""
+    generations, older = read_filters(spec.shape, state)
+    assert not older
+    return [(of.cell, of.items, of.bits.tolist()) for of in generations]
+
+
+def test_a_large_filter_is_written_again_when_it_has_enough_new_items() -> None:
+    """Until then, a step writes the new items only."""
+    spec = seen_spec(SCHEMA, identity=("n",), time=None, capacity=40)
+    stored, state = MemorySegments(limit=3), State.empty(seen.layout(spec))
+    numbers, recent = [], []
+    for n in range(6):
+        rows = table_of([dict.fromkeys(SCHEMA.names, None) | {"n": n, "id": n}])
+        opened = stored.reopen(state)
+        state, _ = seen.annotate(spec, opened, [seen.pack(spec, rows)])
+        assert state.segments is not None
+        numbers.append([of.number for of in state.segments.index])
+        recent.append(len(state.tables[RECENT]) if RECENT in state.tables else 0)
+    assert numbers == [[1], [1], [1], [1], [2], [2]]
+    assert recent == [0, 1, 2, 3, 0, 1]

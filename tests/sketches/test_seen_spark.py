@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
-from streamops import sketches, windows
+from streamops import sketches, state, windows
+from streamops.kernel import segments
 from streamops.sketches.core.seen import METRICS
 from streamops.testing import at, micro_batches
 from streamops.testing.laws import to_rows
@@ -88,11 +89,12 @@ def run(frame: DataFrame, folder: Path) -> tuple[list[dict[str, Any]], list[Any]
     return stored_items, [progress.observedMetrics for progress in query.recentProgress]
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("api", "limit"), [*((api, segments.LIMIT) for api in APIS), (APIS[0], 3)])
 def test_a_stream_equals_its_oracle_also_after_a_restart(
-    spark: SparkSession, tmp_path: Path, api: Any
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Any, limit: int
 ) -> None:
     got, emitted = [], []
+    monkeypatch.setattr(segments, "LIMIT", limit)
     # What to do with duplicates may change when the query starts again.
     for there, again in ((SCRIPT[:3], "flag"), (SCRIPT[3:], "drop")):
         frame = micro_batches(spark, there, schema=SCHEMA, directory=tmp_path)
@@ -120,6 +122,8 @@ def test_a_stream_equals_its_oracle_also_after_a_restart(
         run(more.transform(seen(capacity=999).options(state_api=api)), tmp_path)
     assert "[STATE_PARAMETERS]" in str(caught.value)
     assert "capacity=1000" in str(caught.value)
+    (report,) = state.describe(tmp_path / "checkpoint", spark=spark).operators
+    assert (report.segments > 0) == (limit == 3)
 
 
 def test_a_batch_is_decided_in_the_order_of_event_time(spark: SparkSession) -> None:

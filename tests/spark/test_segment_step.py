@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from streamops.kernel.codec import read_stored
+from streamops import sketches
+from streamops.kernel.codec import ipc_read, ipc_write, read_stored
 from streamops.kernel.errors import StateFormatError
+from streamops.spark import retained
+from streamops.spark.retained import forget_all
 from streamops.spark.step import ShardStep, Stored, to_frame, to_text
-from streamops.spark.wire import NOTHING
+from streamops.spark.wire import NOTHING, pack_rows
 from streamops.testing.replaying import MemoryStore
 from tests.spark.test_step import metrics, packed, shard_step
 
@@ -109,3 +113,66 @@ def test_a_step_without_rows_publishes_from_segments() -> None:
 )
 def test_windows_that_need_other_values_have_no_segments(changes: dict[str, Any]) -> None:
     assert not step_with(0, **changes).has_segments
+
+
+def filters(limit: int) -> tuple[ShardStep, Callable[..., tuple[Any, list[int]]]]:
+    """The step of ``sketches.seen``, and a function that runs a micro-batch of it."""
+    schema = pa.schema([("k", pa.int64())])
+    operator = sketches.seen("k", capacity=1_000)
+    spec = operator.parameters.resolve((schema,), carried=(None,), shards=1)
+    step = ShardStep(operator.name, operator.core, spec, 1, segment_rows=limit)
+
+    def run(stored: Any, store: MemoryStore, *keys: int) -> tuple[Any, list[int]]:
+        rows = pa.table({"k": list(keys)}, schema=schema)
+        packs = [ipc_write(pack_rows(step.core, spec, "left", rows))]
+        after, frame = step(stored, packs, store=store)
+        cells = [cell for cell in frame["emitted"] if cell is not None]
+        return after or stored, [k for c in cells for k in ipc_read(c).column("k").to_pylist()]
+
+    return step, run
+
+
+class CountingStore(MemoryStore):
+    """Counts the segments that are read."""
+
+    reads = 0
+
+    def read(self, number: int) -> str:
+        self.reads += 1
+        return super().read(number)
+
+
+def test_a_worker_reads_a_filter_once() -> None:
+    (_, run), store = filters(limit=2), CountingStore()
+    stored, found = run(None, store, 1)
+    assert (found, [*store]) == ([1], [1])
+    for number in range(2, 8):
+        stored, found = run(stored, store, 1, number)
+        assert found == [number]
+    assert (store.reads, len(store)) == (0, 1)
+    forget_all()
+    for keys in ((1, 7), (2, 6)):
+        assert run(stored, store, *keys)[1] == []
+    assert store.reads == 1
+
+
+def test_a_segment_that_another_attempt_wrote_is_read() -> None:
+    """A failed attempt of a micro-batch has written another one of the same number."""
+    (_, run), store = filters(limit=2), CountingStore()
+    run(None, CountingStore(), 1)
+    of_the_failed_attempt = dict(retained._entries)
+    forget_all()
+    stored, _ = run(None, store, 2)
+    forget_all()
+    retained._entries.update(of_the_failed_attempt)
+    assert run(stored, store, 1)[1] == [1]
+    assert store.reads == 1
+
+
+def test_a_worker_releases_a_filter_that_was_written_again() -> None:
+    (step, run), store = filters(limit=1), CountingStore()
+    stored = None
+    for number in range(6):
+        stored, _ = run(stored, store, number)
+    there = {key[2] for key in retained._entries if key[:2] == (step.plan, 0)}
+    assert there == {0, *store}

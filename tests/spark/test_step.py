@@ -12,7 +12,7 @@ from streamops import aggregates as agg
 from streamops import search, sketches, windows
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.errors import StateFormatError
-from streamops.spark import step as steps
+from streamops.spark import retained
 from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import NOTHING, pack_rows
 
@@ -130,7 +130,7 @@ def found(step: ShardStep, stored: Any, titles: list[str], *queries: str, shard:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The blobs that are decoded during the test."""
-    steps._retained.clear()
+    retained.forget_all()
     blobs: list[str] = []
     decode = Stored.state
 
@@ -176,15 +176,15 @@ def test_a_worker_keeps_one_state_per_shard_and_none_of_a_query_that_has_stopped
     decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(steps.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(retained.time, "monotonic", lambda: now[0])
     stopped, running = search_step(), search_step()
     found(stopped, None, [], "a")
     stored = [found(running, None, [], "a", shard=n)[0] for n in range(3)]
-    assert len(steps._retained) == 4
+    assert len(retained._entries) == 4
     for minute in range(1, 12):
         now[0] = 60.0 * minute
         stored = [found(running, stored[n], [], f"a{minute}", shard=n)[0] for n in range(3)]
-    assert [key for key in steps._retained] == [(running.plan, n) for n in range(3)]
+    assert [key for key in retained._entries] == [(running.plan, n, 0) for n in range(3)]
     assert decoded == []
 
 
@@ -193,12 +193,12 @@ def test_a_worker_retains_as_many_states_as_the_core_allows(
 ) -> None:
     step = search_step()
     stored = [found(step, None, [], "a", shard=n)[0] for n in range(3)]
-    size = next(iter(steps._retained.values())).size
-    steps._retained.clear()
+    size = next(iter(retained._entries.values())).size
+    retained.forget_all()
     monkeypatch.setattr(step.core, "RETAINED_BYTES", 2 * size)
     for _ in range(3):
         assert [found(step, copied(stored[n]), ["a"], shard=n)[1] for n in range(3)] == [[0]] * 3
-    assert [shard for _, shard in steps._retained] == [0, 1]
+    assert [shard for _, shard, _ in retained._entries] == [0, 1]
     # The first two are decoded once, the third one in every step.
     assert len(decoded) == 2 + 3
 
@@ -220,7 +220,7 @@ def test_a_worker_decodes_no_filters_that_it_has_just_written(decoded: list[str]
     stored, ids = first(copied(stored), 2, 3)
     assert (ids, decoded) == ([3], [])
     assert first(copied(stored), 1, 2, 3)[1] == []
-    steps._retained.clear()
+    retained.forget_all()
     assert first(copied(stored), 1, 2, 3, 4)[1] == [4]
     assert decoded == [stored[-1]]
 
@@ -229,7 +229,7 @@ def test_a_state_that_changes_in_every_micro_batch_is_not_retained(decoded: list
     step = shard_step()
     stored, _ = step(None, [packed(step, 105)], 0)
     step(stored, [packed(step, 106)], 0)
-    assert (decoded, len(steps._retained)) == ([stored[-1]], 0)
+    assert (decoded, len(retained._entries)) == ([stored[-1]], 0)
 
 
 def test_rows_of_the_side_output_are_counted() -> None:

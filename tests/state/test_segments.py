@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops import sketches
 from streamops.errors import CheckpointError, StateFormatError
 from streamops.kernel.codec import ipc_read, ipc_write, read_stored
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.segments import UNMERGED
+from streamops.sketches.core.seen_state import RECENT
 from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import pack_rows
 from streamops.state.shards import (
@@ -27,6 +29,8 @@ from streamops.testing.laws import to_rows
 from streamops.testing.replaying import MemoryStore
 from tests.spark.test_step import SCHEMA, shard_step
 
+EMPTY = Stored(0, None, None, 0, "")
+"""In place of a shard that has no state yet."""
 KEYS = [f"key {number}" for number in range(12)]
 PLAIN: dict[str, Any] = {"stragglers": "drop", "allowed_lateness": "0 seconds"}
 
@@ -140,3 +144,43 @@ def test_a_damaged_segment_is_refused() -> None:
         "STATE_FOREIGN",
         True,
     )
+
+
+def seen_step(shards: int, limit: int) -> ShardStep:
+    schema = pa.schema([("k", pa.string())])
+    operator = sketches.seen("k", capacity=60, false_positive_rate=1e-9)
+    spec = operator.parameters.resolve((schema,), carried=(None,), shards=shards)
+    return ShardStep(operator.name, operator.core, spec, shards, segment_rows=limit)
+
+
+def new_keys(rows: list[StoredShard], keys: Sequence[str], limit: int) -> list[str]:
+    """Which of the keys were not seen before; the shards are changed in place."""
+    found, count = [], len(rows)
+    for at, of in enumerate(rows):
+        step, store = seen_step(count, limit), MemoryStore(of.segments)
+        table = pa.table({"k": pa.array(keys)})
+        table = table.filter(pa.array(shard_of(table, ["k"], count) == of.shard))
+        stored = None if of.stored is EMPTY else dataclasses.astuple(of.stored)
+        packs = [ipc_write(pack_rows(step.core, step.spec, "left", table))]
+        after, frame = step(stored, packs, store=store)
+        cells = [ipc_read(cell) for cell in frame["emitted"] if cell is not None]
+        found += [row["k"] for cell in cells for row in to_rows(cell)]
+        if after is not None:
+            rows[at] = dataclasses.replace(of, stored=Stored(*after), segments=dict(store))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_filters_continue_on_another_number_of_shards(count: int) -> None:
+    rows = [StoredShard(shard, EMPTY, None, 0) for shard in range(2)]
+    for number in range(4):
+        batch = KEYS[3 * number : 3 * number + 3]
+        assert new_keys(rows, [*batch, *KEYS[: 3 * number]], limit=3) == sorted(batch)
+    assert all(of.segments for of in rows)
+    before = decode_shards(rows, where="test")
+    assert any(RECENT in of.tables for of in before.states.values())
+    written = encode_shards(redistribute(before, count), dict.fromkeys(range(count), 0))
+    assert not any(of.segments for of in written)
+    assert new_keys(written, [*KEYS, "another"], limit=3) == ["another"]
+    assert new_keys(written, [*KEYS, "another", "last"], limit=1_000) == ["last"]
+    assert not any(of.segments for of in written)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -195,13 +195,36 @@ NEVER = -(1 << 62)
 _ALMOST = 1 + 1e-9  # tolerance for the rounding of a sum of rates
 
 
+_NO_ITEMS = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A filter of the items that were first seen in one cell, and how many they are."""
+    """A filter of the items that were first seen in one cell.
+
+    Parameters
+    ----------
+    cell : int
+    items : int
+        How many they are.
+    bits : array of uint64
+    segment : int
+        Number of the segment with the filter; 0 if there is none.
+    recent : array of int64
+        Those of the items that were added after the segment was written.
+    """
 
     cell: int
     items: int
     bits: FilterBits
+    segment: int = 0
+    recent: Ints = field(default_factory=lambda: _NO_ITEMS)
+
+    def add(self, items: Ints, probes: Positions) -> Generation:
+        """With further items and their bits."""
+        recent = np.concatenate([self.recent, items])
+        bits = filled(self.bits, probes)
+        return Generation(self.cell, self.items + len(items), bits, self.segment, recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +248,11 @@ class Rotation:
         return sum(rates) + others > self.rate * _ALMOST
 
     def add(
-        self, generations: Sequence[Generation], cell: int, probes: Positions
+        self, generations: Sequence[Generation], cell: int, items: Ints, probes: Positions
     ) -> list[Generation]:
-        """Add items to a cell. The result is sorted by cell."""
+        """Add items with these bits to a cell. The result is sorted by cell."""
         result = list(generations)
-        done, count = 0, probes.shape[1]
+        done, count = 0, len(items)
         while done < count:
             end = sum(other.cell <= cell for other in result)  # behind the last one of the cell
             last = result[end - 1] if end else None
@@ -239,8 +262,7 @@ class Rotation:
                 end += 1
             free = self.room - last.items
             stop = min(count, done + free) if free > 0 else count
-            bits = filled(last.bits, probes[:, done:stop])
-            result[end - 1] = Generation(cell, last.items + stop - done, bits)
+            result[end - 1] = last.add(items[done:stop], probes[:, done:stop])
             done = stop
         return result
 

@@ -1,4 +1,4 @@
-"""Filters that were filled on another number of shards, and how a state is placed on a new one.
+"""Filters that were filled on another number of shards.
 
 The bits of a filter cannot be split by key. So every new shard that may have items of an old shard gets
 a copy of its filters. An item is looked up in those of its own old shard only, so copies do not add
@@ -9,15 +9,15 @@ the oldest have to make room. New items go to new filters, whose shape is that o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take
-from streamops.kernel.groups import Groups, Ids, Ints
+from streamops.kernel.columns import combine_chunks
+from streamops.kernel.groups import Ids, Ints
 from streamops.sketches.core.filters import (
     NEVER,
     FilterBits,
@@ -46,7 +46,10 @@ _DEVIATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class PreviousFilter:
-    """A filter of the items of one cell and one shard, out of another number of shards."""
+    """A filter of the items of one cell and one shard, out of another number of shards.
+
+    ``segment`` is the number of the segment with the filter; 0 if there is none.
+    """
 
     cell: int
     items: int
@@ -54,6 +57,7 @@ class PreviousFilter:
     probes: int
     shards: int
     shard: int
+    segment: int = 0
 
     @property
     def shape(self) -> Shape:
@@ -82,10 +86,8 @@ def newest_cells(filters: Sequence[PreviousFilter], items: Ints) -> Ids:
     return found
 
 
-def decode(table: pa.Table | None) -> list[PreviousFilter]:
+def decode_filters(table: pa.Table) -> list[PreviousFilter]:
     """The filters of a table of the state."""
-    if table is None:
-        return []
     columns = [table.column(name).to_pylist() for name in LAYOUT.names if name != "filter"]
     filters = combine_chunks(table.column("filter"))
     bits = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
@@ -93,14 +95,12 @@ def decode(table: pa.Table | None) -> list[PreviousFilter]:
     return [PreviousFilter(*values) for values in zip(cell, items, bits, *rest, strict=True)]
 
 
-def encode(filters: Sequence[PreviousFilter]) -> dict[str, pa.Table]:
-    """The table with the filters, by its name; nothing without any."""
-    if not filters:
-        return {}
+def encode_filters(filters: Sequence[PreviousFilter]) -> pa.Table:
+    """The filters as a table of the state."""
     rows = [(f.cell, f.items, f.bits.tobytes(), f.probes, f.shards, f.shard) for f in filters]
-    columns = zip(*rows, strict=True)
+    columns = zip(*rows, strict=True) if rows else [()] * len(LAYOUT)
     arrays = [pa.array(c, dtype) for c, dtype in zip(columns, LAYOUT.types, strict=True)]
-    return {PREVIOUS: pa.table(arrays, schema=LAYOUT)}
+    return pa.table(arrays, schema=LAYOUT)
 
 
 def room_of(capacity: int, generations: int, shards: int) -> int:
@@ -115,52 +115,3 @@ def room_of(capacity: int, generations: int, shards: int) -> int:
 def shape_of(capacity: int, generations: int, rate: float, shards: int) -> Shape:
     """Shape of every filter. One more than a horizon has are live and share the rate."""
     return Shape.of(room_of(capacity, generations, shards), rate / (generations + 1))
-
-
-def redistribute(
-    identity: Mapping[str, Any],
-    states: Mapping[int, Mapping[str, pa.Table]],
-    before: int,
-    shards: int,
-) -> tuple[Mapping[str, Any], list[Mapping[str, pa.Table]]]:
-    """Redistribute the state of shards on another number of them.
-
-    Parameters
-    ----------
-    identity : mapping
-        The parameters, with the shape of the filters.
-    states : mapping of int to tables
-        By shard.
-    before, shards : int
-        Number of shards, before and after.
-
-    Returns
-    -------
-    identity : mapping
-        With the shape of the new filters.
-    tables : list of tables
-        One per new shard.
-    """
-    filters = [LAYOUT.empty_table()]
-    empty = None
-    for shard, tables in states.items():
-        own = tables["generations"]
-        empty = own.slice(0, 0)
-        for value, name in ((identity["probes"], "probes"), (before, "shards"), (shard, "shard")):
-            own = own.append_column(name, pa.array(np.full(len(own), value, np.int32)))
-        filters += [own, *([tables[PREVIOUS]] if PREVIOUS in tables else [])]
-    everything = concat(filters)
-    # Copies of one filter come together again.
-    codes = key_codes([combine_chunks(column) for column in everything.columns], len(everything))
-    everything = take(everything, np.sort(Groups.of(codes)[1]))
-    of, residue = (np.asarray(everything.column(name)) for name in ("shards", "shard"))
-    common = np.gcd(of, shards)
-    placed: list[Mapping[str, pa.Table]] = []
-    for number in range(shards):
-        chosen = np.flatnonzero((residue - number) % common == 0)
-        tables = {"generations": empty}
-        placed.append(tables | ({PREVIOUS: take(everything, chosen)} if len(chosen) else {}))
-    shape = shape_of(
-        identity["capacity"], identity["generations"], identity["false_positive_rate"], shards
-    )
-    return {**identity, "bits": shape.bits, "probes": shape.probes}, placed

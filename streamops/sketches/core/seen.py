@@ -40,8 +40,6 @@ from streamops.sketches.core.filters import (
     Generation,
     Rotation,
     Shape,
-    decode_generations,
-    encode_generations,
     newest_cells,
     positions,
     require_capacity,
@@ -49,6 +47,12 @@ from streamops.sketches.core.filters import (
     too_large,
 )
 from streamops.sketches.core.previous import PreviousFilter
+from streamops.sketches.core.seen_state import (
+    GENERATIONS,
+    read_filters,
+    redistribute,
+    store_filters,
+)
 from streamops.sketches.core.ties import order_by_time
 
 __all__ = [
@@ -68,6 +72,7 @@ __all__ = [
     "check",
     "deliver",
     "finish",
+    "has_segments",
     "layout",
     "next_deadline",
     "pack",
@@ -75,12 +80,12 @@ __all__ = [
     "step",
 ]
 
-STATE = StateFormat("sketches.seen", 1)
+STATE = StateFormat("sketches.seen", 1, segmented=2)
 PLACEMENT = Placement(
     {},
     watermark="greatest",
     key=lambda identity: [name for name, _ in identity["identity"]],
-    redistribute=previous.redistribute,
+    redistribute=redistribute,
 )
 RETAINED_BYTES = (
     256 << 20
@@ -264,7 +269,12 @@ class SeenSpec:
 
 def layout(spec: SeenSpec) -> Mapping[str, pa.Schema]:
     """Columns of the state's tables."""
-    return {"generations": LAYOUT}
+    return {GENERATIONS: LAYOUT}
+
+
+def has_segments(spec: SeenSpec) -> bool:
+    """Large filters are stored apart."""
+    return True
 
 
 def pack(spec: SeenSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
@@ -290,8 +300,8 @@ def step(spec: SeenSpec, state: State, inputs: Sequence[pa.Table], watermark: in
 def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[State, pa.Table]:
     """The state after a micro-batch, and all of its rows with their decisions."""
     (rows,) = inputs
-    generations, rotation = decode_generations(state.tables["generations"]), spec.rotation
-    older = previous.decode(state.tables.get(previous.PREVIOUS))
+    generations, older = read_filters(spec.shape, state)
+    rotation = spec.rotation
     newest = NEVER
     if state.watermark is not None:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
@@ -309,16 +319,15 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
     oldest -= spec.parameters.generations
     cells = ordered.cell[first]
     for cell in np.unique(cells[cells >= oldest]).tolist():
-        items = probes[:, ordered.item[first[cells == cell]]]
-        generations = rotation.add(generations, cell, items)
+        new = ordered.item[first[cells == cell]]
+        generations = rotation.add(generations, cell, ordered.items[new], probes[:, new])
     generations = [generation for generation in generations if generation.cell >= oldest]
     older = [of for of in older if of.cell >= oldest]
     is_full = _is_full(spec, generations, older)
     if is_full:
         generations, older = _make_room(spec, generations, older)
     annotated = _annotate(spec, rows, decisions, is_full=is_full and _is_loss(spec))
-    tables = {"generations": encode_generations(generations), **previous.encode(older)}
-    return State(latest, tables), annotated
+    return store_filters(spec.shape, latest, generations, older, state.segments), annotated
 
 
 def deliver(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, SeenMetrics]:
@@ -334,10 +343,8 @@ def deliver(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, SeenMetrics]:
 
 def check(spec: SeenSpec, state: State) -> None:
     """Generations are sorted, within the horizon, and have no more bits than their items set."""
-    generations, count = (
-        decode_generations(state.tables["generations"]),
-        spec.parameters.generations,
-    )
+    generations, older = read_filters(spec.shape, state)
+    count = spec.parameters.generations
     printed = f"newest {state.watermark}, {[(g.cell, g.items) for g in generations]}"
     cells = [generation.cell for generation in generations]
     assert cells == sorted(cells), f"out of order: {printed}"
@@ -345,10 +352,9 @@ def check(spec: SeenSpec, state: State) -> None:
     if state.watermark is not None and cells:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
         assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
-    older = [of.cell for of in previous.decode(state.tables.get(previous.PREVIOUS))]
     if state.watermark is not None and older:
         (newest,) = spec.cell(np.array([state.watermark])).tolist()
-        assert max(older) <= newest, f"too new: {printed}"
+        assert max(of.cell for of in older) <= newest, f"too new: {printed}"
     for generation in generations:
         bits = int(np.unpackbits(generation.bits.view(np.uint8)).sum())
         assert len(generation.bits) == spec.shape.length, f"another shape: {printed}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import count, permutations
 from typing import Any
 
@@ -228,6 +228,42 @@ def _packs_of_shards(case: Case, batch: Batch, shards: int) -> list[Batch]:
     return list(zip(*parts, strict=True))
 
 
+@dataclass(slots=True)
+class MemorySegments:
+    """The segments of a shard in memory, in place of a state store.
+
+    Parameters
+    ----------
+    limit : int
+        Rows of the tables of a state beyond which they are moved to segments.
+    rows : dict of int to Table
+        The rows of each segment.
+    """
+
+    limit: int
+    rows: dict[int, pa.Table] = field(default_factory=dict)
+
+    def reopen(self, state: State, *, put_back: bool = False, is_retained: bool = False) -> State:
+        """The state as the next step reads it.
+
+        As it was stored, or as a worker retained it, or as the state tools write it.
+        """
+        index: tuple[Segment, ...] = ()
+        tables = dict(state.tables)
+        if state.segments is not None:
+            for number in state.segments.removed:
+                del self.rows[number]
+            self.rows |= state.segments.written
+            index = state.segments.index
+            assert {of.number for of in index} == self.rows.keys()
+        if put_back and index:
+            tables[UNMERGED], index = concat([self.rows[of.number] for of in index]), ()
+            self.rows.clear()
+        segments = Segments(lambda of: self.rows[of.number], index, self.limit)
+        is_same = is_retained and not put_back
+        return State(state.watermark, tables, segments, state.derived if is_same else {})
+
+
 def segments_change_nothing(case: Case) -> None:
     """Rows of a large state may be stored apart, and put back into it by the state tools."""
     has_segments = getattr(case.core, "has_segments", None)
@@ -235,22 +271,10 @@ def segments_change_nothing(case: Case) -> None:
         return
     rng = np.random.default_rng(case.seed)
     limit, put_back = int(rng.integers(0, 5)), int(rng.integers(0, max(len(case.batches), 1)))
-    store: dict[int, pa.Table] = {}
-    numbers = count()
+    stored, numbers = MemorySegments(limit), count()
 
     def reopen(state: State) -> State:
-        index: tuple[Segment, ...] = ()
-        tables = dict(state.tables)
-        if state.segments is not None:
-            for number in state.segments.removed:
-                del store[number]
-            store.update(state.segments.written)
-            index = state.segments.index
-            assert {of.number for of in index} == store.keys()
-        if next(numbers) == put_back and index:
-            tables[UNMERGED], index = concat([store[of.number] for of in index]), ()
-            store.clear()
-        return State(state.watermark, tables, Segments(store.__getitem__, index, limit))
+        return stored.reopen(state, put_back=next(numbers) == put_back)
 
     found = play(case, case.batches, between=reopen)
     for number, (step, other) in enumerate(zip(case.steps, found, strict=True)):

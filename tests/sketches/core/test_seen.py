@@ -282,7 +282,7 @@ def test_filters_of_other_shards_make_room_first() -> None:
 def test_filters_of_a_shard_that_has_no_item_of_a_micro_batch_are_not_asked() -> None:
     spec, state, _ = filled_up("flag", 1)
     spec, state = rescaled(spec, state, 2)
-    of = previous.decode(state.tables["previous"])
+    of = previous.decode_filters(state.tables["previous"])
     odd = [replace(of[0], shards=2, shard=1), *of]
     even = xxhash64([pa.array(np.arange(100))])
     even = even[even % 2 == 0]

@@ -30,8 +30,8 @@ class Segmented:
         segments = Segments(self.load, index, self.limit)
         self.state = dataclasses.replace(self.state, segments=segments)
 
-    def load(self, number: int) -> pa.Table:
-        return self.store[number]
+    def load(self, of: Segment) -> pa.Table:
+        return self.store[of.number]
 
     def step(self, *rows: tuple[Any, ...], watermark: int | None = None) -> list[tuple[Any, ...]]:
         """One micro-batch: the published keys, starts of windows, and numbers of rows."""
@@ -77,9 +77,9 @@ def test_a_segment_is_not_read_before_a_window_of_it_closes() -> None:
     assert [(of.first, of.last) for of in stream.index] == [(0, 0), (1, 1), (2, 2)]
     assert stream.state.segments is not None
 
-    def count(number: int) -> pa.Table:
-        loads[number] += 1
-        return load(number)
+    def count(of: Segment) -> pa.Table:
+        loads[of.number] += 1
+        return load(of)
 
     segments = dataclasses.replace(stream.state.segments, load=count)
     state = dataclasses.replace(stream.state, segments=segments)

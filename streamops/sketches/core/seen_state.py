@@ -1,0 +1,196 @@
+"""The filters of a shard in the tables of its state, or in segments.
+
+Small filters are rows of the tables, which every step writes again. A large one is a segment, with as many
+rows: one. Items that are added to it are first stored as they are, in the table ``recent``. When there
+are more of them than a limit, the segment is written again. So a step writes about as much as it has new
+items, and what a filter contains does not depend on how it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.core import State
+from streamops.kernel.groups import Groups
+from streamops.kernel.segments import UNMERGED, Segments
+from streamops.sketches.core.filters import (
+    LAYOUT,
+    FilterBits,
+    Generation,
+    Shape,
+    decode_generations,
+    encode_generations,
+    positions,
+)
+from streamops.sketches.core.previous import (
+    PREVIOUS,
+    PreviousFilter,
+    decode_filters,
+    encode_filters,
+    shape_of,
+)
+
+GENERATIONS = "generations"
+RECENT = "recent"
+"""Name of the table with items that are not yet in the segment of their generation, the last one of the cell."""
+
+_RECENT = pa.schema([("cell", pa.int64()), ("item", pa.int64())])
+_OWN = 0
+"""In a segment, number of shards of a filter of this shard."""
+
+
+def read_filters(shape: Shape, state: State) -> tuple[list[Generation], list[PreviousFilter]]:
+    """The generations by cell and age, and the filters of another number of shards."""
+    tables = state.tables
+    generations = decode_generations(tables[GENERATIONS])
+    older = decode_filters(tables[PREVIOUS]) if PREVIOUS in tables else []
+    stored = [(0, tables[UNMERGED])] if UNMERGED in tables else []
+    if state.segments is not None:
+        stored += [(of.number, state.segments.read(of)) for of in state.segments.index]
+    for number, rows in stored:
+        for of in decode_filters(rows):
+            if of.shards == _OWN:
+                generations.append(Generation(of.cell, of.items, of.bits, number))
+            else:
+                older.append(replace(of, segment=number))
+    generations.sort(key=lambda of: of.cell)
+    if RECENT in tables:
+        _add_recent(shape, generations, tables[RECENT], state.derived)
+    return generations, older
+
+
+def _add_recent(
+    shape: Shape,
+    generations: list[Generation],
+    recent: pa.Table,
+    filled: Mapping[int, FilterBits],
+) -> None:
+    """Add recent items to their generations; ``filled`` has filters, by segment, that contain them."""
+    cells, items = (np.asarray(combine_chunks(column)) for column in recent.columns)
+    last = {of.cell: at for at, of in enumerate(generations)}
+    for cell in np.unique(cells).tolist():
+        added, at = items[cells == cell], last[cell]
+        of = generations[at]
+        bits = filled.get(of.segment)
+        if bits is None:
+            generations[at] = of.add(added, positions(shape, added))
+        else:
+            generations[at] = replace(of, items=of.items + len(added), bits=bits, recent=added)
+
+
+def store_filters(
+    shape: Shape,
+    watermark: int | None,
+    generations: Sequence[Generation],
+    older: Sequence[PreviousFilter],
+    segments: Segments | None,
+) -> State:
+    """The state with these filters.
+
+    Without segments, it has the tables of :func:`streamops.sketches.core.seen.layout`, and that of the
+    filters of another number of shards if there are any.
+    """
+    if segments is None or shape.length <= segments.limit:
+        tables = {GENERATIONS: encode_generations(generations)}
+        if older:
+            tables[PREVIOUS] = encode_filters(older)
+        if segments is not None:
+            segments = segments.remove(segments.index)
+        return State(watermark, tables, segments)
+    there = {of.segment for of in generations} | {of.segment for of in older}
+    segments = segments.remove([of for of in segments.index if of.number not in there])
+    waiting = _waiting(generations, segments.limit)
+    for number, generation in enumerate(generations):
+        if not generation.segment or (len(generation.recent) and number not in waiting):
+            row = PreviousFilter(
+                generation.cell, generation.items, generation.bits, shape.probes, _OWN, 0
+            )
+            segments = _write(segments, row, generation.segment)
+    for of in older:
+        if not of.segment:
+            segments = _write(segments, of)
+    tables = {GENERATIONS: LAYOUT.empty_table()}
+    recent = [generations[number] for number in waiting]
+    if recent:
+        cells = np.repeat([of.cell for of in recent], [len(of.recent) for of in recent])
+        columns = [pa.array(cells), pa.array(np.concatenate([of.recent for of in recent]))]
+        tables[RECENT] = pa.table(columns, schema=_RECENT)
+    return State(watermark, tables, segments, {of.segment: of.bits for of in recent})
+
+
+def _waiting(generations: Sequence[Generation], limit: int) -> list[int]:
+    """The generations whose recent items are stored as they are: the last ones of their cells, up to a limit."""
+    last = {of.cell: number for number, of in enumerate(generations)}
+    sizes = {n: len(generations[n].recent) for n in last.values() if generations[n].segment}
+    found: list[int] = []
+    count = 0
+    for number in sorted(sizes, key=sizes.__getitem__):
+        count += sizes[number]
+        if sizes[number] > 0 and count <= limit:
+            found.append(number)
+    return found
+
+
+def _write(segments: Segments, row: PreviousFilter, instead_of: int = 0) -> Segments:
+    """With one more segment. Its number is higher than that of the one that it replaces."""
+    added = segments.add(encode_filters([row]), first=row.cell, last=row.cell, scale=0)
+    return added.remove([of for of in segments.index if of.number == instead_of])
+
+
+def redistribute(
+    identity: Mapping[str, Any],
+    states: Mapping[int, Mapping[str, pa.Table]],
+    before: int,
+    shards: int,
+) -> tuple[Mapping[str, Any], list[Mapping[str, pa.Table]]]:
+    """Redistribute the filters of shards on another number of them.
+
+    The bits of a filter cannot be split by key, so every new shard that may have items of an old one gets
+    a copy of its filters. New items go to new filters.
+
+    Parameters
+    ----------
+    identity : mapping
+        The parameters, with the shape of the filters.
+    states : mapping of int to tables
+        By shard.
+    before, shards : int
+        Number of shards, before and after.
+
+    Returns
+    -------
+    identity : mapping
+        With the shape of the new filters.
+    tables : list of tables
+        One per new shard.
+    """
+    shape = Shape(identity["bits"], identity["probes"])
+    filters: list[PreviousFilter] = []
+    for shard, tables in states.items():
+        generations, older = read_filters(shape, State(None, tables))
+        filters += [
+            PreviousFilter(of.cell, of.items, of.bits, shape.probes, before, shard)
+            for of in generations
+        ]
+        filters += older
+    everything = encode_filters(filters)
+    # Copies of one filter come together again.
+    codes = key_codes([combine_chunks(column) for column in everything.columns], len(everything))
+    everything = take(everything, np.sort(Groups.of(codes)[1]))
+    of, residue = (np.asarray(everything.column(name)) for name in ("shards", "shard"))
+    common = np.gcd(of, shards)
+    placed: list[Mapping[str, pa.Table]] = []
+    for number in range(shards):
+        chosen = np.flatnonzero((residue - number) % common == 0)
+        empty = {GENERATIONS: LAYOUT.empty_table()}
+        placed.append(empty | ({PREVIOUS: take(everything, chosen)} if len(chosen) else {}))
+    shape = shape_of(
+        identity["capacity"], identity["generations"], identity["false_positive_rate"], shards
+    )
+    return {**identity, "bits": shape.bits, "probes": shape.probes}, placed
