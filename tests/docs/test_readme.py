@@ -28,9 +28,6 @@ from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
 from streamops.kernel.segments import INDEX, UNMERGED
-from streamops.sketches.core import seen
-from streamops.sketches.core.previous import PREVIOUS
-from streamops.sketches.core.seen_state import RECENT
 from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
@@ -310,8 +307,7 @@ def test_the_documented_state_formats_match_the_code() -> None:
     *days, most = map(str, LONGEST.values())
     assert f"days: {', '.join(days)} or {most} |" in text
     assert f"**[Segments](#segments)**, version {fixed.STATE.segmented}, " in text
-    assert f"**[Segments](#segments)**, version {seen.STATE.segmented}: " in text
-    for table in ("panes", "revisions", INDEX, UNMERGED, PREVIOUS, RECENT):
+    for table in ("panes", "revisions", INDEX, UNMERGED):
         assert f"**Table `{table}`**" in text
     for name in ("number", "first", "last", "scale", "rows", "size", "checksum"):
         assert f"`{name}`" in text[text.index("## Segments") : text.index("## Conventions")]

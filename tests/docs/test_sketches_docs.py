@@ -9,7 +9,7 @@ from typing import get_args
 import pyarrow as pa
 
 from streamops import sketches
-from streamops.sketches.core import previous, seen, sketch
+from streamops.sketches.core import previous, seen, seen_state, sketch
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import Again
 from streamops.windows.core import running
@@ -45,9 +45,14 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
         section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
         columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
         assert columns == schema.names
-    section = own.partition(f"**Table `{previous.PREVIOUS}`**")[2]
-    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
-    assert [n for row in rows for n in re.findall(r"`(\w+)`", row)] == previous.LAYOUT.names
+    for table, schema in (
+        (previous.PREVIOUS, previous.LAYOUT),
+        (seen_state.RECENT, seen_state.RECENT_LAYOUT),
+    ):
+        section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
+        rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+        assert [n for row in rows for n in re.findall(r"`(\w+)`", row)] == schema.names
+    assert f"**[Segments](#segments)**, version {seen.STATE.segmented}: " in own
     assert f"## Sketch {Bloom.format.kind}, version {Bloom.format.version}\n" in text
     page = (ROOT / "docs" / "sketches.md").read_text()
     assert {*seen.DECISIONS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))

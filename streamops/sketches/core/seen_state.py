@@ -40,7 +40,7 @@ GENERATIONS = "generations"
 RECENT = "recent"
 """Name of the table with items that are not yet in the segment of their generation, the last one of the cell."""
 
-_RECENT = pa.schema([("cell", pa.int64()), ("item", pa.int64())])
+RECENT_LAYOUT = pa.schema([("cell", pa.int64()), ("item", pa.int64())])
 _OWN = 0
 """In a segment, number of shards of a filter of this shard."""
 
@@ -120,7 +120,7 @@ def store_filters(
     if recent:
         cells = np.repeat([of.cell for of in recent], [len(of.recent) for of in recent])
         columns = [pa.array(cells), pa.array(np.concatenate([of.recent for of in recent]))]
-        tables[RECENT] = pa.table(columns, schema=_RECENT)
+        tables[RECENT] = pa.table(columns, schema=RECENT_LAYOUT)
     return State(watermark, tables, segments, {of.segment: of.bits for of in recent})
 
 
