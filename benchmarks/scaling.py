@@ -50,8 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     add = parser.add_argument
     add("--workload", default="100k-keys", help="as in python -m benchmarks")
-    add("--repeats", type=int, default=3, help="fresh processes per system and number of workers")
-    add("--quick", action="store_true", help="less warm-up, and one repeat")
+    add(
+        "--repeats", type=int, help="fresh processes per system and number of workers (3; quick: 1)"
+    )
+    add("--quick", action="store_true", help="less warm-up")
     add("--record", type=Path, help="print the table of a recorded run, measure nothing")
     add("--write", action="store_true", help="put the table into benchmarks/README.md")
     options = parser.parse_args(arguments)
@@ -73,7 +75,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     target = RESULTS / "scaling" / f"{datetime.now(UTC):%Y-%m-%dT%H%M%S}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     workload = standard(options.workload, [ROWS], options.quick)
-    repeats = 1 if options.quick else options.repeats
+    repeats = options.repeats or (1 if options.quick else 3)
     plan = [(n, name) for _ in range(repeats) for n in (0, *WORKERS) for name in NAMES]
     record: dict[str, Any] = {"machine": describe_machine(), "quick": options.quick, "runs": []}
     for number, (workers, name) in enumerate(plan, start=1):
