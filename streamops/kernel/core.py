@@ -57,7 +57,8 @@ class State:
     segments : Segments, optional
         Rows that are stored apart. None if the core, the spec or the state API does not support it.
     derived : mapping of int to array
-        What the core computed from tables and segments, and a worker retains with them; not stored.
+        What the core computed from tables and segments, by number of a segment. It is not stored, but a
+        worker retains it with them.
     """
 
     watermark: int | None

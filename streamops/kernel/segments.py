@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, field, fields, replace
 import pyarrow as pa
 
 LIMIT = 1 << 16
-"""Rows of the tables of a shard beyond which a core moves them to segments."""
+"""Size beyond which a core moves a part of its state to segments. The core says what it counts."""
 
 INDEX = "_segments"
 """Name of the index, among the tables of a stored state."""
@@ -39,7 +39,8 @@ class Segment:
     number : int
         Identifies the segment in its shard.
     first, last : int
-        The first and the last step on the time axis of the core at which its rows are needed.
+        The first and the last step on the time axis of the core at which its rows are needed. Of
+        filters, which are needed in every step, the cell.
     scale : int
         Its interval on this axis: from ``first >> scale << scale``, of a length of ``1 << scale``.
     rows : int
@@ -73,7 +74,7 @@ class Segments:
     index : tuple of Segment
         All segments.
     limit : int
-        Rows of the tables beyond which the core moves them to segments.
+        Size beyond which the core moves a part of its state to segments.
     written : mapping of int to Table
         The segments that the step adds, by number.
     removed : tuple of int

@@ -135,7 +135,8 @@ class ShardStep:
     plan : str
         Identifies this step among those of all plans that a worker runs.
     segment_rows : int
-        Rows of the tables of a shard beyond which they are moved to segments, if the core has any.
+        Size beyond which a part of the state of a shard is moved to segments, if the core has any:
+        rows of its tables, or words of a filter.
     """
 
     where: str
@@ -221,7 +222,7 @@ class ShardStep:
         has_segments = getattr(self.core, "has_segments", None)
         return has_segments is not None and bool(has_segments(self.spec))
 
-    def open_segments(self, store: SegmentStore | None, shard: int = 0) -> Segments | None:
+    def open_segments(self, store: SegmentStore | None, shard: int) -> Segments | None:
         """The segments of a shard, without their index; None if it cannot have any."""
         if store is None or not self.has_segments:
             return None
@@ -241,6 +242,7 @@ class ShardStep:
         """Store what a step added, and remove what it removed."""
         format_, identity, shards = self.header
         header = format_.with_segments, identity, shards
+        forget_segments(self.plan, shard, {of.number for of in segments.index})
         stored = {}
         for number in segments.removed:
             store.remove(number)
@@ -283,7 +285,7 @@ class ShardStep:
         if not limit:
             return
         index = () if state.segments is None else state.segments.index
-        forget_segments(self.plan, shard, {of.number for of in index})
+        forget_segments(self.plan, shard, {of.number for of in index})  # that others have removed
         decoded = (*state.tables.values(), *state.derived.values())
         size = len(stored.blob) + sum(of.nbytes for of in decoded)
         key = (self.plan, shard, STATE)

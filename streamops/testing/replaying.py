@@ -334,7 +334,7 @@ class _Stage:
             tables.append(table)
         step = self.run_step
         for shard, row in stored.items():
-            segments = step.open_segments(stores[shard])
+            segments = step.open_segments(stores[shard], shard)
             state = Stored(*row).state(step.header, where=self.operator.name, segments=segments)
             tables.append(self.run_step.core.finish(self.spec, state))
         table = concat([self.spec.output.empty_table(), *tables])

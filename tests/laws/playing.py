@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State, Step
+from streamops.kernel.segments import UNMERGED
 
 Between = Callable[[State], State]
 
@@ -64,5 +65,5 @@ def annotate(
 def _check(core: Any, spec: Any, state: State) -> None:
     core.check(spec, state)
     has_segments = state.segments is not None and state.segments.index
-    if not has_segments:
+    if not has_segments and UNMERGED not in state.tables:
         assert {n: t.schema for n, t in state.tables.items()} == dict(core.layout(spec))

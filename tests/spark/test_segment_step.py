@@ -156,6 +156,16 @@ def test_a_worker_reads_a_filter_once() -> None:
     assert store.reads == 1
 
 
+def test_a_step_without_rows_reads_and_writes_no_filter() -> None:
+    (step, run), store = filters(limit=2), CountingStore()
+    stored, _ = run(None, store, 1)
+    stored, _ = run(stored, store, 2)
+    forget_all()
+    after, frame = step(stored, [NOTHING], store=store)
+    assert (after, store.reads) == (None, 0)
+    assert metrics(step, frame)["state_rows"] == 2  # a filter, and an identity beside it
+
+
 def test_a_segment_that_another_attempt_wrote_is_read() -> None:
     """A failed attempt of a micro-batch has written another one of the same number."""
     (_, run), store = filters(limit=2), CountingStore()

@@ -6,17 +6,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-from streamops import state
+from streamops import sketches, state
 from streamops.kernel import segments
 from streamops.spark import processors
 from streamops.spark.processors import ShardProcessor
 from streamops.spark.step import SEGMENTS, STATE_SCHEMA
 from streamops.state.checkpoint import Checkpoint
 from streamops.state.stores import read_segments
+from streamops.testing import micro_batches
 from tests.state.test_rescale_spark import (
     GROUPS,
     VARIABLES,
@@ -112,6 +114,45 @@ def test_a_checkpoint_of_a_release_without_segments_continues(
     assert count_segments(spark, folder / "checkpoint") > 0
     found += run(spark, OPERATOR, source, folder, 2)
     assert found == uninterrupted()
+
+
+def test_filters_continue_from_a_release_without_segments_and_on_other_shards(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("k", pa.int64())])
+
+    def new_keys(checkpoint: Path, keys: range, shards: int) -> list[int]:
+        batches = [[{"k": key} for key in keys], [{"k": key} for key in keys]]
+        frame = micro_batches(spark, batches, schema=schema, directory=tmp_path)
+        operator = sketches.seen("k", capacity=1_000, false_positive_rate=1e-9)
+        result = frame.transform(operator.options(state_api=VARIABLES, shards=shards))
+        rows: list[int] = []
+        query = (
+            result.writeStream.foreachBatch(lambda of, _: rows.extend(r.k for r in of.collect()))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(200)
+        return sorted(rows)
+
+    class Before(ShardProcessor):  # defined here, so that workers receive it as it is
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.handle, self.store = handle, None
+            self.stored = handle.getValueState("stored", STATE_SCHEMA)
+
+    one, other = tmp_path / "one", tmp_path / "other"
+    with monkeypatch.context() as patched:
+        patched.setattr(processors, "ShardProcessor", Before)
+        assert new_keys(one, range(20), 2) == [*range(20)]
+    assert SEGMENTS not in Checkpoint(one).operators[0].variables
+    assert new_keys(one, range(10, 30), 2) == [*range(20, 30)]
+    assert count_segments(spark, one) > 0
+    state.rescale(one, other, shards=3, spark=spark)
+    assert count_segments(spark, other) == 0
+    assert new_keys(other, range(35), 3) == [*range(30, 35)]
+    assert count_segments(spark, other) > 0
+    assert new_keys(other, range(36), 3) == [35]
 
 
 def test_groups_have_no_segments(spark: SparkSession, tmp_path: Path) -> None:

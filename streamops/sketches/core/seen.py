@@ -300,6 +300,8 @@ def step(spec: SeenSpec, state: State, inputs: Sequence[pa.Table], watermark: in
 def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[State, pa.Table]:
     """The state after a micro-batch, and all of its rows with their decisions."""
     (rows,) = inputs
+    if not len(rows):  # no filter is read
+        return state, _annotate(spec, rows, np.empty(0, np.int64), is_full=False)
     generations, older = read_filters(spec.shape, state)
     rotation = spec.rotation
     newest = NEVER

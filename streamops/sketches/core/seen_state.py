@@ -1,9 +1,9 @@
 """The filters of a shard in the tables of its state, or in segments.
 
-Small filters are rows of the tables, which every step writes again. A large one is a segment, with as many
-rows: one. Items that are added to it are first stored as they are, in the table ``recent``. When there
-are more of them than a limit, the segment is written again. So a step writes about as much as it has new
-items, and what a filter contains does not depend on how it is stored.
+Small filters are rows of the tables, which every step writes again. A large one is a segment of one row:
+it has more words than the limit. Items that are added to it are first stored as they are, in the table
+``recent``, which every step writes again, too. When a shard has more of them than the limit, the filter
+with the most of them is written again. What a filter contains does not depend on how it is stored.
 """
 
 from __future__ import annotations
@@ -96,27 +96,24 @@ def store_filters(
     Without segments, it has the tables of :func:`streamops.sketches.core.seen.layout`, and that of the
     filters of another number of shards if there are any.
     """
-    if segments is None or shape.length <= segments.limit:
-        tables = {GENERATIONS: encode_generations(generations)}
-        if older:
-            tables[PREVIOUS] = encode_filters(older)
-        if segments is not None:
-            segments = segments.remove(segments.index)
-        return State(watermark, tables, segments)
-    there = {of.segment for of in generations} | {of.segment for of in older}
+    if segments is None:
+        return State(watermark, _tables(generations, older))
+    is_large = shape.length > segments.limit
+    large = generations if is_large else []
+    large_older = [of for of in older if len(of.bits) > segments.limit]
+    small = [of for of in older if len(of.bits) <= segments.limit]
+    tables = _tables([] if is_large else generations, small)
+    there = {of.segment for of in large} | {of.segment for of in large_older}
     segments = segments.remove([of for of in segments.index if of.number not in there])
-    waiting = _waiting(generations, segments.limit)
-    for number, generation in enumerate(generations):
-        if not generation.segment or (len(generation.recent) and number not in waiting):
-            row = PreviousFilter(
-                generation.cell, generation.items, generation.bits, shape.probes, _OWN, 0
-            )
-            segments = _write(segments, row, generation.segment)
-    for of in older:
-        if not of.segment:
-            segments = _write(segments, of)
-    tables = {GENERATIONS: LAYOUT.empty_table()}
-    recent = [generations[number] for number in waiting]
+    waiting = _waiting(large, segments.limit)
+    for at, of in enumerate(large):
+        if not of.segment or (len(of.recent) and at not in waiting):
+            row = PreviousFilter(of.cell, of.items, of.bits, shape.probes, _OWN, 0)
+            segments = _write(segments, row, of.segment)
+    for previous in large_older:
+        if not previous.segment:
+            segments = _write(segments, previous)
+    recent = [large[at] for at in waiting]
     if recent:
         cells = np.repeat([of.cell for of in recent], [len(of.recent) for of in recent])
         columns = [pa.array(cells), pa.array(np.concatenate([of.recent for of in recent]))]
@@ -124,16 +121,26 @@ def store_filters(
     return State(watermark, tables, segments, {of.segment: of.bits for of in recent})
 
 
+def _tables(
+    generations: Sequence[Generation], older: Sequence[PreviousFilter]
+) -> dict[str, pa.Table]:
+    tables = {GENERATIONS: encode_generations(generations)}
+    return tables | ({PREVIOUS: encode_filters(older)} if older else {})
+
+
 def _waiting(generations: Sequence[Generation], limit: int) -> list[int]:
-    """The generations whose recent items are stored as they are: the last ones of their cells, up to a limit."""
-    last = {of.cell: number for number, of in enumerate(generations)}
-    sizes = {n: len(generations[n].recent) for n in last.values() if generations[n].segment}
+    """The positions of generations whose recent items are stored as they are, up to a limit.
+
+    They are the last ones of their cells.
+    """
+    last = {of.cell: at for at, of in enumerate(generations)}
+    sizes = {at: len(generations[at].recent) for at in last.values() if generations[at].segment}
     found: list[int] = []
     count = 0
-    for number in sorted(sizes, key=sizes.__getitem__):
-        count += sizes[number]
-        if sizes[number] > 0 and count <= limit:
-            found.append(number)
+    for at in sorted(sizes, key=sizes.__getitem__):
+        count += sizes[at]
+        if sizes[at] > 0 and count <= limit:
+            found.append(at)
     return found
 
 

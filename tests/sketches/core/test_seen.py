@@ -17,6 +17,7 @@ from streamops.sketches.core import previous, seen
 from streamops.sketches.core.filters import NEVER, newest_cells, positions
 from streamops.sketches.core.filters import decode_generations as read
 from streamops.sketches.core.seen import FULL, SEEN, SeenMetrics, SeenSpec
+from streamops.testing.laws.cores import MemorySegments
 from tests.sketches.bloom_accuracy import RATES, suppressed
 from tests.sketches.seen_specs import change, seen_spec
 
@@ -288,3 +289,29 @@ def test_filters_of_a_shard_that_has_no_item_of_a_micro_batch_are_not_asked() ->
     even = even[even % 2 == 0]
     assert (previous.newest_cells(odd, even) == of[0].cell).all()
     assert (previous.newest_cells(odd[:1], even) == NEVER).all()
+
+
+def test_filters_of_other_shards_are_stored_by_their_own_size() -> None:
+    spec, state, _ = filled_up("flag", 1)
+    before = spec.shape.length
+    spec, state = rescaled(spec, state, 2)
+    stored = MemorySegments(limit=spec.shape.length)
+    assert spec.shape.length < before
+    state, _ = seen.annotate(spec, stored.reopen(state), [many(np.arange(100), 0)])
+    assert state.segments is not None
+    assert len(state.segments.index) > 0
+    assert "previous" not in state.tables
+    assert {*state.tables} == {"generations"}
+    _, out = seen.annotate(spec, stored.reopen(state), [many(np.arange(100), 0)])
+    assert set(out.column(SEEN).to_pylist()) == {"again"}
+
+
+def test_no_filter_is_read_without_rows() -> None:
+    spec, state, _ = filled_up("flag", 1)
+    stored = MemorySegments(limit=0)
+    state, _ = seen.annotate(spec, stored.reopen(state), [many(np.arange(5), 0)])
+    opened = stored.reopen(state)
+    stored.rows.clear()
+    same, out = seen.annotate(spec, opened, [many(np.arange(0), 0)])
+    assert same is opened
+    assert (out.schema, len(out)) == (spec.output, 0)
