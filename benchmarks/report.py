@@ -41,6 +41,7 @@ AIMS = [
         Aim(1_000, 500_000, kernel, native, 1.0),
         Aim(1_000, 500_000, kernel, "ceiling", 1.5),
         Aim(100_000, 60_000, kernel, native, 1.1),
+        Aim(1_000, 60_000, kernel, native, 1.1),
         Aim(1_000, 60_000, kernel, native, 1.25),
         Aim(1_000, 1_000, kernel, native, 1.2),
         Aim(100_000, 500_000, kernel, native, 0.55, windows="session"),

@@ -197,6 +197,9 @@ class ShardStep:
             state = self._read(before, shard, segments)
         inputs = read_packs(self.core, self.spec, packs)
         step: Step = self.core.step(self.spec, state, inputs, watermark)
+        if step.state.segments is not None:  # this step or another worker has removed some
+            there = {of.number for of in step.state.segments.index}
+            forget_segments(self.plan, shard, there)
         if before is not None and step.state is state:  # nothing to encode
             after = before
         else:
@@ -242,7 +245,6 @@ class ShardStep:
         """Store what a step added, and remove what it removed."""
         format_, identity, shards = self.header
         header = format_.with_segments, identity, shards
-        forget_segments(self.plan, shard, {of.number for of in segments.index})
         stored = {}
         for number in segments.removed:
             store.remove(number)
@@ -285,7 +287,6 @@ class ShardStep:
         if not limit:
             return
         index = () if state.segments is None else state.segments.index
-        forget_segments(self.plan, shard, {of.number for of in index})  # that others have removed
         decoded = (*state.tables.values(), *state.derived.values())
         size = len(stored.blob) + sum(of.nbytes for of in decoded)
         key = (self.plan, shard, STATE)

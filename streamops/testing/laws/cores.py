@@ -235,7 +235,7 @@ class MemorySegments:
     Parameters
     ----------
     limit : int
-        Rows of the tables of a state beyond which they are moved to segments.
+        Size beyond which a core moves a part of its state to segments.
     rows : dict of int to Table
         The rows of each segment.
     """
