@@ -3,7 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-JVM    := spark or connect or postgres or kafka or prometheus or slow
+JVM    := spark or connect or postgres or mariadb or kafka or prometheus or slow
 NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
 # SQL and records are covered by tests on real servers.
@@ -15,10 +15,10 @@ LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
-crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
+borders crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws borders coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,12 +34,12 @@ notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 
 test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples
-	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
 test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examples, laws on more examples, exhaustive tests, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
-	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
@@ -81,8 +81,12 @@ test-spark: $(STAMP) ## Run the tests on Spark, classic and Connect.
 laws: $(STAMP) ## Check every law on at least 1,000 histories.
 	HYPOTHESIS_PROFILE=laws $(PYTHON) -m pytest -q -m laws -n auto --dist worksteal
 
+borders: $(STAMP) ## Deliver to thousands of random tables, read thousands of random texts, patterns and queries. Half an hour.
+	scripts/get-postgres && scripts/get-mariadb && scripts/get-kafka
+	STREAMOPS_BORDERS=long $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/borders
+
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
-	scripts/get-postgres; scripts/get-kafka; scripts/get-prometheus
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.

@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker("laws")  # with which they run
-        for needed in ("spark", "postgres", "kafka", "prometheus"):
+        for needed in ("spark", "postgres", "mariadb", "kafka", "prometheus"):
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
     # Files that take minutes come first, so that no process waits for another one in the end.

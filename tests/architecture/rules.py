@@ -15,7 +15,7 @@ from pathlib import Path
 
 LIBRARY = "streamops"
 EXAMPLES = "examples"
-LONGEST_FILE = 500
+LONGEST_FILE = 600
 
 # A folder of streamops/ that is not named here is a family of operators.
 NOT_A_FAMILY = {"kernel", "changelog", "spark", "state", "testing"}
