@@ -13,6 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
+from streamops.kernel.conninfo import mask
+from streamops.kernel.database_urls import parse_database_url, secrets_of_database_url
 from streamops.kernel.errors import SpecError, StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
@@ -87,18 +89,7 @@ class KeyTable:
         require_name(self.table, parameter="table", where=_WHERE)
         if self.schema is not None:
             require_name(self.schema, parameter="schema", where=_WHERE)
-        sa = _sqlalchemy()
-        try:
-            url = sa.make_url(self.url)
-        except sa.exc.ArgumentError:
-            raise SpecError(
-                "NOT_A_URL",
-                "`url` is not the URL of a database",
-                where=_WHERE,
-                got="text that SQLAlchemy does not parse",
-                expected="dialect+driver://user@host/database",
-                fix="write it as in the documentation of SQLAlchemy's create_engine",
-            ) from None
+        url = self._parsed_url()
         dialect = url.get_backend_name()
         if dialect not in _DIALECTS:
             raise SpecError(
@@ -308,9 +299,12 @@ class KeyTable:
         finally:
             engine.dispose()
 
+    def _parsed_url(self) -> Any:
+        return parse_database_url(self.url, extra="erasure", where=_WHERE)
+
     def _engine(self) -> Any:
         sa = _sqlalchemy()
-        url = sa.make_url(self.url)
+        url = self._parsed_url()
         if url.get_backend_name() != "sqlite":
             return sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool)
         engine = sa.create_engine(
@@ -335,10 +329,7 @@ class KeyTable:
     def _unavailable(self, error: Exception) -> StreamopsError:
         """The error about a database that did not do as asked; without parameters and password."""
         cause = getattr(error, "orig", None) or error
-        text = str(cause).partition("\n")[0]
-        password = _sqlalchemy().make_url(self.url).password
-        if password:
-            text = text.replace(str(password), "***")
+        text = mask(str(cause).partition("\n")[0], secrets_of_database_url(self.url))
         return StreamopsError(
             "KEY_TABLE_UNAVAILABLE",
             "the database of the key table refused a transaction, which had no effect",

@@ -49,6 +49,9 @@ _SYNONYMS = {
     "upsert": "update",
 }
 """Choices in other libraries, and ours with this meaning."""
+_SERVER = re.compile(
+    r"\s*(?:[A-Za-z_]+://)?(?:\[[^\]\s]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?\s*"
+)
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -88,6 +91,30 @@ def require_topic(name: str, *, parameter: str, where: str) -> None:
             expected="letters, digits, '.', '_' and '-', up to 249, but not '.' or '..'",
             fix="name a topic by itself; a pattern is not supported",
         )
+
+
+def require_servers(servers: object, *, where: str) -> None:
+    """Raise an error if the text does not list addresses of brokers of Kafka.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_SERVERS``.
+    """
+    if not isinstance(servers, str) or not all(map(_is_server, servers.split(","))):
+        raise SpecError(
+            "NOT_SERVERS",
+            "`servers` does not list addresses of brokers",
+            where=where,
+            got="text that is not such a list" if isinstance(servers, str) else repr(servers),
+            expected="host:port, or several of them with commas between",
+            fix='servers="host1:9092,host2:9092"; a user and a password belong into `client`',
+        )
+
+
+def _is_server(text: str) -> bool:
+    found = _SERVER.fullmatch(text)
+    return found is not None and (found["port"] is None or 0 < int(found["port"]) < 1 << 16)
 
 
 def require_choice(value: object, choices: Any, *, parameter: str, where: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
-from streamops.kernel.errors import SinkError
+from streamops.kernel.conninfo import mask
+from streamops.kernel.errors import SinkError, StreamopsError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(.*)", re.DOTALL)
+_USER = re.compile("[^@/:]*(?::([^@]*))?@")
 
 
 def public_path(path: str) -> str:
@@ -14,38 +19,46 @@ def public_path(path: str) -> str:
 
     Examples
     --------
-    >>> public_path("s3://user:secret@bucket/folder?token=x"), public_path("/a?b")
+    >>> public_path("s3://user:sec/r#t@bucket/folder?token=x"), public_path("/a?b")
     ('s3://bucket/folder', '/a?b')
     """
-    url = urlsplit(path)
-    host = url.netloc.rpartition("@")[2]
-    return f"{url.scheme}://{host}{url.path}" if url.netloc else path
+    scheme, rest, _ = _split(path)
+    return scheme + rest
 
 
 def secrets_of(path: str) -> list[str]:
-    """What can be a secret in a path: password and query of a URL."""
-    url = urlsplit(path)
-    return [text for text in (url.password, url.query) if text] if url.netloc else []
+    """What can be a secret in a path: password and query of a URL, as they are written and as they are sent."""
+    return [form for text in _split(path)[2] for form in (text, unquote(text))]
+
+
+def _split(path: str) -> tuple[str, str, list[str]]:
+    """The scheme of a path, what may be shown of the rest, and what can be a secret."""
+    url = _SCHEME.fullmatch(path)
+    if url is None:
+        return "", path, []
+    scheme, rest = url.groups()
+    user = _USER.match(rest)
+    shown, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
+    if user and user[1] and "@" in shown + query:  # where the password ends is not certain
+        return scheme, "***", [rest]
+    values = [piece.partition("=")[2] for piece in query[:-1].split("&")]
+    secrets = [user[1] if user else None, query[:-1], *(v for v in values if len(v) >= 8)]
+    return scheme, shown, [text for text in secrets if text]
 
 
 @contextmanager
 def hide(*secrets: str | None) -> Iterator[None]:
     """Remove secrets from the messages of exceptions."""
-
-    def mask(text: str) -> str:
-        for secret in filter(None, secrets):
-            text = text.replace(secret, "***")
-        return text
-
     try:
         yield
     except Exception as error:
-        if mask(str(error)) == str(error):
+        text = mask(str(error), secrets)
+        if text == str(error):
             raise
-        if isinstance(error, SinkError):
-            facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
-            raise SinkError(error.code, error.what, got=mask(str(error.got)), **facts) from None
-        raise RuntimeError(mask(str(error))) from None
+        if isinstance(error, StreamopsError):
+            build, (kind, code, what, facts) = error.__reduce__()
+            raise build(kind, code, what, {**facts, "got": mask(str(error.got), secrets)}) from None
+        raise RuntimeError(text) from None
 
 
 def unavailable(target: str, error: Exception, *, where: str) -> SinkError:

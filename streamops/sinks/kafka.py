@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
-from streamops.kernel.parameters import require_topic
+from streamops.kernel.parameters import require_servers, require_topic
 from streamops.sinks.core.kafka_records import (
     KEY,
     VALUE,
@@ -43,7 +44,9 @@ _TIMEOUT = 60  # seconds, for a request that has a deadline
 _POLL_EVERY = 10_000
 # Settings of the client that the protocol of this sink depends on.
 _OWN_SETTINGS = {"bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level"}
-_SECRET = ("password", "passphrase", "secret", "key.pem", "token", "oauthbearer.config")
+_SECRET = re.compile(
+    r"passw|passphrase|secret|key\.pem|private|token|oauthbearer\.(config|ext)|jaas"
+)
 _JSON = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
@@ -183,6 +186,7 @@ class KafkaSink(KeyedSink):
         self._require_names("topic", "servers", "name", "ledger")
         for parameter in ("topic", "ledger"):
             require_topic(getattr(self, parameter), parameter=parameter, where=_WHERE)
+        require_servers(self.servers, where=_WHERE)
         self._require_choices(records=Envelope, new_checkpoint=Literal["refuse", "continue"])
         super().__post_init__()
         own = sorted(_OWN_SETTINGS & set(self.client))
@@ -345,7 +349,7 @@ class KafkaSink(KeyedSink):
     def _errors(self, delivery: Delivery | None = None) -> Iterator[None]:
         """Turn errors of the client into those of sinks. The transaction ends without effect."""
         client = require_client()
-        secrets = [str(v) for n, v in self.client.items() if any(part in n for part in _SECRET)]
+        secrets = [str(v) for n, v in self.client.items() if _SECRET.search(n)]
         with hide(*secrets):
             try:
                 yield

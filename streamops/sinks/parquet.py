@@ -229,9 +229,13 @@ class _Folder:
 
     def __init__(self, path: str, filesystem: pafs.FileSystem | None, label: str) -> None:
         self.label = label
+        self.secrets = secrets_of(path)
         if filesystem is None:
             is_url = re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path)
-            filesystem, path = pafs.FileSystem.from_uri(path if is_url else os.path.abspath(path))
+            with self.errors():
+                filesystem, path = pafs.FileSystem.from_uri(
+                    path if is_url else os.path.abspath(path)
+                )
         if isinstance(filesystem, pafs.SubTreeFileSystem):
             path = f"{filesystem.base_path.rstrip('/')}/{path.lstrip('/')}"
             filesystem = filesystem.base_fs
@@ -335,7 +339,7 @@ class _Folder:
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Replace errors of the file system by those of streamops."""
-        with hide(*secrets_of(self.path)):
+        with hide(*self.secrets):
             try:
                 yield
             except OSError as error:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +14,12 @@ from pyspark.sql import DataFrame
 
 from streamops.changelog.faults import fault_error
 from streamops.kernel.columns import combine_chunks
+from streamops.kernel.conninfo import (
+    require_conninfo,
+    secrets_of_conninfo,
+    show_conninfo,
+    with_socket,
+)
 from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.packages import require_package
@@ -150,24 +154,13 @@ def postgres(
     )
 
 
-def _show_url(url: str) -> str:
-    """The URI without its password and its parameters."""
-    if "://" not in url:
-        return "'***'"
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    name, colon, _ = user.partition(":")
-    secret = f"{colon}***" if colon else ""
-    return repr(f"{parts.scheme}://{name}{secret}{at}{host}{parts.path}")
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PostgresSink(TableSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
 
-    url: str = field(metadata={"shown": _show_url})
+    url: str = field(metadata={"shown": show_conninfo})
     table: str
     schema: str | None
 
@@ -175,6 +168,7 @@ class PostgresSink(TableSink):
         """Validate the parameters."""
         super().__post_init__()
         self._require_names("url", "table", "name", "schema")
+        require_conninfo(self.url, where=self.where)
 
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
@@ -335,18 +329,24 @@ class PostgresSink(TableSink):
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
         """A cursor in a transaction that is committed at the end."""
-        driver = _require_driver()
-        with hide(*_secrets(self.url)):
+        with self._errors():
+            connection = self.session.connection
+            if connection is None:
+                connection = _require_driver().connect(with_socket(self.url))
+                self.session.connection = connection
+            with connection.cursor() as cursor:
+                yield cursor
+            connection.commit()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Replace errors of the driver by those of streamops, without secrets."""
+        with hide(*secrets_of_conninfo(self.url)):
             try:
-                connection = self.session.connection
-                if connection is None:
-                    connection = self.session.connection = driver.connect(self.url)
-                with connection.cursor() as cursor:
-                    yield cursor
-                connection.commit()
+                yield
             except BaseException as error:
                 self.session.close()
-                if isinstance(error, driver.Error):
+                if isinstance(error, _require_driver().Error):
                     raise _failure(error, where=self.label) from error
                 raise
 
@@ -362,15 +362,6 @@ def _require_driver() -> Any:
     package = "adbc-driver-postgresql"
     module = "adbc_driver_postgresql.dbapi"
     return require_package(module, package=package, extra="postgres", where=_WHERE)
-
-
-def _secrets(url: str) -> list[str]:
-    """The passwords in a connection URI, or in a connection string of keywords."""
-    password = urlsplit(url).password if "://" in url else None
-    found = [] if password is None else [password, unquote(password)]
-    for value in re.findall(r"password\s*=\s*('[^']*'|[^&\s]+)", url):
-        found += [value, unquote(value)]
-    return found
 
 
 def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

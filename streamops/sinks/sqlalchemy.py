@@ -13,7 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.database_urls import (
+    parse_database_url,
+    secrets_of_database_url,
+    show_database_url,
+)
+from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.packages import require_package
 from streamops.sinks.core.effect import check_changes, is_among, newer_rows, remaining_rows, repeat
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
@@ -137,11 +142,6 @@ def sqlalchemy(
     )
 
 
-def _show_url(url: str) -> str:
-    """The URL without its password and its options."""
-    return repr(_require_driver().make_url(url).set(query={}).render_as_string(hide_password=True))
-
-
 class _Handle:
     """The connections to a database, as the connection of a session."""
 
@@ -159,7 +159,7 @@ class SqlalchemySink(TableSink):
 
     where = _WHERE
 
-    url: str = field(metadata={"shown": _show_url})
+    url: str = field(metadata={"shown": show_database_url})
     table: str
     schema: str | None
 
@@ -167,17 +167,7 @@ class SqlalchemySink(TableSink):
         """Validate the parameters."""
         super().__post_init__()
         self._require_names("url", "table", "name", "schema")
-        try:
-            _require_driver().make_url(self.url)
-        except _require_driver().exc.ArgumentError:
-            raise SpecError(
-                "NOT_A_URL",
-                "`url` is not the URL of a database",
-                where=self.where,
-                got="text that SQLAlchemy does not parse",
-                expected="dialect+driver://user@host/database",
-                fix="write it as in the documentation of SQLAlchemy's create_engine",
-            ) from None
+        self._parsed_url()
 
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
@@ -188,10 +178,13 @@ class SqlalchemySink(TableSink):
     def _ledger(self) -> Any:
         return _tables().ledger_table(self.schema)
 
+    def _parsed_url(self) -> Any:
+        return parse_database_url(self.url, extra="sqlalchemy", where=self.where)
+
     def _engine(self) -> Any:
         if self.session.connection is None:
             # Values of rows are not part of errors.
-            engine = _require_driver().create_engine(self.url, hide_parameters=True)
+            engine = _require_driver().create_engine(self._parsed_url(), hide_parameters=True)
             self.session.connection = _Handle(engine)
         return self.session.connection.engine
 
@@ -402,9 +395,7 @@ class SqlalchemySink(TableSink):
     def _errors(self) -> Iterator[None]:
         """Replace errors of the database by those of streamops, without secrets."""
         sa = _require_driver()
-        url = sa.make_url(self.url)
-        options = [text for text in map(str, url.query.values()) if len(text) >= 8]
-        with hide(url.password, *options):
+        with hide(*secrets_of_database_url(self.url)):
             try:
                 yield
             except BaseException as error:

@@ -15,7 +15,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     require_choice,
-    require_name,
+    require_servers,
     require_topic,
 )
 from streamops.kernel.time import parse_instant
@@ -229,7 +229,7 @@ def replay(
     names = parse_distinct_names(topics, parameter="topics", where=WHERE)
     for name in names:
         require_topic(name, parameter="topics", where=WHERE)
-    require_name(servers, parameter="servers", where=WHERE)
+    require_servers(servers, where=WHERE)
     require_choice(isolation, Isolation, parameter="isolation", where=WHERE)
     further = dict(options or {})
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)

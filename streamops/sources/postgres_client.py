@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
+from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.conninfo import require_conninfo, secrets_of_conninfo, with_socket
 from streamops.kernel.errors import SpecError
 from streamops.kernel.packages import require_package
 
 __all__ = ["Client", "DriverError", "require_driver", "require_url"]
 
 _WHERE = "sources.outbox"
-_PAIRS = re.compile(r"\s*(?:(\w+)\s*=\s*(?:'(?:\\.|[^'\\])*'|[^\s'\\]*)\s*)+")
-_SECRET = re.compile(r"password|secret|token|scram_\w+_key", re.IGNORECASE)
 # Classes of SQLSTATE after which the connection cannot be used.
 _BROKEN = {"08", "57", "58"}
 
@@ -90,7 +87,7 @@ class Client:
         driver = require_driver()
         try:
             if self._connection is None:
-                self._connection = driver.connect(self.url, autocommit=True)
+                self._connection = driver.connect(with_socket(self.url), autocommit=True)
                 with self._connection.cursor() as cursor:
                     self.configure(cursor)
             with self._connection.cursor() as cursor:
@@ -122,7 +119,7 @@ def require_driver() -> Any:
 
 
 def require_url(url: object) -> None:
-    """Refuse what is not a connection URL, and one with a password. The error does not show it.
+    """Refuse what is not a connection URL, and one with a secret. The error does not show it.
 
     The URL is part of the plan, so Spark writes it to its logs.
 
@@ -131,32 +128,14 @@ def require_url(url: object) -> None:
     SpecError
         ``NOT_A_URL``, ``PASSWORD_IN_URL``.
     """
-
-    def refuse(code: str, what: str, got: str) -> NoReturn:
+    require_conninfo(url, where=_WHERE)
+    if secrets_of_conninfo(str(url)):
         raise SpecError(
-            code,
-            what,
+            "PASSWORD_IN_URL",
+            "`url` has a password, which would be shown in the plan and in the logs of Spark",
             where=_WHERE,
-            got=got,
+            got="a URL with a password",
             expected="a URL without a password, such as postgresql://user@host/database",
             fix="write the password to a password file (~/.pgpass), or set PGPASSWORD, where the driver of "
             "Spark runs",
-        )
-
-    if not isinstance(url, str):
-        refuse("NOT_A_URL", "`url` is not a URL", f"type {type(url).__name__}")
-    if re.match(r"postgres(ql)?://", url):
-        parts = urlsplit(url)
-        authority, at, _ = parts.netloc.rpartition("@")
-        parameters, has_password = unquote(parts.query), bool(at) and ":" in authority
-        names = re.findall(r"(\w+)\s*=", parameters)
-    elif _PAIRS.fullmatch(url):
-        has_password, names = False, re.findall(r"(\w+)\s*=", url)
-    else:
-        refuse("NOT_A_URL", "`url` is not a URL", "text that is not a URL of PostgreSQL")
-    if has_password or any(map(_SECRET.search, names)):
-        refuse(
-            "PASSWORD_IN_URL",
-            "`url` has a password, which would be shown in the plan and in the logs of Spark",
-            "a URL with a password",
         )

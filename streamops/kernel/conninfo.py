@@ -1,0 +1,287 @@
+"""Connection strings of PostgreSQL, parsed as libpq does, so that its secrets are known.
+
+Python's ``urlsplit`` ends a password at ``#``, ``?`` or ``/``, and libpq does not. The rules here are those of
+libpq 18, which the driver contains: ``conninfo_uri_parse`` for URIs, and ``conninfo_parse`` for keywords.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import quote, unquote
+
+from streamops.kernel.errors import SpecError
+
+_KEYWORDS = frozenset(
+    [
+        "application_name",
+        "channel_binding",
+        "client_encoding",
+        "connect_timeout",
+        "dbname",
+        "fallback_application_name",
+        "gssdelegation",
+        "gssencmode",
+        "gsslib",
+        "host",
+        "hostaddr",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "krbsrvname",
+        "load_balance_hosts",
+        "max_protocol_version",
+        "min_protocol_version",
+        "oauth_client_id",
+        "oauth_client_secret",
+        "oauth_issuer",
+        "oauth_scope",
+        "options",
+        "passfile",
+        "password",
+        "port",
+        "replication",
+        "require_auth",
+        "requirepeer",
+        "scram_client_key",
+        "scram_server_key",
+        "service",
+        "sslcert",
+        "sslcertmode",
+        "sslcompression",
+        "sslcrl",
+        "sslcrldir",
+        "sslkey",
+        "sslkeylogfile",
+        "sslmode",
+        "sslnegotiation",
+        "sslpassword",
+        "sslrootcert",
+        "sslsni",
+        "ssl_max_protocol_version",
+        "ssl_min_protocol_version",
+        "target_session_attrs",
+        "tcp_user_timeout",
+        "user",
+    ]
+)
+SECRET_KEYWORDS = frozenset(
+    ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+)
+_PREFIX = re.compile("postgres(?:ql)?://")
+_USER = re.compile("([^@/:]*)(?::([^@/]*))?@")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<ipv6>[^\]]+)\](?=[:/?,]|\Z)|(?!\[)(?P<host>[^:/?,]*))(?::(?P<port>[^/?,]*))?"
+)
+_ENCODED = re.compile(" *((?:[^% ]|%[0-9A-Fa-f]{2})*) *")
+_PAIR = re.compile(
+    r"\s*([^=\s]*)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(?!')((?:[^\s\\]|\\.|\\\Z)*))", re.ASCII | re.DOTALL
+)
+_AFTER_USER = {"host", "port", "dbname"}
+_SOCKETS = Path("/var/run/postgresql")
+"""Where Debian's servers have their sockets. The driver looks in /tmp only."""
+_ADDRESSES = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "service": "PGSERVICE"}
+
+Stored = Iterator[tuple[str, str, str]]
+"""Parameters: keyword, value as it is written, value."""
+
+
+def parse_conninfo(text: str) -> dict[str, str]:
+    r"""Return the parameters of a connection string, as libpq understands it.
+
+    Raises
+    ------
+    ValueError
+        libpq refuses it. The message does not repeat it.
+
+    Examples
+    --------
+    >>> parse_conninfo("postgresql://app:a#b%20c@/shop?host=/run")
+    {'user': 'app', 'password': 'a#b c', 'dbname': 'shop', 'host': '/run'}
+    >>> parse_conninfo(r"user=app password='it\'s'")
+    {'user': 'app', 'password': "it's"}
+    """
+    return {keyword: value for keyword, _, value in _stored(text)}
+
+
+def secrets_of_conninfo(text: str) -> list[str]:
+    """Return the secrets of a connection string, as they are written and as they are sent."""
+    return [form for name, *forms in _stored(text) if name in SECRET_KEYWORDS for form in forms]
+
+
+def mask(text: str, secrets: Iterable[str | None]) -> str:
+    """Replace secrets in a text, the longest first, since one may be a part of another."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def show_conninfo(text: str) -> str:
+    """Return the server, the user and the database of a connection string, as a URI in quotes.
+
+    Examples
+    --------
+    >>> show_conninfo("postgresql://app:a#b@db:5433/shop?sslmode=require")
+    "'postgresql://app:***@db:5433/shop'"
+    >>> show_conninfo("host=/run dbname=shop")
+    "'postgresql://%2Frun/shop'"
+    """
+    found = parse_conninfo(text)
+    user, host, port, database = (
+        quote(found.get(name, ""), safe=",", errors="replace")
+        for name in ("user", "host", "port", "dbname")
+    )
+    user += ":***" if "password" in found else ""
+    return repr(
+        "postgresql://"
+        + (f"{user}@" if user else "")
+        + (f"{host}:{port}" if port and "," not in host else host)
+        + f"/{database}"
+    )
+
+
+def require_conninfo(text: object, *, where: str) -> None:
+    """Refuse what libpq does not take for a connection string. The error does not show it.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_URL``.
+    """
+    got = f"type {type(text).__name__}"
+    if isinstance(text, str):
+        try:
+            found = parse_conninfo(text)
+        except ValueError as error:
+            got = str(error)
+        else:
+            # Or a password with "@" or "/" that is not encoded would be taken for a host or a database.
+            got = "an '@' that does not end the user, or a port that is not a number"
+            is_read = not _PREFIX.match(text) or not any(
+                name in _AFTER_USER and "@" in written for name, written, _ in _stored(text)
+            )
+            if not text.strip():
+                got = "no parameter"
+            elif is_read and _are_ports(found.get("port", "")):
+                return
+    raise SpecError(
+        "NOT_A_URL",
+        "`url` is not the URL of a PostgreSQL database",
+        where=where,
+        got=got,
+        expected="postgresql://user@host/database, with known parameters",
+        fix="write the characters @ / : % ? # and spaces of a user or a password as %40, %2F, %3A, %25, %3F, "
+        "%23 and %20; or leave the password to a password file or PGPASSWORD",
+    )
+
+
+def with_socket(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the connection string, with the folder of the server's socket where psql would find it.
+
+    Only if neither the string nor the environment names a host, and there is no socket in /tmp.
+    """
+    found = parse_conninfo(text)
+    port = found.get("port") or environment.get("PGPORT", "5432")
+    folder = None if _ADDRESSES.keys() & found.keys() else socket_folder(port, environment)
+    if folder is None:
+        return text
+    escaped = {name: re.sub(r"([\\'])", r"\\\1", value) for name, value in found.items()}
+    return " ".join(f"{name}='{value}'" for name, value in {**escaped, "host": folder}.items())
+
+
+def socket_folder(port: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the folder with the socket of a local server, if the driver would not look there."""
+    name = f".s.PGSQL.{port}"
+    is_elsewhere = not any(map(environment.get, _ADDRESSES.values()))
+    if is_elsewhere and not Path("/tmp", name).exists() and (_SOCKETS / name).exists():
+        return str(_SOCKETS)
+    return None
+
+
+def _are_ports(text: str) -> bool:
+    return all(
+        not port or (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16)
+        for port in text.split(",")
+    )
+
+
+def _stored(text: str) -> Stored:
+    if "\0" in text:
+        raise ValueError("text with a character NUL")
+    prefix = _PREFIX.match(text)
+    for keyword, written, value in _of_uri(text[prefix.end() :]) if prefix else _of_pairs(text):
+        yield _known(keyword, written, value)
+
+
+def _known(keyword: str, written: str, value: str) -> tuple[str, str, str]:
+    if keyword == "requiressl":  # its name until 2003
+        return "sslmode", written, "require" if value.startswith("1") else "prefer"
+    if keyword not in _KEYWORDS:
+        raise ValueError("a parameter that PostgreSQL does not have")
+    return keyword, written, value
+
+
+def _of_uri(rest: str) -> Stored:
+    user = _USER.match(rest)
+    if user:
+        yield from _if_given("user", user[1])
+        yield from _if_given("password", user[2])
+        rest = rest[user.end() :]
+    hosts, ports = [], []
+    while True:
+        address = _ADDRESS.match(rest)
+        if address is None:
+            raise ValueError("an IPv6 address that does not end with ']'")
+        hosts.append(address["ipv6"] or address["host"] or "")
+        ports.append(address["port"] or "")
+        rest = rest[address.end() :]
+        if not rest.startswith(","):
+            break
+        rest = rest[1:]
+    yield from _if_given("host", ",".join(hosts))
+    yield from _if_given("port", ",".join(ports))
+    path, mark, parameters = rest.partition("?")
+    yield from _if_given("dbname", path[1:])
+    pieces = parameters.split("&") if mark else []
+    for piece in pieces if pieces and pieces[-1] else pieces[:-1]:
+        keyword, _, value = piece.partition("=")
+        if piece.count("=") != 1:
+            _refuse_parameter()
+        keyword, decoded = _decode(keyword), _decode(value)
+        if (keyword, decoded) == ("ssl", "true"):  # as in JDBC
+            keyword, decoded = "sslmode", "require"
+        yield keyword, value, decoded
+
+
+def _if_given(keyword: str, written: str | None) -> Stored:
+    if written:
+        yield keyword, written, _decode(written)
+
+
+def _decode(written: str) -> str:
+    """Decode percent-encoded bytes. Spaces around them do not count."""
+    found = _ENCODED.fullmatch(written)
+    if found is None or "%00" in found[1]:
+        raise ValueError(
+            "a '%' without two hexadecimal digits, '%00', or a space that is not '%20'"
+        )
+    return unquote(found[1], errors="surrogateescape")
+
+
+def _of_pairs(text: str) -> Stored:
+    at, end = 0, len(text.rstrip(" \t\n\r\f\v"))
+    while at < end:
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            _refuse_parameter()
+        written = pair[3] if pair[2] is None else pair[2]
+        yield pair[1], written, re.sub(r"\\(.?)", r"\1", written, flags=re.DOTALL)
+        at = pair.end()
+
+
+def _refuse_parameter() -> NoReturn:
+    raise ValueError("text that is not made of pairs of keyword=value")

@@ -1,0 +1,82 @@
+"""URLs of SQLAlchemy, parsed by SQLAlchemy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote, unquote_plus
+
+from streamops.kernel.conninfo import socket_folder
+from streamops.kernel.errors import SpecError
+from streamops.kernel.packages import require_package
+
+_PASSWORD = re.compile("://[^:/]*:([^@]*)@")
+_SECRET = re.compile("passw|pwd|secret|token|key|connect", re.IGNORECASE)
+_SHORT = 8
+"""Values of options with fewer characters are words such as "require", unless the name says otherwise."""
+_LIBPQ = {"psycopg", "psycopg2"}
+
+
+def parse_database_url(text: str, *, extra: str, where: str) -> Any:
+    """Return the parsed URL, with the folder of a local server's socket where psql would find it.
+
+    Raises
+    ------
+    SpecError
+        ``NOT_A_URL``. The error does not show the URL.
+    """
+    sa = require_package("sqlalchemy", package="sqlalchemy", extra=extra, where=where)
+    try:
+        url = sa.make_url(text)
+        url.get_dialect()
+    except (sa.exc.ArgumentError, ValueError):  # the latter is about the port
+        url = None
+    if url is None or not _is_whole(text, url):
+        raise SpecError(
+            "NOT_A_URL",
+            "`url` is not the URL of a database",
+            where=where,
+            got="text that SQLAlchemy does not parse, or an '@' that does not end the user",
+            expected="dialect+driver://user@host/database",
+            fix="write it as in the documentation of SQLAlchemy's create_engine, with the characters "
+            "@ : / % ? # of a user or a password as %40, %3A, %2F, %25, %3F and %23",
+        )
+    if url.get_backend_name() == "postgresql" and not (url.host or "host" in url.query):
+        folder = (
+            socket_folder(str(url.port or url.query.get("port") or ""))
+            if _uses_libpq(url)
+            else None
+        )
+        return url if folder is None else url.update_query_dict({"host": folder})
+    return url
+
+
+def show_database_url(text: str) -> str:
+    """Return the URL in quotes, without its password and its options."""
+    sa = require_package(
+        "sqlalchemy", package="sqlalchemy", extra="sqlalchemy", where="sinks.sqlalchemy"
+    )
+    return repr(sa.make_url(text).set(query={}).render_as_string(hide_password=True))
+
+
+def secrets_of_database_url(text: str) -> list[str]:
+    """Return the password and the options of a URL, as they are written and as they are sent."""
+    written = _PASSWORD.findall(text)
+    for piece in text.partition("?")[2].split("&"):
+        name, _, value = piece.partition("=")
+        if len(value) >= _SHORT or _SECRET.search(name):
+            written.append(value)
+    return [form for value in written for form in (value, unquote(value), unquote_plus(value))]
+
+
+def _is_whole(text: str, url: Any) -> bool:
+    """Whether no part of a password was taken for a host, a database or an option."""
+    if not (url.host or url.username or url.password):
+        return True  # a file
+    options = text.rpartition("@")[2].partition("?")[2]
+    is_parsed = all("=" in piece for piece in options.split("&") if piece)
+    return is_parsed and "@" not in f"{url.host or ''}{url.database or ''}"
+
+
+def _uses_libpq(url: Any) -> bool:
+    return url.drivername.partition("+")[2] in {"", *_LIBPQ}
