@@ -201,8 +201,7 @@ class DeltaSink(TableSink):
         """The name of the sink in errors."""
         return f"{self.where}({public_path(self.path)!r})"
 
-    def read_ledger(self) -> Entry | None:
-        """Return the entry of this sink in the ledger; None if there is none."""
+    def _read_ledger(self) -> Entry | None:
         with self._errors():
             return self._read_entry(self._open())
 

@@ -27,6 +27,7 @@ from streamops.sinks.core.kafka_records import (
 from streamops.sinks.core.ledger import (
     Delivery,
     Entry,
+    Location,
     NewCheckpoint,
     Repeated,
     fenced,
@@ -200,10 +201,9 @@ class KafkaSink(KeyedSink):
                 fix="remove them; `servers` is for the addresses of brokers",
             )
 
-    def read_ledger(self) -> Entry | None:
-        """Return the entry of this sink in the ledger; None if there is none."""
+    def _read_ledger(self) -> Entry | None:
         with self._errors():
-            return self._read_entry()[0]
+            return self._read_entries()[0].get(self.name)
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         taken = {KEY, VALUE} & set(batch.columns)
@@ -233,14 +233,16 @@ class KafkaSink(KeyedSink):
         source = json.dumps(position)
         with self._errors(delivery):
             writer = self._open(delivery)
-            decision = self._decide(writer.entry, delivery)
+            location = self._locate()
+            decision = self._decide(writer.entry, delivery, location, writer.others)
             writer.producer.begin_transaction()
             if decision.action != "skip":
                 writer.produce(self.topic, make_records(net, form, self.records, source))
-            value = encode_entry(decision.entry)
+            written = decision.entry.at(location)
+            value = encode_entry(written)
             writer.produce_one(self.ledger, value, self.name.encode(), partition=0)
             writer.commit()
-            writer.entry = decision.entry
+            writer.entry = written
 
     def _open(self, delivery: Delivery) -> _Writer:
         """The producer of this run, of which no other one writes at the same time."""
@@ -248,11 +250,12 @@ class KafkaSink(KeyedSink):
         if writer is not None and writer.query == delivery.query and not delivery.is_first:
             return writer
         self.session.close()
-        before, is_complete = self._read_entry(wait=False)
+        others, is_complete = self._read_entries(wait=False)
+        before = others.pop(self.name, None)
         # A delivery that is refused must not fence the run that writes. An open transaction may hide a
         # newer entry; then the decision is made below only.
         if is_complete:
-            self._decide(before, delivery)
+            self._decide(before, delivery, self._locate(), others)
         else:
             self._end_left_over_transactions(delivery)
         self._require_topics()
@@ -261,7 +264,8 @@ class KafkaSink(KeyedSink):
         writer = _Writer(delivery.query, self._start_producer(delivery.query))
         self.session.connection = writer
         # What another run has committed in the meantime counts. From now on, none can.
-        writer.entry, _ = self._read_entry()
+        writer.others, _ = self._read_entries()
+        writer.entry = writer.others.pop(self.name, None)
         return writer
 
     def _end_left_over_transactions(self, delivery: Delivery) -> None:
@@ -298,22 +302,31 @@ class KafkaSink(KeyedSink):
         producer = self._start_producer(query, name)
         del producer
 
-    def _read_entry(self, *, wait: bool = True) -> tuple[Entry | None, bool]:
-        """The last entry of this sink that is committed, and whether no open transaction hides one.
+    def _read_entries(self, *, wait: bool = True) -> tuple[dict[str, Entry], bool]:
+        """The last committed entries of this sink and of others with its topic, and whether these are all.
 
-        With `wait`, such transactions are waited for.
+        An open transaction may hide a newer one. With `wait`, such transactions are waited for.
         """
-        found, is_complete = None, True
+        found, is_complete = {}, True
         for message in self._ledger.committed_records(wait=wait):
             if message is None:
                 is_complete = False
-            elif message.key() == self.name.encode() and message.value() is not None:
-                found = message.value()
-        if found is None:
-            return None, is_complete
+            elif message.value() is not None:
+                found[message.key()] = message.value()
+        entries = {}
+        for key, value in found.items():
+            with suppress(ValueError):  # what somebody else writes
+                name, entry = (key or b"").decode(), self._decode_entry(key, value)
+                if name == self.name or entry.target == self.topic:
+                    entries[name] = entry
+        return entries, is_complete
+
+    def _decode_entry(self, key: bytes, value: bytes) -> Entry:
         try:
-            return decode_entry(found), is_complete
+            return decode_entry(value)
         except ValueError as error:
+            if key != self.name.encode():
+                raise
             raise SinkError(
                 "LEDGER_INVALID",
                 "the ledger has a record of this sink that is not an entry",
@@ -323,9 +336,13 @@ class KafkaSink(KeyedSink):
                 fix=f"find out who else writes to the topic {self.ledger!r}; name another one with `ledger`",
             ) from error
 
-    def _require_topics(self) -> None:
-        """Refuse a topic that does not exist; create the ledger."""
-        existing = self._ledger.existing([self.topic, self.ledger])
+    def _locate(self) -> Location:
+        """The topic, of which another one of the same name has another id."""
+        return Location(self.topic, self._ledger.ids([self.topic]).get(self.topic, ""))
+
+    def _require_topics(self, *, create: bool = True) -> list[str]:
+        """Refuse a topic that does not exist; create the ledger. Returns what did not exist."""
+        existing = self._ledger.ids([self.topic, self.ledger])
         if self.topic not in existing:
             raise target_missing(
                 repr(self.topic),
@@ -334,8 +351,11 @@ class KafkaSink(KeyedSink):
                 what="the topic",
                 expected="a topic that exists: its partitions and retention are yours to choose",
             )
-        if self.ledger not in existing:
+        if self.ledger in existing:
+            return []
+        if create:
             self._ledger.create()
+        return [f"topic {self.ledger!r}"]
 
     @property
     def _ledger(self) -> LedgerTopic:
@@ -364,7 +384,7 @@ class KafkaSink(KeyedSink):
         code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
         if code in {codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH}:
             assert delivery is not None
-            return fenced(self._read_entry(wait=False)[0], delivery, self.label)
+            return fenced(self._read_entries(wait=False)[0].get(self.name), delivery, self.label)
         if code in {
             codes.MSG_SIZE_TOO_LARGE,
             codes.INVALID_MSG_SIZE,
@@ -385,6 +405,7 @@ class _Writer:
         self.query = query
         self.producer = producer
         self.entry: Entry | None = None
+        self.others: dict[str, Entry] = {}
         self.failures: list[Any] = []
 
     def produce(self, topic: str, records: pa.Table) -> None:

@@ -52,21 +52,21 @@ class LedgerTopic:
             if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def existing(self, topics: Sequence[str]) -> set[str]:
-        """Which topics exist. Asking for them does not create them."""
+    def ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The identifiers of the topics that exist. Asking for them does not create them."""
         client = require_client()
         wanted = client.TopicCollection(list(topics))
         admin = self._admin()
         found = admin.describe_topics(wanted, request_timeout=self._timeout)
-        existing = set()
+        existing = {}
         for topic, future in found.items():
             try:
-                future.result(self._timeout)
+                described = future.result(self._timeout)
             except client.KafkaException as error:
                 if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
             else:
-                existing.add(topic)
+                existing[topic] = str(described.topic_id)
         return existing
 
     def _admin(self) -> Any:
@@ -74,7 +74,7 @@ class LedgerTopic:
 
     def _end(self, isolation: Any) -> int:
         """The offset after all records, or of the first one that is not committed."""
-        if self._name not in self.existing([self._name]):
+        if self._name not in self.ids([self._name]):
             return 0
         partition = require_client().TopicPartition(self._name, 0)
         latest = {partition: require_client("confluent_kafka.admin").OffsetSpec.latest()}

@@ -390,8 +390,7 @@ class ParquetSink(Sink):
         """The name of the sink in errors."""
         return f"{self.where}({public_path(self.path)!r})"
 
-    def read_ledger(self) -> Entry | None:
-        """Return the entry of this sink in the ledger; None if there is none."""
+    def _read_ledger(self) -> Entry | None:
         folder = self._open()
         with folder.errors():
             manifest = folder.refresh()

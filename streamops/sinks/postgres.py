@@ -12,20 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.faults import fault_error
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.conninfo import (
-    require_conninfo,
-    secrets_of_conninfo,
-    show_conninfo,
-    with_socket,
-)
+from streamops.kernel.conninfo import require_conninfo, show_conninfo, with_socket
+from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
 from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.packages import require_package
 from streamops.kernel.sql import quote
 from streamops.sinks.core import sql
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.failures import (
     columns_differ,
@@ -170,18 +167,13 @@ class PostgresSink(TableSink):
         self._require_names("url", "table", "name", "schema")
         require_conninfo(self.url, where=self.where)
 
-    def read_ledger(self) -> Entry | None:
-        """Return the entry of this sink in the ledger; None if there is none."""
+    def _read_ledger(self) -> Entry | None:
         with self._transaction() as cursor:
-            return self._read_entry(cursor)
+            return self._read_entries(cursor, *self._locate(cursor)).get(self.name)
 
     @property
     def _target(self) -> sql.Table:
         return sql.Table(self.table, self.schema)
-
-    @property
-    def _ledger(self) -> sql.Table:
-        return sql.Table(sql.LEDGER, self.schema)
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         return to_arrow_with_json(batch, keep_lists=True)
@@ -191,25 +183,43 @@ class PostgresSink(TableSink):
         with self._transaction() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
             _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
-            entry = self._read_entry(cursor)
-            if entry is None:
-                cursor.execute(sql.create_ledger(self._ledger))
-            decision = self._decide(entry, delivery)
+            ledger, location = self._locate(cursor)
+            entries = self._read_entries(cursor, ledger, location)
+            if self.name not in entries or not location.id:
+                # Other sinks may create the same ledger or table, or write to the table under another name.
+                _fetch(cursor, sql.LOCK, "streamops ledger")
+                ledger, location = self._locate(cursor)
+                entries = self._read_entries(cursor, ledger, location)
+                cursor.execute(sql.create_ledger(ledger))
+            elif delivery.is_first and CHANGE_TYPE not in rows.column_names:
+                is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
+                location = replace(location, is_empty=is_empty)
+            entry = entries.pop(self.name, None)
+            decision = self._decide(entry, delivery, location, entries)
             if decision.action != "skip":
                 types = self._fit_target(cursor, net.added.schema)
                 if decision.action == "replace":
                     cursor.execute(f"DELETE FROM {self._target}")
                 if rows.num_rows:
                     self._apply(cursor, net, types, rows.column_names)
-            *values, former = astuple(decision.entry)
-            cursor.execute(sql.upsert_entry(self._ledger), (self.name, *values, list(former)))
+            if not location.id:
+                location = self._locate(cursor)[1]
+            *values, former = astuple(decision.entry.at(location))
+            cursor.execute(sql.upsert_entry(ledger), (self.name, *values, list(former)))
 
-    def _read_entry(self, cursor: Any) -> Entry | None:
-        found = _fetch(cursor, "SELECT to_regclass($1) IS NULL", str(self._ledger))
-        if found[0][0]:
-            return None
-        rows = _fetch(cursor, sql.select_entry(self._ledger), self.name)
-        return replace(Entry(*rows[0]), former=tuple(rows[0][-1])) if rows else None
+    def _locate(self, cursor: Any) -> tuple[sql.Table, Location]:
+        """The ledger, and the table: in the given schema, or where the search path finds it or creates it."""
+        schema, oid = _fetch(cursor, sql.SELECT_LOCATION, str(self._target))[0]
+        schema = self.schema or schema
+        name = str(sql.Table(self.table, schema))
+        return sql.Table(sql.LEDGER, schema), Location(name, "" if oid is None else str(oid))
+
+    def _read_entries(self, cursor: Any, ledger: sql.Table, location: Location) -> dict[str, Entry]:
+        """The entries of this sink, and of others that write to the same table."""
+        if _fetch(cursor, "SELECT to_regclass($1) IS NULL", str(ledger))[0][0]:
+            return {}
+        rows = _fetch(cursor, sql.select_entries(ledger), self.name, location.id)
+        return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
 
     def _apply(
         self, cursor: Any, net: Net, types: Mapping[str, str], columns: Sequence[str]
@@ -341,7 +351,7 @@ class PostgresSink(TableSink):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Replace errors of the driver by those of streamops, without secrets."""
-        with hide(*secrets_of_conninfo(self.url)):
+        with hide(*_secrets(self.url)):
             try:
                 yield
             except BaseException as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +23,15 @@ from streamops.kernel.parameters import (
     require_columns,
     require_name,
 )
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated, decide
+from streamops.sinks.core.ledger import (
+    Decision,
+    Delivery,
+    Entry,
+    Location,
+    NewCheckpoint,
+    Repeated,
+    decide,
+)
 from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
@@ -33,18 +44,42 @@ Columns = Literal["exact", "add"]
 Missing = Literal["create", "refuse"]
 
 
+_OF_PARENTS: list[Connection] = []
+"""Connections of the process that this one was forked from. To close one would end it there, too."""
+
+
 class Session:
     """What a sink remembers in one process: an open connection, and the runs that it has served."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.runs: set[str] = set()
+        self.is_taken = False
+        self._lock, self._process = threading.RLock(), os.getpid()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let one thread at a time use the connection, which has one transaction."""
+        if self._process != os.getpid():
+            self._abandon()
+            self._lock, self._process = threading.RLock(), os.getpid()
+        with self._lock:
+            yield
 
     def close(self) -> None:
         """Close the connection, whose transaction ends without effect."""
+        if self._process != os.getpid():
+            self._abandon()
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
+
+    def _abandon(self) -> None:
+        """Forget what belongs to the process that this one was forked from."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            _OF_PARENTS.append(connection)
+        self.runs = set()
 
     def __del__(self) -> None:
         self.close()
@@ -157,6 +192,9 @@ class Sink(BatchWriter):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
+        if self.session.is_taken:  # by the sink of which this one is a changed copy
+            object.__setattr__(self, "session", Session())
+        self.session.is_taken = True
         self._require_choices(new_checkpoint=NewCheckpoint, repeated=Repeated)
 
     def _require_choices(self, **allowed: object) -> None:
@@ -176,9 +214,14 @@ class Sink(BatchWriter):
         """The name of the sink in errors."""
         return f"{self.where}({self.name!r})"
 
-    @abstractmethod
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
+        with self.session.exclusive():
+            return self._read_ledger()
+
+    @abstractmethod
+    def _read_ledger(self) -> Entry | None:
+        """Return the entry of this sink in the ledger."""
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         refuse_duplicates(batch, where=self.label)
@@ -187,23 +230,27 @@ class Sink(BatchWriter):
 
     def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
         """Write the rows of a micro-batch, all of which are results."""
-        delivery = Delivery(
-            identity.query,
-            identity.run,
-            batch_id,
-            rows.num_rows,
-            digest(rows),
-            is_first=identity.run not in self.session.runs,
-        )
-        self._commit(rows, delivery)
-        self.session.runs.add(identity.run)
+        content = rows.num_rows, digest(rows)
+        with self.session.exclusive():
+            is_first = identity.run not in self.session.runs
+            delivery = Delivery(identity.query, identity.run, batch_id, *content, is_first=is_first)
+            self._commit(rows, delivery)
+            self.session.runs.add(identity.run)
 
-    def _decide(self, entry: Entry | None, delivery: Delivery) -> Decision:
-        """Decide about a delivery by the entry that the target has."""
+    def _decide(
+        self,
+        entry: Entry | None,
+        delivery: Delivery,
+        location: Location | None = None,
+        others: Mapping[str, Entry] | None = None,
+    ) -> Decision:
+        """Decide about a delivery by the entries that the ledger has."""
         return decide(
             entry,
             delivery,
             sink=self.label,
+            location=location,
+            others=others,
             new_checkpoint=self.new_checkpoint,
             repeated=self.repeated,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.database_urls import (
     parse_database_url,
     secrets_of_database_url,
@@ -21,7 +22,7 @@ from streamops.kernel.database_urls import (
 from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.packages import require_package
 from streamops.sinks.core.effect import check_changes, is_among, newer_rows, remaining_rows, repeat
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.failures import (
     columns_differ,
@@ -169,10 +170,9 @@ class SqlalchemySink(TableSink):
         self._require_names("url", "table", "name", "schema")
         self._parsed_url()
 
-    def read_ledger(self) -> Entry | None:
-        """Return the entry of this sink in the ledger; None if there is none."""
+    def _read_ledger(self) -> Entry | None:
         with self._errors():
-            return self._peek()
+            return self._peek()[0].get(self.name)
 
     @property
     def _ledger(self) -> Any:
@@ -191,15 +191,17 @@ class SqlalchemySink(TableSink):
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         return to_arrow_with_json(batch, keep_lists=False)
 
-    def _peek(self) -> Entry | None:
-        """Read the entry without a lock."""
-        sa = _require_driver()
-        ledger = self._ledger
+    def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
+        """Read the entries without a lock. With `forever`, the sink never deletes rows."""
+        tables, ledger = _tables(), self._ledger
         with self._engine().connect() as connection:
-            if not sa.inspect(connection).has_table(ledger.name, schema=self.schema):
-                return None
-            entry: Entry | None = _tables().read_entry(connection, ledger, self.name)
-            return entry
+            location = tables.locate(connection, self.table, self.schema)
+            if forever and location.id:
+                is_empty = tables.is_empty(connection, self.table, self.schema)
+                location = replace(location, is_empty=is_empty)
+            if not _require_driver().inspect(connection).has_table(ledger.name, schema=self.schema):
+                return {}, location
+            return tables.read_entries(connection, ledger, self.name, location), location
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         sa, net = _require_driver(), self._net(_in_utc(rows))
@@ -207,7 +209,10 @@ class SqlalchemySink(TableSink):
         with self._errors():
             for attempt in range(_ATTEMPTS):
                 # The errors of the ledger come before the target is changed.
-                if self._decide(self._peek(), delivery).action != "skip":
+                forever = delivery.is_first and CHANGE_TYPE not in rows.column_names
+                entries, location = self._peek(forever=forever)
+                entry = entries.pop(self.name, None)
+                if self._decide(entry, delivery, location, entries).action != "skip":
                     self._prepare(schema)
                 try:
                     with self._engine().begin() as connection:
@@ -215,16 +220,19 @@ class SqlalchemySink(TableSink):
                     return
                 except sa.exc.IntegrityError:
                     # Two writers stored the first entry, or the table refuses the rows.
-                    if self._peek() is None or attempt:
+                    if self.name not in self._peek()[0] or attempt:
                         raise
 
     def _write(self, connection: Any, net: Net, names: Sequence[str], delivery: Delivery) -> None:
         """Apply the micro-batch, and the entry, in an open transaction."""
         tables, ledger = _tables(), self._ledger
         tables.lock(connection, ledger, self.name)
-        entry = tables.read_entry(connection, ledger, self.name)
-        decision = self._decide(entry, delivery)
-        tables.write_entry(connection, ledger, self.name, decision.entry, is_new=entry is None)
+        location = tables.locate(connection, self.table, self.schema)
+        entries = tables.read_entries(connection, ledger, self.name, location)
+        entry = entries.pop(self.name, None)
+        decision = self._decide(entry, delivery, location, entries)
+        written = decision.entry.at(location)
+        tables.write_entry(connection, ledger, self.name, written, is_new=entry is None)
         if decision.action == "skip":
             return
         self._refuse_nan(net.added, connection.dialect.name)

@@ -116,7 +116,7 @@ def _is_entry(values: Any) -> bool:
         return False
     if type(values["former"]) is not list:
         return False
-    texts = [values["query"], values["run"], *values["former"]]
+    texts = [values[name] for name in ("query", "run", "target", "target_id")] + values["former"]
     numbers = [values[name] for name in ("generation", "batch", "rows", "digest")]
     return all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
 

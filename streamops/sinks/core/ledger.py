@@ -15,6 +15,17 @@ of this query       a batch after the next one                   ``BATCH_GAP``
 of this query       a batch before the last one                  ``CHECKPOINT_BEHIND``
 of another query    batch 0 of a new run                         ``NEW_CHECKPOINT``, write, or replace
 of another query    any other, also of a former query            ``FENCED``
+of another target   any                                          ``LEDGER_OTHER_TARGET``
+of a target that    any                                          ``TARGET_RECREATED``, or write
+was created again
+==================  ===========================================  =====================================
+
+An entry belongs to one target. If the target has another entry, under another name of a sink:
+
+==================  ===========================================  =====================================
+of this query       the first one under this name                ``LEDGER_OTHER_NAME``, or write ("continue")
+of another query    one that would empty the target              ``TARGET_SHARED``
+of another query    any other                                    as above
 ==================  ===========================================  =====================================
 
 A *run* is one start of a query. The first delivery of a run takes the sink over and increments the
@@ -24,6 +35,7 @@ runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,6 +44,25 @@ from streamops.kernel.errors import SinkError
 Action = Literal["write", "skip", "replace"]
 NewCheckpoint = Literal["refuse", "continue", "replace"]
 Repeated = Literal["fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Which target a sink writes to.
+
+    Parameters
+    ----------
+    name : str
+        The full name, such as that of a table with its schema.
+    id : str
+        What another target of this name does not have, such as the oid of a table. Empty: there is no target.
+    is_empty : bool
+        Whether the target is known to have no row, although a sink that never deletes has written some.
+    """
+
+    name: str
+    id: str
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +81,8 @@ class Entry:
         The last micro-batch.
     rows, digest : int
         The number of its rows, and a sum over the hashes of them.
+    target, target_id : str
+        The name and the id of its :class:`Location`. Empty where the ledger is a part of the target.
     former : tuple of str
         Queries that wrote before this one. They never write again, not even their first micro-batch, which
         they may repeat after a crash.
@@ -61,7 +94,13 @@ class Entry:
     batch: int
     rows: int
     digest: int
+    target: str = ""
+    target_id: str = ""
     former: tuple[str, ...] = ()
+
+    def at(self, location: Location) -> Entry:
+        """The entry, of a sink that writes to this target."""
+        return replace(self, target=location.name, target_id=location.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +124,8 @@ class Delivery:
 
     def entry(self, generation: int, former: tuple[str, ...] = ()) -> Entry:
         """The entry after this micro-batch."""
-        return Entry(self.query, generation, self.run, self.batch, self.rows, self.digest, former)
+        values = self.query, generation, self.run, self.batch, self.rows, self.digest
+        return Entry(*values, former=former)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +141,8 @@ def decide(
     delivery: Delivery,
     *,
     sink: str,
+    location: Location | None = None,
+    others: Mapping[str, Entry] | None = None,
     new_checkpoint: NewCheckpoint = "refuse",
     repeated: Repeated = "fail",
 ) -> Decision:
@@ -114,6 +156,10 @@ def decide(
         The micro-batch.
     sink : str
         Name of the sink, for errors.
+    location : Location, optional
+        The target. None if the ledger is a part of it.
+    others : mapping of str to Entry, optional
+        The entries of the same target under other names.
     new_checkpoint : "refuse", "continue" or "replace"
         What a query with another checkpoint may do.
     repeated : "fail" or "skip"
@@ -135,10 +181,17 @@ def decide(
     >>> repeated.action, repeated.entry.generation
     ('skip', 2)
     """
+    found = others or {}
     if entry is None:
+        own = next((name for name in found if found[name].query == delivery.query), None)
+        if own is not None and new_checkpoint != "continue":
+            raise _other_name(own, delivery, sink)
         if delivery.batch and new_checkpoint != "continue":
             raise _ledger_lost(delivery, sink)
         return Decision("write", delivery.entry(1))
+    if location is not None:
+        is_new = new_checkpoint == "replace" and entry.query != delivery.query
+        require_location(entry, location, sink, accepts=is_new or new_checkpoint == "continue")
     generation = entry.generation + (delivery.run != entry.run)
     if entry.query != delivery.query:
         if not delivery.is_first or delivery.batch or delivery.query in entry.former:
@@ -146,6 +199,8 @@ def decide(
         if new_checkpoint == "refuse":
             raise _new_checkpoint(entry, delivery, sink)
         action: Action = "write" if new_checkpoint == "continue" else "replace"
+        if action == "replace" and found:
+            raise _shared(found, delivery, sink)
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
     if entry.run != delivery.run and not delivery.is_first:
         raise fenced(entry, delivery, sink)
@@ -160,6 +215,74 @@ def decide(
         raise _batch_differs(entry, delivery, sink)
     # The entry keeps the rows and the digest of what the target has.
     return Decision("skip", replace(entry, run=delivery.run, generation=generation))
+
+
+def require_location(entry: Entry, location: Location, sink: str, *, accepts: bool = False) -> None:
+    """Refuse an entry of another target.
+
+    Parameters
+    ----------
+    entry : Entry
+        The entry of the sink.
+    location : Location
+        The target of the sink.
+    sink : str
+        Name of the sink, for errors.
+    accepts : bool
+        Whether a target that was created again or emptied is accepted.
+
+    Raises
+    ------
+    SinkError
+        ``LEDGER_OTHER_TARGET``, ``TARGET_RECREATED``.
+    """
+    is_same = location.id == entry.target_id != ""
+    if not is_same and location.name != entry.target:
+        raise SinkError(
+            "LEDGER_OTHER_TARGET",
+            "the ledger entry of this name belongs to another target",
+            where=sink,
+            got=f"the target {location.name}",
+            expected=f"{entry.target}, with micro-batch {entry.batch} of query {entry.query}",
+            fix="give each sink of this ledger a `name` of its own",
+        )
+    is_emptied = location.is_empty and entry.rows > 0
+    if accepts or (is_same and not is_emptied):
+        return
+    state = "has no rows" if location.id else "does not exist"
+    raise SinkError(
+        "TARGET_RECREATED",
+        "the target was emptied, or dropped and created again, since its last micro-batch",
+        where=sink,
+        got=f"{location.name}, which {state if is_emptied or not location.id else 'is another one'}",
+        expected=f"the target with the rows up to micro-batch {entry.batch} of query {entry.query}",
+        fix='if it has these rows, as after a dump was restored, start once with new_checkpoint="continue"; '
+        "if not, restore it together with the ledger, or write it anew: with a new checkpoint, and "
+        'new_checkpoint="replace" or another `name`',
+    )
+
+
+def _other_name(other: str, delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "LEDGER_OTHER_NAME",
+        "this query writes to the target under another name already, so rows would be written twice",
+        where=sink,
+        got=f"micro-batch {delivery.batch} of query {delivery.query}",
+        expected=f"name={other!r}, which the ledger has",
+        fix=f"use name={other!r}; several parts of one query: union them before the sink; a sink that was "
+        'renamed: new_checkpoint="continue" once',
+    )
+
+
+def _shared(others: Mapping[str, Entry], delivery: Delivery, sink: str) -> SinkError:
+    return SinkError(
+        "TARGET_SHARED",
+        "other sinks write to this target, and their rows would be removed",
+        where=sink,
+        got=f'new_checkpoint="replace", micro-batch {delivery.batch} of query {delivery.query}',
+        expected=f"no entry of another sink; the ledger has {', '.join(map(repr, others))}",
+        fix='delete the rows of this sink in the target, and start with new_checkpoint="continue"',
+    )
 
 
 def _ledger_lost(delivery: Delivery, sink: str) -> SinkError:

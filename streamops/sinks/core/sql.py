@@ -111,29 +111,37 @@ def create_ledger(ledger: Table) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {ledger} (sink text PRIMARY KEY, query text NOT NULL, "
         "generation bigint NOT NULL, run text NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL, "
-        "digest bigint NOT NULL, former text[] NOT NULL, at timestamptz NOT NULL DEFAULT now())"
+        "digest bigint NOT NULL, target text NOT NULL, target_id text NOT NULL, former text[] NOT NULL, at timestamptz NOT NULL DEFAULT now())"
     )
 
 
-def select_entry(ledger: Table) -> str:
-    """Select the entry of a sink."""
-    return (
-        f"SELECT query, generation, run, batch, rows, digest, former FROM {ledger} WHERE sink = $1"
-    )
+_ENTRY = ("query", "generation", "run", "batch", "rows", "digest", "target", "target_id", "former")
+
+
+def select_entries(ledger: Table) -> str:
+    """Select the entry of a sink, and those of the same target, with the names of the sinks."""
+    return f"SELECT sink, {', '.join(_ENTRY)} FROM {ledger} WHERE sink = $1 OR target_id = nullif($2, '')"
 
 
 def upsert_entry(ledger: Table) -> str:
     """Store the entry of a sink."""
-    names = ("query", "generation", "run", "batch", "rows", "digest", "former")
-    changes = ", ".join(f"{name} = excluded.{name}" for name in names)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _ENTRY)
+    values = ", ".join(f"${number}" for number in range(1, len(_ENTRY) + 2))
     return (
-        f"INSERT INTO {ledger} (sink, {', '.join(names)}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) "
+        f"INSERT INTO {ledger} (sink, {', '.join(_ENTRY)}) VALUES ({values}) "
         f"ON CONFLICT (sink) DO UPDATE SET {changes}, at = now()"
     )
 
 
 LOCK = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended($1, 0))"
 """Lock a sink until the transaction ends, also before its ledger exists."""
+
+SELECT_LOCATION = (
+    "SELECT coalesce(n.nspname, current_schema())::text, c.oid::bigint "
+    "FROM (SELECT to_regclass($1)::oid AS oid) found "
+    "LEFT JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+)
+"""The schema and the oid of a table; the schema in which it would be created, and null, if there is none."""
 
 SELECT_COLUMNS = (
     "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typtype::text, "

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 
 from streamops.kernel.columns import combine_chunks
-from streamops.sinks.core.ledger import Entry
+from streamops.sinks.core.ledger import Entry, Location
 
 _AT_A_TIME = 500
 """Values in a condition: databases limit the number of parameters."""
@@ -32,7 +32,7 @@ def ledger_table(schema: str | None) -> sa.Table:
         sa.Column("query", sa.Text, nullable=False),
         sa.Column("run", sa.Text, nullable=False),
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in numbers),
-        sa.Column("former", sa.Text, nullable=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("target", "target_id", "former")),
         schema=schema,
     )
 
@@ -46,13 +46,31 @@ def lock(connection: sa.Connection, ledger: sa.Table, sink: str) -> None:
     connection.execute(sa.update(ledger).where(mine).values(batch=ledger.c.batch))
 
 
-def read_entry(connection: sa.Connection, ledger: sa.Table, sink: str) -> Entry | None:
-    """Return the entry of a sink."""
-    row = connection.execute(sa.select(ledger).where(ledger.c.sink == sink)).mappings().first()
-    if row is None:
-        return None
-    values = {name: row[name] for name in row if name not in {"sink", "former"}}
-    return replace(Entry(**values), former=tuple(json.loads(row["former"])))
+def read_entries(
+    connection: sa.Connection, ledger: sa.Table, sink: str, location: Location
+) -> dict[str, Entry]:
+    """Return the entries of a sink, and of others that write to the same table."""
+    is_same = sa.and_(ledger.c.target_id == location.id, ledger.c.target_id != "")
+    wanted = sa.select(ledger).where(sa.or_(ledger.c.sink == sink, is_same))
+    found = {}
+    for row in connection.execute(wanted).mappings():
+        values = {name: row[name] for name in row if name not in {"sink", "former"}}
+        entry = replace(Entry(**values), former=tuple(json.loads(row["former"])))
+        found[str(row["sink"])] = entry
+    return found
+
+
+def locate(connection: sa.Connection, name: str, schema: str | None) -> Location:
+    """Return the table of this name, which may not exist. What was created again is not noticed."""
+    inspector = sa.inspect(connection)
+    whole = f"{schema or inspector.default_schema_name}.{name}"
+    return Location(whole, whole if inspector.has_table(name, schema=schema) else "")
+
+
+def is_empty(connection: sa.Connection, name: str, schema: str | None) -> bool:
+    """Return whether a table has no rows."""
+    table = sa.table(name, schema=schema)
+    return connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1)).first() is None
 
 
 def write_entry(
