@@ -179,6 +179,12 @@ def require_conninfo(text: object, *, where: str) -> None:
     )
 
 
+def names_server(text: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the string or the environment says which server to connect to."""
+    is_named = _ADDRESSES.keys() & parse_conninfo(text).keys()
+    return bool(is_named) or any(map(environment.get, _ADDRESSES.values()))
+
+
 def with_socket(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the connection string, with the folder of the server's socket where psql would find it.
 

@@ -205,6 +205,16 @@ class DeltaSink(TableSink):
         with self._errors():
             return self._read_entry(self._open())
 
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        path = public_path(self.path)
+        with self._errors():
+            table = self._open()
+            if table is not None:
+                self._refuse_features(table)
+            elif self.missing == "refuse":
+                raise target_missing(path, "create it", where=self.label)
+        return f"table {path!r}", [] if table else [f"table {path!r}"], self._read_ledger()
+
     def _read_entry(self, table: Any) -> Entry | None:
         if table is None:
             return None

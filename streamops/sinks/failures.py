@@ -61,7 +61,7 @@ def hide(*secrets: str | None) -> Iterator[None]:
         raise RuntimeError(text) from None
 
 
-def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
+def unavailable(target: str, error: Exception, *, where: str, hint: str = "") -> SinkError:
     """The error about a target that cannot be reached."""
     return SinkError(
         "TARGET_UNAVAILABLE",
@@ -69,7 +69,7 @@ def unavailable(target: str, error: Exception, *, where: str) -> SinkError:
         where=where,
         got=f"{type(error).__name__}: {error}",
         expected="a target that is reachable and accepts the transaction",
-        fix="nothing is lost: start the query again once the cause is removed. If the connection broke in the "
+        fix=f"{hint}nothing is lost: start the query again once the cause is removed. If the connection broke in the "
         "commit, the target may have the micro-batch; the ledger knows, and it is not written twice",
     )
 

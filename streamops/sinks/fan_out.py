@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.identity import Identity
 
 __all__ = ["FanOut", "fan_out"]
@@ -88,6 +89,9 @@ class FanOut(BatchWriter):
     def label(self) -> str:
         """The name of the sink in errors."""
         return _WHERE
+
+    def _sinks(self) -> Iterator[Sink]:
+        return chain.from_iterable(sink._sinks() for sink in self.sinks.values())
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         batch = batch.persist()

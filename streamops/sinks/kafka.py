@@ -205,6 +205,12 @@ class KafkaSink(KeyedSink):
         with self._errors():
             return self._read_entries()[0].get(self.name)
 
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        with self._errors():
+            entry = self._read_entries(wait=False)[0].get(self.name)
+            self._require_location(entry, self._locate())
+            return f"topic {self.topic!r}", self._require_topics(create=False), entry
+
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         taken = {KEY, VALUE} & set(batch.columns)
         if taken:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -395,6 +395,10 @@ class ParquetSink(Sink):
         with folder.errors():
             manifest = folder.refresh()
             return None if manifest is None else manifest.entry
+
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        entry, path = self._read_ledger(), public_path(self.path)
+        return f"folder {path!r}", [] if entry else [f"folder {path!r}"], entry
 
     def _open(self) -> _Folder:
         if self.session.connection is None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.faults import fault_error
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.conninfo import require_conninfo, show_conninfo, with_socket
+from streamops.kernel.conninfo import names_server, require_conninfo, show_conninfo, with_socket
 from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
 from streamops.kernel.errors import SchemaError, SinkError
 from streamops.kernel.ordering import is_orderable
@@ -41,6 +41,10 @@ _WHERE = "sinks.postgres"
 _IDLE_LIMIT = "60s"
 # Classes of SQLSTATE: connection, resources, operator intervention, system.
 _CONNECTION_STATES = {"08", "53", "57", "58"}
+_NO_HOST = (
+    "the URL names no host, so a server on this machine is looked for by its socket, in /tmp and "
+    "/var/run/postgresql: name its folder, as in postgresql:///shop?host=/folder, or its host; "
+)
 _NULLS_NOT_DISTINCT = 15
 """The first version in which null can be a value of a unique key."""
 
@@ -171,6 +175,42 @@ class PostgresSink(TableSink):
         with self._transaction() as cursor:
             return self._read_entries(cursor, *self._locate(cursor)).get(self.name)
 
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        with self._transaction() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            ledger, location = self._locate(cursor)
+            tables = [location.name, str(ledger)]
+            creates = [name for name in tables if not _exists(cursor, name)]
+            if location.name in creates and self.missing == "refuse":
+                raise target_missing(location.name, "create it", where=self.label)
+            self._require_privileges(cursor, ledger.schema, tables, creates)
+            entry = self._read_entries(cursor, ledger, location).get(self.name)
+            self._require_location(entry, location)
+        return f"table {location.name}", [f"table {name}" for name in creates], entry
+
+    def _require_privileges(
+        self, cursor: Any, schema: str | None, tables: Sequence[str], missing: Sequence[str]
+    ) -> None:
+        may_use = "SELECT has_table_privilege($1::text, $2::text)"
+        denied = [
+            f"{word} on {name}"
+            for name in tables
+            for word in ("SELECT", "INSERT")
+            if name not in missing and not _fetch(cursor, may_use, name, word)[0][0]
+        ]
+        may_create = "SELECT has_schema_privilege($1::text, 'CREATE')"
+        if missing and not (schema and _fetch(cursor, may_create, schema)[0][0]):
+            denied.append(f"CREATE on schema {schema}")
+        if denied:
+            raise SinkError(
+                "TARGET_REFUSED",
+                "the user may not write to the target",
+                where=self.label,
+                got=f"no privilege {', '.join(denied)}",
+                expected="a user that may read and write the table and the ledger, and create what is missing",
+                fix="GRANT the privileges, or name a `schema` of the user",
+            )
+
     @property
     def _target(self) -> sql.Table:
         return sql.Table(self.table, self.schema)
@@ -216,7 +256,7 @@ class PostgresSink(TableSink):
 
     def _read_entries(self, cursor: Any, ledger: sql.Table, location: Location) -> dict[str, Entry]:
         """The entries of this sink, and of others that write to the same table."""
-        if _fetch(cursor, "SELECT to_regclass($1) IS NULL", str(ledger))[0][0]:
+        if not _exists(cursor, str(ledger)):
             return {}
         rows = _fetch(cursor, sql.select_entries(ledger), self.name, location.id)
         return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
@@ -357,14 +397,15 @@ class PostgresSink(TableSink):
             except BaseException as error:
                 self.session.close()
                 if isinstance(error, _require_driver().Error):
-                    raise _failure(error, where=self.label) from error
+                    raise _failure(error, self.url, where=self.label) from error
                 raise
 
 
-def _failure(error: Any, *, where: str) -> SinkError:
+def _failure(error: Any, url: str, *, where: str) -> SinkError:
     """The error about a transaction that PostgreSQL did not commit."""
     if (error.sqlstate or "08")[:2] in _CONNECTION_STATES:
-        return unavailable("PostgreSQL", error, where=where)
+        hint = "" if names_server(url) else _NO_HOST
+        return unavailable("PostgreSQL", error, where=where, hint=hint)
     return refused("PostgreSQL", error, where=where)
 
 
@@ -378,6 +419,10 @@ def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...
     cursor.execute(statement, parameters or None)
     rows: list[tuple[Any, ...]] = cursor.fetchall()
     return rows
+
+
+def _exists(cursor: Any, table: str) -> bool:
+    return bool(_fetch(cursor, "SELECT to_regclass($1) IS NOT NULL", table)[0][0])
 
 
 def _stage(cursor: Any, rows: pa.Table, key: Sequence[str]) -> None:

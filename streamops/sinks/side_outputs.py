@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
 from streamops.spark.side_output import side_output_tags
@@ -137,6 +138,9 @@ class SideOutputs(BatchWriter):
     def label(self) -> str:
         """The name of the sink in errors."""
         return f"{_WHERE}({self.operator!r})"
+
+    def _sinks(self) -> Iterator[Sink]:
+        return chain(self.results._sinks(), self.rejected._sinks())
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         tags = side_output_tags(batch)

@@ -23,6 +23,7 @@ from streamops.kernel.parameters import (
     require_columns,
     require_name,
 )
+from streamops.sinks.core.checked import Checked, CheckedTarget
 from streamops.sinks.core.ledger import (
     Decision,
     Delivery,
@@ -31,6 +32,7 @@ from streamops.sinks.core.ledger import (
     NewCheckpoint,
     Repeated,
     decide,
+    require_location,
 )
 from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
@@ -139,10 +141,33 @@ class BatchWriter(ABC):
         """
         return Transformed(transform=transform, writer=self, checkpoint=self.checkpoint)
 
+    def check(self) -> Checked:
+        """Connect to each target, and return what is there, before a query starts. Nothing is written.
+
+        Raises
+        ------
+        SinkError
+            A target cannot be reached, does not exist and may not be created, or belongs to another sink.
+
+        Examples
+        --------
+        >>> from streamops import sinks
+        >>> sinks.postgres("postgresql://host/db", "daily").check()  # doctest: +SKIP
+        sinks.postgres('daily')
+          target:      table "public"."daily"
+          to create:   table "public"."daily", table "public"."streamops_ledger"
+          micro-batch: none yet
+        """
+        return Checked(tuple(sink._checked() for sink in self._sinks()))
+
     @property
     @abstractmethod
     def label(self) -> str:
         """The name of the sink in errors."""
+
+    def _sinks(self) -> Iterator[Sink]:
+        """The sinks that this function writes to."""
+        yield from ()
 
     @abstractmethod
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
@@ -163,6 +188,9 @@ class Transformed(BatchWriter):
     def label(self) -> str:
         """The name of the sink in errors."""
         return self.writer.label
+
+    def _sinks(self) -> Iterator[Sink]:
+        return self.writer._sinks()
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         self.writer._deliver(self.transform(batch), batch_id, identity)
@@ -222,6 +250,24 @@ class Sink(BatchWriter):
     @abstractmethod
     def _read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger."""
+
+    def _sinks(self) -> Iterator[Sink]:
+        yield self
+
+    def _checked(self) -> CheckedTarget:
+        with self.session.exclusive():
+            target, creates, entry = self._inspect()
+        return CheckedTarget(sink=self.label, target=target, creates=tuple(creates), entry=entry)
+
+    @abstractmethod
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        """Return the target, what must be created, and the entry. Refuse what a delivery would refuse."""
+
+    def _require_location(self, entry: Entry | None, location: Location) -> None:
+        """Refuse an entry of another target, unless one that was created again is accepted."""
+        if entry is not None:
+            accepts = self.new_checkpoint != "refuse"
+            require_location(entry, location, self.label, accepts=accepts)
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         refuse_duplicates(batch, where=self.label)

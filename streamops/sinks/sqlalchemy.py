@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,28 @@ class SqlalchemySink(TableSink):
         with self._errors():
             return self._peek()[0].get(self.name)
 
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        file = self._parsed_url().database if self._parsed_url().drivername == "sqlite" else None
+        if (
+            file and not Path(file).exists() and Path(file).parent.is_dir()
+        ):  # a connection creates it
+            return f"table {self.table}", self._to_create([f"file {file}"], False, False), None
+        with self._errors():
+            entries, location = self._peek()
+            with self._engine().connect() as connection:
+                inspector = _require_driver().inspect(connection)
+                has_ledger = inspector.has_table(self._ledger.name, schema=self.schema)
+        entry = entries.get(self.name)
+        self._require_location(entry, location)
+        creates = self._to_create([], bool(location.id), has_ledger)
+        return f"table {location.name}", creates, entry
+
+    def _to_create(self, first: list[str], has_table: bool, has_ledger: bool) -> list[str]:
+        if not has_table and self.missing == "refuse":
+            raise target_missing(self.table, "create it", where=self.label)
+        tables = {self.table: has_table, self._ledger.name: has_ledger}
+        return first + [f"table {name}" for name, exists in tables.items() if not exists]
+
     @property
     def _ledger(self) -> Any:
         return _tables().ledger_table(self.schema)
@@ -194,14 +217,15 @@ class SqlalchemySink(TableSink):
     def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
         """Read the entries without a lock. With `forever`, the sink never deletes rows."""
         tables, ledger = _tables(), self._ledger
+        at = self.table, self.schema
         with self._engine().connect() as connection:
-            location = tables.locate(connection, self.table, self.schema)
-            if forever and location.id:
-                is_empty = tables.is_empty(connection, self.table, self.schema)
-                location = replace(location, is_empty=is_empty)
-            if not _require_driver().inspect(connection).has_table(ledger.name, schema=self.schema):
-                return {}, location
-            return tables.read_entries(connection, ledger, self.name, location), location
+            entries, location = {}, tables.locate(connection, *at)
+            if _require_driver().inspect(connection).has_table(ledger.name, schema=self.schema):
+                entries = tables.read_entries(connection, ledger, self.name, location)
+            # Read after the entries: the rows that these count were committed before.
+            location = tables.locate(connection, *at)
+            is_empty = forever and location.id and tables.is_empty(connection, *at)
+            return entries, replace(location, is_empty=bool(is_empty))
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         sa, net = _require_driver(), self._net(_in_utc(rows))
