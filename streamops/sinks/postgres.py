@@ -231,7 +231,7 @@ class PostgresSink(TableSink):
                 ledger, location = self._locate(cursor)
                 entries = self._read_entries(cursor, ledger, location)
                 cursor.execute(sql.create_ledger(ledger))
-            elif delivery.is_first and CHANGE_TYPE not in rows.column_names:
+            elif CHANGE_TYPE not in rows.column_names:
                 is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
                 location = replace(location, is_empty=is_empty)
             entry = entries.pop(self.name, None)

@@ -233,7 +233,7 @@ class SqlalchemySink(TableSink):
         with self._errors():
             for attempt in range(_ATTEMPTS):
                 # The errors of the ledger come before the target is changed.
-                forever = delivery.is_first and CHANGE_TYPE not in rows.column_names
+                forever = CHANGE_TYPE not in rows.column_names
                 entries, location = self._peek(forever=forever)
                 entry = entries.pop(self.name, None)
                 if self._decide(entry, delivery, location, entries).action != "skip":

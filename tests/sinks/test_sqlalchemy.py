@@ -111,9 +111,8 @@ class TestSqlite(OfDatabases):
         for key in (None, ["n", "t"]):
             sink = target.sink(key=key, name=repr(key))
             row = {**values, "revision": [0, 0]}
-            run = run_of(1, repr(key))
-            sink._deliver_rows(pa.table({**row, "_change_type": [I, I]}), 0, run)
-            sink._deliver_rows(pa.table({**row, "_change_type": [D, D]}), 1, run)
+            sink._deliver_rows(pa.table({**row, "_change_type": [I, I]}), 0, RUN)
+            sink._deliver_rows(pa.table({**row, "_change_type": [D, D]}), 1, RUN)
             assert target.rows() == []
 
     def test_a_key_that_the_database_takes_for_another_is_refused(
@@ -158,11 +157,10 @@ class TestPostgres(OfDatabases):
 
 def test_columns_of_the_table_that_the_rows_do_not_have_stay(url: str) -> None:
     target = make_target(url, "t")
-    for query, options in (("a", {"key": "k"}), ("b", {"name": "multiset"})):
-        run = run_of(1, query)
-        target.deliver(0, run, {"columns": "add", **options}, k=[1], extra=["x"])
-    target.deliver(1, run_of(2, "a"), {"key": "k"}, k=[1])
-    target.deliver(1, run_of(2, "b"), {"name": "multiset"}, k=[1], _change_type=[D])
+    for options in ({"key": "k"}, {"name": "multiset"}):
+        target.deliver(0, RUN, {"columns": "add", **options}, k=[1, 1][: len(options)], extra=["x"])
+    target.deliver(1, run_of(2), {"key": "k"}, k=[1])
+    target.deliver(1, run_of(2), {"name": "multiset"}, k=[1], _change_type=[D])
     assert target.content("k", "extra") == [(1, "x")]
 
 

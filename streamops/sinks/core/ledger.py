@@ -23,7 +23,8 @@ was created again
 An entry belongs to one target. If the target has another entry, under another name of a sink:
 
 ==================  ===========================================  =====================================
-of this query       the first one under this name                ``LEDGER_OTHER_NAME``, or write ("continue")
+of this query, of   the first one under this name                ``LEDGER_OTHER_NAME``, or write ("continue")
+a run before
 of another query    one that would empty the target              ``TARGET_SHARED``
 of another query    any other                                    as above
 ==================  ===========================================  =====================================
@@ -183,9 +184,11 @@ def decide(
     """
     found = others or {}
     if entry is None:
-        own = next((name for name in found if found[name].query == delivery.query), None)
-        if own is not None and new_checkpoint != "continue":
-            raise _other_name(own, delivery, sink)
+        for name, other in found.items():
+            # Sinks of one fan-out may share a target. They write in the same run, one after the other.
+            is_former = other.query == delivery.query and other.run != delivery.run
+            if is_former and new_checkpoint != "continue":
+                raise _other_name(name, delivery, sink)
         if delivery.batch and new_checkpoint != "continue":
             raise _ledger_lost(delivery, sink)
         return Decision("write", delivery.entry(1))
@@ -269,8 +272,8 @@ def _other_name(other: str, delivery: Delivery, sink: str) -> SinkError:
         where=sink,
         got=f"micro-batch {delivery.batch} of query {delivery.query}",
         expected=f"name={other!r}, which the ledger has",
-        fix=f"use name={other!r}; several parts of one query: union them before the sink; a sink that was "
-        'renamed: new_checkpoint="continue" once',
+        fix=f"use name={other!r}; if this sink shall write the rows from now on, or others than that one: "
+        'new_checkpoint="continue" once',
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamops.errors import SinkError
-from streamops.sinks.core.ledger import Delivery, Entry, decide
+from streamops.sinks.core.ledger import Delivery, Entry, Location, decide
 
 ENTRY = Entry("query", 3, "run", 7, rows=10, digest=99)
 NEXT = Delivery("query", "run", 8, rows=5, digest=1, is_first=False)
@@ -88,3 +88,78 @@ def test_refused(entry: Entry | None, delivery: Delivery, code: str) -> None:
         for choice in ("continue", "replace"):
             with pytest.raises(SinkError, match=code):
                 decide(entry, delivery, sink="s", new_checkpoint=choice)
+
+
+HERE = Location("s.t", "1")
+ELSEWHERE, AGAIN_HERE, RENAMED, DROPPED = (
+    Location("s.u", "2"),
+    Location("s.t", "2"),
+    Location("s.u", "1"),
+    Location("s.t", ""),
+)
+EMPTIED = replace(HERE, is_empty=True)
+ANEW = replace(NEXT, query="other", batch=0, **FIRST)
+
+
+@pytest.mark.parametrize(
+    ("location", "delivery", "policy", "outcome"),
+    [
+        (HERE, NEXT, "refuse", "write"),
+        (RENAMED, NEXT, "refuse", "write"),
+        (HERE, ANEW, "replace", "replace"),
+        *((ELSEWHERE, NEXT, policy, "LEDGER_OTHER_TARGET") for policy in ("refuse", "continue")),
+        *((ELSEWHERE, ANEW, policy, "LEDGER_OTHER_TARGET") for policy in ("refuse", "replace")),
+        (Location("s.u", ""), NEXT, "refuse", "LEDGER_OTHER_TARGET"),
+        *(
+            (location, delivery, policy, outcome)
+            for location in (AGAIN_HERE, DROPPED, EMPTIED)
+            for delivery, policy, outcome in (
+                (NEXT, "refuse", "TARGET_RECREATED"),
+                (NEXT, "continue", "write"),
+                (NEXT, "replace", "TARGET_RECREATED"),  # the micro-batches before do not come again
+                (AGAIN, "refuse", "TARGET_RECREATED"),
+                (AGAIN, "continue", "skip"),
+                (ANEW, "refuse", "TARGET_RECREATED"),
+                (ANEW, "continue", "write"),
+                (ANEW, "replace", "replace"),
+            )
+        ),
+    ],
+)
+def test_an_entry_belongs_to_one_target(
+    location: Location, delivery: Delivery, policy: Any, outcome: str
+) -> None:
+    def decided() -> str:
+        entry = ENTRY.at(HERE)
+        given = {"sink": "s", "location": location, "new_checkpoint": policy}
+        decision = decide(entry, delivery, **given)  # type: ignore[arg-type]
+        return decision.action
+
+    if outcome.islower():
+        assert decided() == outcome
+    else:
+        with pytest.raises(SinkError) as error:
+            decided()
+        assert error.value.code == outcome
+
+
+def test_a_target_that_lost_no_rows_may_be_empty() -> None:
+    entry = replace(ENTRY.at(HERE), rows=0)
+    assert decide(entry, NEXT, sink="s", location=EMPTIED).action == "write"
+
+
+def test_other_entries_of_the_target() -> None:
+    first = replace(NEXT, batch=0, **FIRST)
+    others = {"old name": ENTRY.at(HERE)}
+    with pytest.raises(SinkError, match="LEDGER_OTHER_NAME"):
+        decide(None, first, sink="s", location=HERE, others=others)
+    for allowed in (
+        decide(None, first, sink="s", location=HERE, others=others, new_checkpoint="continue"),
+        decide(None, replace(first, run="run"), sink="s", location=HERE, others=others),
+        decide(None, replace(first, query="other"), sink="s", location=HERE, others=others),
+    ):
+        assert allowed.action == "write"
+    with pytest.raises(SinkError, match="TARGET_SHARED"):
+        decide(
+            ENTRY.at(HERE), ANEW, sink="s", location=HERE, others=others, new_checkpoint="replace"
+        )
