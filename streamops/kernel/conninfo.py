@@ -82,8 +82,8 @@ _PAIR = re.compile(
     r"\s*([^=\s]*)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(?!')((?:[^\s\\]|\\.|\\\Z)*))", re.ASCII | re.DOTALL
 )
 _AFTER_USER = {"host", "port", "dbname"}
-_SOCKETS = Path("/var/run/postgresql")
-"""Where Debian's servers have their sockets. The driver looks in /tmp only."""
+_TMP, _SOCKETS = Path("/tmp"), Path("/var/run/postgresql")
+"""Where the driver looks for the socket of a local server, and where Debian's servers have it."""
 _ADDRESSES = {"host": "PGHOST", "hostaddr": "PGHOSTADDR", "service": "PGSERVICE"}
 
 Stored = Iterator[tuple[str, str, str]]
@@ -191,19 +191,19 @@ def with_socket(text: str, environment: Mapping[str, str] = os.environ) -> str:
     Only if neither the string nor the environment names a host, and there is no socket in /tmp.
     """
     found = parse_conninfo(text)
-    port = found.get("port") or environment.get("PGPORT", "5432")
-    folder = None if _ADDRESSES.keys() & found.keys() else socket_folder(port, environment)
+    named = _ADDRESSES.keys() & found.keys()
+    folder = None if named else socket_folder(found.get("port"), environment)
     if folder is None:
         return text
     escaped = {name: re.sub(r"([\\'])", r"\\\1", value) for name, value in found.items()}
     return " ".join(f"{name}='{value}'" for name, value in {**escaped, "host": folder}.items())
 
 
-def socket_folder(port: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def socket_folder(port: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the folder with the socket of a local server, if the driver would not look there."""
-    name = f".s.PGSQL.{port}"
+    name = f".s.PGSQL.{port or environment.get('PGPORT') or 5432}"
     is_elsewhere = not any(map(environment.get, _ADDRESSES.values()))
-    if is_elsewhere and not Path("/tmp", name).exists() and (_SOCKETS / name).exists():
+    if is_elsewhere and not (_TMP / name).exists() and (_SOCKETS / name).exists():
         return str(_SOCKETS)
     return None
 

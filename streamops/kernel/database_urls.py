@@ -14,7 +14,6 @@ _PASSWORD = re.compile("://[^:/]*:([^@]*)@")
 _SECRET = re.compile("passw|pwd|secret|token|key|connect", re.IGNORECASE)
 _SHORT = 8
 """Values of options with fewer characters are words such as "require", unless the name says otherwise."""
-_LIBPQ = {"psycopg", "psycopg2"}
 
 
 def parse_database_url(text: str, *, extra: str, where: str) -> Any:
@@ -41,12 +40,8 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
             fix="write it as in the documentation of SQLAlchemy's create_engine, with the characters "
             "@ : / % ? # of a user or a password as %40, %3A, %2F, %25, %3F and %23",
         )
-    if url.get_backend_name() == "postgresql" and not (url.host or "host" in url.query):
-        folder = (
-            socket_folder(str(url.port or url.query.get("port") or ""))
-            if _uses_libpq(url)
-            else None
-        )
+    if _uses_libpq(url) and not (url.host or {"host", "service"} & url.query.keys()):
+        folder = socket_folder(str(url.port or url.query.get("port") or ""))
         return url if folder is None else url.update_query_dict({"host": folder})
     return url
 
@@ -79,4 +74,5 @@ def _is_whole(text: str, url: Any) -> bool:
 
 
 def _uses_libpq(url: Any) -> bool:
-    return url.drivername.partition("+")[2] in {"", *_LIBPQ}
+    driver = url.drivername.partition("+")[2]
+    return url.get_backend_name() == "postgresql" and driver in {"", "psycopg", "psycopg2"}

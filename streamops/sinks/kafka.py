@@ -184,7 +184,7 @@ class KafkaSink(KeyedSink):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        self._require_names("topic", "servers", "name", "ledger")
+        self._require_names("topic", "name", "ledger")
         for parameter in ("topic", "ledger"):
             require_topic(getattr(self, parameter), parameter=parameter, where=_WHERE)
         require_servers(self.servers, where=_WHERE)

@@ -41,6 +41,7 @@ _WHERE = "sinks.postgres"
 _IDLE_LIMIT = "60s"
 # Classes of SQLSTATE: connection, resources, operator intervention, system.
 _CONNECTION_STATES = {"08", "53", "57", "58"}
+_NO_PRIVILEGE = "42501"
 _NO_HOST = (
     "the URL names no host, so a server on this machine is looked for by its socket, in /tmp and "
     "/var/run/postgresql: name its folder, as in postgresql:///shop?host=/folder, or its host; "
@@ -202,14 +203,7 @@ class PostgresSink(TableSink):
         if missing and not (schema and _fetch(cursor, may_create, schema)[0][0]):
             denied.append(f"CREATE on schema {schema}")
         if denied:
-            raise SinkError(
-                "TARGET_REFUSED",
-                "the user may not write to the target",
-                where=self.label,
-                got=f"no privilege {', '.join(denied)}",
-                expected="a user that may read and write the table and the ledger, and create what is missing",
-                fix="GRANT the privileges, or name a `schema` of the user",
-            )
+            raise _denied(f"no privilege {', '.join(denied)}", where=self.label)
 
     @property
     def _target(self) -> sql.Table:
@@ -406,7 +400,20 @@ def _failure(error: Any, url: str, *, where: str) -> SinkError:
     if (error.sqlstate or "08")[:2] in _CONNECTION_STATES:
         hint = "" if names_server(url) else _NO_HOST
         return unavailable("PostgreSQL", error, where=where, hint=hint)
+    if error.sqlstate == _NO_PRIVILEGE:
+        return _denied(f"{type(error).__name__}: {error}", where=where)
     return refused("PostgreSQL", error, where=where)
+
+
+def _denied(got: str, *, where: str) -> SinkError:
+    return SinkError(
+        "TARGET_REFUSED",
+        "the user may not write to the target",
+        where=where,
+        got=got,
+        expected="a user that may read and write the table and the ledger, and create what is missing",
+        fix="GRANT the privileges, or name a `schema` of the user",
+    )
 
 
 def _require_driver() -> Any:

@@ -366,3 +366,41 @@ def test_parameters() -> None:
         sinks.kafka("t", servers="s", new_checkpoint="replace")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="debezium"):
         sinks.kafka("t", servers="s", records="avro")  # type: ignore[arg-type]
+
+
+def test_a_topic_that_was_created_again(kafka: Broker, make: Callable[..., ArrowSink]) -> None:
+    sink = make()
+    assert sink.check().targets[0].entry is None
+    running = make()
+    for batch, of in enumerate((sink, running, running)):
+        of._deliver_rows(pa.table({"n": [batch]}), batch, run_of(1 if of is sink else 2))
+    admin = kafka.admin()  # held until there is a result
+    admin.delete_topics([sink.topic])[sink.topic].result(30)
+    with pytest.raises(SinkError, match="TARGET_RECREATED|TARGET_UNAVAILABLE"):
+        make()._deliver_rows(pa.table({"n": [3]}), 3, run_of(3))
+    create_again(kafka, sink.topic)
+    for of in (running, make()):
+        with pytest.raises(SinkError, match="TARGET_RECREATED"):
+            of._deliver_rows(pa.table({"n": [3]}), 3, run_of(2 if of is running else 3))
+    with pytest.raises(SinkError, match="TARGET_RECREATED"):
+        make().check()
+    accepting = make(new_checkpoint="continue")
+    accepting._deliver_rows(pa.table({"n": [3]}), 3, run_of(4))
+    make()._deliver_rows(pa.table({"n": [4]}), 4, run_of(5))
+    assert [value for _, value in read(kafka, sink)] == [{"n": 3}, {"n": 4}]
+    other = sinks.kafka(kafka.create_topic(), servers=kafka.bootstrap, name=sink.name)
+    with pytest.raises(SinkError, match="LEDGER_OTHER_TARGET"):
+        other.check()
+
+
+def create_again(kafka: Broker, topic: str) -> None:
+    """Create a topic of a name that another one had, once that one is gone."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            kafka.create_topic(topic)
+        except confluent_kafka.KafkaException:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        else:
+            return
