@@ -32,18 +32,18 @@ def secrets_of(path: str) -> list[str]:
 
 
 def _split(path: str) -> tuple[str, str, list[str]]:
-    """The scheme of a path, what may be shown of the rest, and what can be a secret."""
+    """The scheme of a path, the part of the rest that is public, and what can be a secret."""
     url = _SCHEME.fullmatch(path)
     if url is None:
         return "", path, []
     scheme, rest = url.groups()
     user = _USER.match(rest)
-    shown, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
-    if user and user[1] and "@" in shown + query:  # where the password ends is not certain
+    public, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
+    if user and user[1] and "@" in public + query:  # where the password ends is not certain
         return scheme, "***", [rest]
     values = [piece.partition("=")[2] for piece in query[:-1].split("&")]
     secrets = [user[1] if user else None, query[:-1], *(v for v in values if len(v) >= 8)]
-    return scheme, shown, [text for text in secrets if text]
+    return scheme, public, [text for text in secrets if text]
 
 
 @contextmanager
@@ -56,8 +56,10 @@ def hide(*secrets: str | None) -> Iterator[None]:
         if text == str(error):
             raise
         if isinstance(error, StreamopsError):
-            build, (kind, code, what, facts) = error.__reduce__()
-            raise build(kind, code, what, {**facts, "got": mask(str(error.got), secrets)}) from None
+            build, (error_type, code, what, facts) = error.__reduce__()
+            raise build(
+                error_type, code, what, {**facts, "got": mask(str(error.got), secrets)}
+            ) from None
         raise RuntimeError(text) from None
 
 

@@ -36,7 +36,7 @@ AGAIN = {"TARGET_UNAVAILABLE", "BATCH_GAP"}
 
 
 @dataclass
-class Place:
+class Destination:
     """A new target: a function that makes a sink of it, and one that reads its rows."""
 
     make: Callable[..., Sink]
@@ -98,9 +98,9 @@ def postgres_url(where: str) -> str:
     return f"postgresql://postgres@/postgres?{where.split()[0]}"
 
 
-def place_of(kind: str, request: Any, folder: Path, number: int) -> Place:
-    name = f"{kind} {folder.name} {number}"
-    if kind in {"postgres", "sqlalchemy postgres"}:
+def destination_of(system: str, request: Any, folder: Path, number: int) -> Destination:
+    name = f"{system} {folder.name} {number}"
+    if system in {"postgres", "sqlalchemy postgres"}:
         import psycopg
 
         where = request.getfixturevalue("postgres")
@@ -112,13 +112,13 @@ def place_of(kind: str, request: Any, folder: Path, number: int) -> Place:
                 found = connection.execute(f'SELECT n FROM "{name}"."t"').fetchall()
             return sorted(n for (n,) in found)
 
-        is_own = kind == "postgres"
+        is_own = system == "postgres"
         url = postgres_url(where).replace(
             "postgresql:", "postgresql:" if is_own else "postgresql+psycopg:"
         )
         make: Any = sinks.postgres if is_own else sinks.sqlalchemy
-        return Place(lambda **given: make(url, "t", schema=name, **given), read)
-    if kind == "sqlite":
+        return Destination(lambda **given: make(url, "t", schema=name, **given), read)
+    if system == "sqlite":
         file = folder / f"{number}.db"
 
         def read_file() -> list[int]:
@@ -127,27 +127,29 @@ def place_of(kind: str, request: Any, folder: Path, number: int) -> Place:
             with sqlite3.connect(file) as connection:
                 return sorted(n for (n,) in connection.execute("SELECT n FROM t"))
 
-        return Place(lambda **given: sinks.sqlalchemy(f"sqlite:///{file}", "t", **given), read_file)
-    if kind == "kafka":
+        return Destination(
+            lambda **given: sinks.sqlalchemy(f"sqlite:///{file}", "t", **given), read_file
+        )
+    if system == "kafka":
         broker: Broker = request.getfixturevalue("kafka")
         topic = broker.create_topic()
 
         def make_topic(**given: Any) -> Sink:
             return sinks.kafka(topic, servers=broker.bootstrap, ledger=f"{topic}-ledger", **given)
 
-        return Place(
+        return Destination(
             make_topic,
             lambda: sorted(json.loads(record.value())["n"] for record in broker.read(topic)),
             can_fork=False,
         )
-    path = str(folder / f"{kind} {number}")
-    if kind == "delta":
-        return Place(
+    path = str(folder / f"{system} {number}")
+    if system == "delta":
+        return Destination(
             lambda **given: sinks.delta(path, **given),
             lambda: sorted(deltalake.DeltaTable(path).to_pyarrow_table().column("n").to_pylist()),
             can_fork=False,
         )
-    return Place(
+    return Destination(
         lambda **_: sinks.parquet(path),
         lambda: sorted(sinks.read_parquet(path).to_table().column("n").to_pylist()),
         can_fork=False,
@@ -159,10 +161,10 @@ SERVERS = [
     pytest.param("sqlalchemy postgres", marks=[pytest.mark.postgres, pytest.mark.smoke]),
     pytest.param("kafka", marks=[pytest.mark.kafka]),
 ]
-KINDS = [*SERVERS, "sqlite", "delta", "parquet"]
+SYSTEMS = [*SERVERS, "sqlite", "delta", "parquet"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("writers", ["one object", "two objects", "two processes"])
 @pytest.mark.parametrize("runs", ["one run", "two runs"])
 @pytest.mark.parametrize("is_later", [False, True])
@@ -171,14 +173,14 @@ def test_a_micro_batch_that_two_deliver_at_once_is_there_once(
     tmp_path: Path,
     processes: Any,
     threads: Any,
-    kind: str,
+    system: str,
     writers: str,
     runs: str,
     is_later: bool,
 ) -> None:
     for number in range(cases(1, 20)):
-        place = place_of(kind, request, tmp_path, number)
-        first = place.make()
+        target = destination_of(system, request, tmp_path, number)
+        first = target.make()
         identities = [Identity("query", f"run {n}") for n in (1, 2 if runs == "two runs" else 1)]
         expected: list[int] = []
         if is_later:
@@ -186,7 +188,7 @@ def test_a_micro_batch_that_two_deliver_at_once_is_there_once(
             expected = [-1]
         batch, values = len(expected), list(range(100))
         expected += values
-        both = [first, first] if writers == "one object" else [first, place.make()]
+        both = [first, first] if writers == "one object" else [first, target.make()]
         if writers == "two processes":
             calls = [
                 processes.submit(deliver_in_process, sink, values, batch, identity)
@@ -200,37 +202,37 @@ def test_a_micro_batch_that_two_deliver_at_once_is_there_once(
             ]
         outcomes = {call.result(120) for call in calls}
         assert {"done"} <= outcomes <= {"done", "FENCED"}
-        assert place.read() == expected
+        assert target.read() == expected
         # The next run goes on.
-        assert deliver(place.make(), [1_000], batch + 1, Identity("query", "run 3")) == "done"
-        assert place.read() == [*expected, 1_000]
+        assert deliver(target.make(), [1_000], batch + 1, Identity("query", "run 3")) == "done"
+        assert target.read() == [*expected, 1_000]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_of_two_queries_that_start_at_once_one_has_the_target(
-    request: Any, tmp_path: Path, threads: Any, kind: str
+    request: Any, tmp_path: Path, threads: Any, system: str
 ) -> None:
     for number in range(cases(1, 20)):
-        place = place_of(kind, request, tmp_path, number)
+        target = destination_of(system, request, tmp_path, number)
         barrier = threading.Barrier(2)
         calls = [
             threads.submit(
-                deliver_at, barrier, place.make(), [n], 0, Identity(f"query {n}", f"run {n}")
+                deliver_at, barrier, target.make(), [n], 0, Identity(f"query {n}", f"run {n}")
             )
             for n in range(2)
         ]
         outcomes = [call.result(120) for call in calls]
         assert sorted(outcomes) in (["NEW_CHECKPOINT", "done"], ["FENCED", "done"]), outcomes
-        assert place.read() == [outcomes.index("done")]
+        assert target.read() == [outcomes.index("done")]
 
 
-@pytest.mark.parametrize("kind", [*SERVERS[:2], "sqlite"])
+@pytest.mark.parametrize("system", [*SERVERS[:2], "sqlite"])
 def test_sinks_that_create_one_ledger_at_once(
-    request: Any, tmp_path: Path, threads: Any, processes: Any, kind: str
+    request: Any, tmp_path: Path, threads: Any, processes: Any, system: str
 ) -> None:
     for number in range(cases(2, 40)):
-        place = place_of(kind, request, tmp_path, number)
-        named = [place.make(name=f"sink {n}") for n in range(2)]
+        target = destination_of(system, request, tmp_path, number)
+        named = [target.make(name=f"sink {n}") for n in range(2)]
         calls = []
         if number % 2:
             calls = [
@@ -244,22 +246,22 @@ def test_sinks_that_create_one_ledger_at_once(
                 for n, sink in enumerate(named)
             ]
         assert [call.result(120) for call in calls] == ["done", "done"]
-        assert place.read() == [0, 1]
+        assert target.read() == [0, 1]
 
 
-@pytest.mark.parametrize("kind", [*SERVERS[:2], "sqlite"])
+@pytest.mark.parametrize("system", [*SERVERS[:2], "sqlite"])
 def test_a_process_that_is_forked_has_a_connection_of_its_own(
-    request: Any, tmp_path: Path, kind: str
+    request: Any, tmp_path: Path, system: str
 ) -> None:
-    place = place_of(kind, request, tmp_path, 0)
-    sink = place.make()
+    target = destination_of(system, request, tmp_path, 0)
+    sink = target.make()
     assert deliver(sink, [0], 0, Identity("query", "run 1")) == "done"
     child = FORK.Process(target=deliver, args=(sink, [1], 1, Identity("query", "run 2")))
     child.start()
     child.join(60)
     assert child.exitcode == 0
     assert deliver(sink, [2], 2, Identity("query", "run 1")) == "FENCED"  # on the first connection
-    assert place.read() == [0, 1]
+    assert target.read() == [0, 1]
 
 
 @pytest.mark.parametrize("database", [SERVERS[0], "sqlite"])

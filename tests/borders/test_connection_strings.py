@@ -1,4 +1,4 @@
-"""Random connection strings: libpq and the library read the same, and secrets are shown nowhere."""
+"""Random connection strings: libpq and the library read the same, and secrets are text nowhere."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def path(url: str) -> str:
     sink = sinks.delta(url)
     with pytest.raises(StreamopsError) as raised, sink._errors():
         raise OSError(f"no folder {url}")
-    return f"{sink!r}{sink.label}{sinks.parquet(url)!r}{shown_with_causes(raised.value)}"
+    return f"{sink!r}{sink.label}{sinks.parquet(url)!r}{with_causes(raised.value)}"
 
 
 def table(make: Any, url: str) -> str:
@@ -173,10 +173,10 @@ def table(make: Any, url: str) -> str:
     with pytest.raises(StreamopsError) as raised, sink._errors():
         raise unavailable("the target", driver, where=sink.label) from driver
     both = sinks.fan_out({"a": sink, "b": sink.after(id)})
-    return f"{sink!r}{sink.label}{both!r}{shown_with_causes(raised.value)}"
+    return f"{sink!r}{sink.label}{both!r}{with_causes(raised.value)}"
 
 
-def shown_with_causes(error: BaseException | None) -> str:
+def with_causes(error: BaseException | None) -> str:
     """An error, and all errors that a traceback of it would contain."""
     text = ""
     while error is not None:
@@ -185,13 +185,13 @@ def shown_with_causes(error: BaseException | None) -> str:
     return text
 
 
-def shown_by(make: Any, url: str) -> tuple[str, str]:
-    """All texts in which an address could be shown, and the code of a refusal."""
+def texts_of(make: Any, url: str) -> tuple[str, str]:
+    """All texts in which an address could be text, and the code of a refusal."""
     try:
         is_table = make in (sinks.postgres, sinks.sqlalchemy)
         return table(make, url) if is_table else make(url), ""
     except SpecError as error:
-        return shown_with_causes(error), error.code
+        return with_causes(error), error.code
 
 
 def test_passwords_are_shown_nowhere() -> None:
@@ -201,12 +201,12 @@ def test_passwords_are_shown_nowhere() -> None:
         written = password if is_raw else quote(password, safe="")
         for make, texts in urls(password, written).items():
             for url in texts:
-                shown, code = shown_by(make, url)
+                text, code = texts_of(make, url)
                 forms = {password, written, quote(password), repr(password)[1:-1]}
-                assert not [form for form in forms if form in shown], (url, shown)
-                assert END not in shown, (url, shown)
+                assert not [form for form in forms if form in text], (url, text)
+                assert END not in text, (url, text)
                 assert make is not outbox or code, url
                 is_free = f"password = {password}" in url  # not a form for every password
-                assert code in {"", "PASSWORD_IN_URL"} or is_raw or is_free, (url, shown)
+                assert code in {"", "PASSWORD_IN_URL"} or is_raw or is_free, (url, text)
                 codes.add(code)
     assert codes == {"", "NOT_A_URL", "PASSWORD_IN_URL"}

@@ -29,12 +29,12 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-@pytest.mark.parametrize("kind", ["delta", "parquet", "sqlite"])
-def test_files_are_found_and_not_written(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("of", ["delta", "parquet", "sqlite"])
+def test_files_are_found_and_not_written(tmp_path: Path, of: str) -> None:
     def make(**given: Any) -> Sink:
-        if kind == "sqlite":
+        if of == "sqlite":
             return sinks.sqlalchemy(f"sqlite:///{tmp_path}/x.db", "t", **given)
-        return getattr(sinks, kind)(f"{tmp_path}/x", **given)  # type: ignore[no-any-return]
+        return getattr(sinks, of)(f"{tmp_path}/x", **given)  # type: ignore[no-any-return]
 
     (found,) = make().check().targets
     assert found.creates
@@ -47,7 +47,7 @@ def test_files_are_found_and_not_written(tmp_path: Path, kind: str) -> None:
     assert found.entry == make().read_ledger()
     assert files(tmp_path) == before
     assert str(make().check()).endswith("micro-batch: 0 of query query")
-    if kind != "parquet":
+    if of != "parquet":
         missing: Any = {"missing": "refuse"}
         make(**missing).check()
         for path in reversed(before):
