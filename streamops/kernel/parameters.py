@@ -99,14 +99,15 @@ def require_servers(servers: object, *, where: str) -> None:
     Raises
     ------
     SpecError
-        ``NOT_SERVERS``.
+        ``NOT_A_NAME``, ``NOT_SERVERS``.
     """
-    if not isinstance(servers, str) or not all(map(_is_server, servers.split(","))):
+    require_name(servers, parameter="servers", where=where)
+    if not all(map(_is_server, str(servers).split(","))):
         raise SpecError(
             "NOT_SERVERS",
             "`servers` does not list addresses of brokers",
             where=where,
-            got="text that is not such a list" if isinstance(servers, str) else repr(servers),
+            got="text that is not such a list",
             expected="host:port, or several of them with commas between",
             fix='servers="host1:9092,host2:9092"; a user and a password belong into `client`',
         )
