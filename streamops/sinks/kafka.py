@@ -265,13 +265,18 @@ class KafkaSink(KeyedSink):
         else:
             self._end_left_over_transactions(delivery)
         self._require_topics()
-        if before is not None and before.query != delivery.query:
-            self._fence(before.query)
-        writer = _Writer(delivery.query, self._start_producer(delivery.query))
+        if before is not None:
+            self._fence_writer(before, unless=delivery.query)
+        # All queries that find no entry have one identifier: the last one of them ends the others.
+        query = None if before is None else delivery.query
+        writer = _Writer(delivery.query, self._start_producer(query))
         self.session.connection = writer
         # What another run has committed in the meantime counts. From now on, none can.
         writer.others, _ = self._read_entries()
         writer.entry = writer.others.pop(self.name, None)
+        if before is None and writer.entry is not None:
+            self.session.close()
+            return self._open(delivery)
         return writer
 
     def _end_left_over_transactions(self, delivery: Delivery) -> None:
@@ -280,33 +285,41 @@ class KafkaSink(KeyedSink):
         A driver that crashed in the transaction of one sink would otherwise delay all sinks that share the
         ledger until the transaction times out.
         """
-        names = set()
+        left_over = {}
         for message in self._ledger.open_records():
             with suppress(ValueError):  # what somebody else writes
                 entry = decode_entry(message.value() or b"")
                 if entry.query == delivery.query and entry.run != delivery.run:
-                    names.add((message.key() or b"").decode())
-        for name in names:
-            self._fence(delivery.query, name)
+                    left_over[(message.key() or b"").decode()] = entry
+        for name, entry in left_over.items():
+            self._fence_writer(entry, name)
 
-    def _start_producer(self, query: str, name: str | None = None) -> Any:
-        """A producer that fences all others of this sink and query, and ends their transactions."""
+    def _start_producer(self, query: str | None, name: str | None = None) -> Any:
+        """A producer that fences all others of this sink and query, and ends their transactions.
+
+        The first run of a sink has no query in its identifier.
+        """
         settings = {
             "transaction.timeout.ms": 300_000,
             "linger.ms": 50,
             "compression.type": "lz4",
             "partitioner": "murmur2_random",  # as Java's clients, so that topics can be joined
             **self._settings,
-            "transactional.id": f"streamops sink {name or self.name} of {query}",
+            "transactional.id": f"streamops sink {name or self.name}"
+            + (f" of {query}" if query else ""),
         }
         producer = require_client().Producer(settings)
         producer.init_transactions(_TIMEOUT)
         return producer
 
-    def _fence(self, query: str, name: str | None = None) -> None:
-        """End the producer of a query that wrote before."""
-        producer = self._start_producer(query, name)
-        del producer
+    def _fence_writer(
+        self, entry: Entry, name: str | None = None, *, unless: str | None = None
+    ) -> None:
+        """End the producers that may have written an entry, except for one of the query `unless`."""
+        queries = [None] if entry.generation == 1 else []
+        for query in [*queries, *({entry.query} - {unless})]:
+            producer = self._start_producer(query, name)
+            del producer
 
     def _read_entries(self, *, wait: bool = True) -> tuple[dict[str, Entry], bool]:
         """The last committed entries of this sink and of others with its topic, and whether these are all.
