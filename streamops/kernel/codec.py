@@ -22,7 +22,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
-from streamops.kernel.frame import FRAME, Content, Header, read_frame
+from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.ipc_size import declared_size
 
 LARGEST = 4 << 30
@@ -183,6 +183,23 @@ class StoredFrame:
         tables = _tables(self.body, self.where)
         is_split = self.frame != _UNSPLIT
         return {name: join_bytes(table) if is_split else table for name, table in tables}
+
+
+def require_checksum(blob: bytes, checksum: int, *, where: str) -> bytes:
+    """Return a frame, if it is the one with this checksum. Its content is not verified.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_CORRUPT``.
+    """
+    if len(blob) >= START and checksum_of(blob) != checksum:
+        raise _STATE.corrupt(
+            f"a segment with checksum {checksum_of(blob):08x}",
+            f"the segment of the index, with checksum {checksum:08x}",
+            where,
+        )
+    return blob
 
 
 def read_stored(blob: bytes, *, where: str) -> StoredFrame:

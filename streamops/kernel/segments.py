@@ -48,7 +48,7 @@ class Segment:
     size : int
         Bytes as stored; 0 before it is stored.
     checksum : int
-        That of its frame. 0 before it is stored, and in an index of a release that did not write it.
+        That of its frame; 0 before it is stored.
     """
 
     number: int
@@ -127,5 +127,4 @@ def index_table(index: Iterable[Segment]) -> pa.Table:
 
 def read_index(table: pa.Table) -> tuple[Segment, ...]:
     """The index of a stored state."""
-    known = [name for name in _SCHEMA.names if name in table.column_names]
-    return tuple(Segment(**row) for row in table.select(known).to_pylist())
+    return tuple(Segment(**row) for row in table.to_pylist())

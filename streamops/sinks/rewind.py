@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pyarrow import fs
 
 from streamops.kernel.errors import SinkError
+from streamops.sinks.core.rewinding import later_files, unreadable_stores
 from streamops.sinks.sink import Sink
+from streamops.spark.identity import unload_state_stores
 
 __all__ = ["rewind"]
 
@@ -19,9 +22,14 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     """Set the checkpoint of a stopped query back to the last micro-batch that its target has.
 
     Use it when the target was restored from an older copy, and the sink refuses the next micro-batch with
-    ``BATCH_GAP``. The query then repeats the micro-batches that the target lacks. Spark keeps 100
-    micro-batches by default (``spark.sql.streaming.minBatchesToRetain``), and the source must still have
-    their rows.
+    ``BATCH_GAP``. The query then continues with the micro-batch after it, and reads the rows that the target
+    lacks again, in other micro-batches. Spark keeps 100 micro-batches by default
+    (``spark.sql.streaming.minBatchesToRetain``), and the source must still have their rows. Other targets of the
+    query have to be restored to the same micro-batch: they refuse the next one.
+
+    First end the Spark application that ran the query. Up to
+    ``spark.sql.streaming.stateStore.maintenanceInterval`` after a query has stopped, its executors may still
+    write a snapshot of the state that is removed here.
 
     Parameters
     ----------
@@ -35,22 +43,22 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     Returns
     -------
     list of str
-        The removed files: plans (``offsets``) and commits (``commits``) of later micro-batches. The state
-        of later micro-batches stays, and is overwritten.
+        The removed files, in this order: the state after later micro-batches, in all stores and partitions,
+        with their metadata; commits (``commits``) and plans (``offsets``). The logs of sources stay.
 
     Raises
     ------
     SinkError
         ``NOT_A_CHECKPOINT``: there is no checkpoint. ``NEW_CHECKPOINT``: the target belongs to another
         query. ``LEDGER_LOST``: the target has no entry of the sink. ``REWIND_TOO_FAR``: the checkpoint
-        does not have that micro-batch any more.
+        does not have that micro-batch, or the state after it, any more.
 
     Examples
     --------
     >>> from streamops import sinks
     >>> sink = sinks.postgres("postgresql://host/db", "daily", key="page")
     >>> sinks.rewind("checkpoints/daily", sink)  # doctest: +SKIP
-    ['checkpoints/daily/commits/9', 'checkpoints/daily/offsets/9']
+    ['checkpoints/daily/state/0/0/10.delta', 'checkpoints/daily/commits/9', 'checkpoints/daily/offsets/9']
     """
     files, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else _local(checkpoint)
     query = _read_query(files, root, checkpoint)
@@ -73,30 +81,24 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
             expected=f"query {entry.query}",
             fix="use the checkpoint of that query",
         )
-    commits, plans = (_numbered(files, f"{root}/{name}") for name in ("commits", "offsets"))
-    if entry.batch not in commits or entry.batch not in plans:
+    if not dry_run:
+        unload_state_stores()
+    found = _list(files, root)
+    commits, plans = (_numbered(found, name) for name in ("commits", "offsets"))
+    lost = unreadable_stores(found, entry.batch)
+    if lost or entry.batch not in commits or entry.batch not in plans:
+        batches = f"micro-batches {sorted(commits)[:1]} to {sorted(commits)[-1:]}"
         raise SinkError(
             "REWIND_TOO_FAR",
-            "the checkpoint does not have the last micro-batch of the target",
+            "the checkpoint does not have the last micro-batch of the target, or the state after it",
             where=_WHERE,
-            got=f"micro-batches {sorted(commits)[:1]} to {sorted(commits)[-1:]}",
+            got=f"{batches}, no state in {lost}" if lost else batches,
             expected=f"micro-batch {entry.batch}",
             fix="restore a newer copy of the target, or start from a new checkpoint",
         )
-    # A commit without a plan would be an error, a plan without a commit is a micro-batch to repeat.
-    removed = [
-        f"{root}/{name}/{number}"
-        for name, numbers in (("commits", commits), ("offsets", plans))
-        for number in sorted(numbers, reverse=True)
-        if number > entry.batch
-    ]
-    if not dry_run:
-        for path in removed:
-            parent, name = PurePosixPath(path).parent, PurePosixPath(path).name
-            checksum = f"{parent}/.{name}.crc"
-            if files.get_file_info(checksum).type != fs.FileType.NotFound:
-                files.delete_file(checksum)
-            files.delete_file(path)
+    removed = [f"{root}/{file}" for file in later_files(found, entry.batch)]
+    for file in () if dry_run else removed:
+        files.delete_file(file)
     return removed
 
 
@@ -119,8 +121,14 @@ def _read_query(files: fs.FileSystem, root: str, checkpoint: str) -> str:
         ) from error
 
 
-def _numbered(files: fs.FileSystem, folder: str) -> set[int]:
-    """The numbers of the files of a folder that have one as a name."""
-    selector = fs.FileSelector(folder, allow_not_found=True)
-    names = [info.base_name for info in files.get_file_info(selector)]
-    return {int(name) for name in names if name.isdigit()}
+def _list(files: fs.FileSystem, root: str) -> list[str]:
+    """All files below the checkpoint, as paths below it."""
+    selector = fs.FileSelector(root, recursive=True)
+    below = (info for info in files.get_file_info(selector) if info.type == fs.FileType.File)
+    return [info.path.removeprefix(f"{root}/") for info in below]
+
+
+def _numbered(files: Sequence[str], folder: str) -> set[int]:
+    """The numbers among the names of the files of a folder."""
+    paths = map(PurePosixPath, files)
+    return {int(p.name) for p in paths if str(p.parent) == folder and p.name.isdecimal()}

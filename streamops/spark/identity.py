@@ -1,4 +1,4 @@
-"""Which query, and which run of it, delivers a micro-batch."""
+"""Which query, and which run of it, delivers a micro-batch; and what a stopped one leaves in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.errors import SinkError
 
@@ -29,6 +29,17 @@ class Identity(NamedTuple):
 
     query: str
     run: str
+
+
+def unload_state_stores() -> None:
+    """Unload the state stores of stopped queries, if they are in this process.
+
+    Up to ``spark.sql.streaming.stateStore.maintenanceInterval`` after its query has stopped, a state store may
+    still write a snapshot. Executors of a cluster, and servers of Connect, are not reached.
+    """
+    spark: Any = SparkSession.getActiveSession()
+    if spark is not None and hasattr(spark, "_jsparkSession") and not spark.streams.active:
+        spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
 def identify(batch: DataFrame, checkpoint: str | None, *, where: str) -> Identity:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from streamops.kernel import segments as segments_
-from streamops.kernel.codec import decode, encode, fingerprint
+from streamops.kernel.codec import decode, encode, fingerprint, require_checksum
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.frame import checksum_of
 from streamops.kernel.segments import (
@@ -235,7 +235,8 @@ class ShardStep:
             rows = recall(key, of.checksum)
             if rows is None:
                 where = f"{self.where}, segment {of.number}"
-                rows = decode(to_frame(store.read(of.number)), *self.header, where=where)[ROWS]
+                frame = require_checksum(to_frame(store.read(of.number)), of.checksum, where=where)
+                rows = decode(frame, *self.header, where=where)[ROWS]
                 self._retain_segment(key, of.checksum, rows)
             return rows
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.codec import StoredFrame, read_stored
+from streamops.kernel.codec import StoredFrame, read_stored, require_checksum
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import CheckpointError, StateFormatError
@@ -158,15 +158,15 @@ def read_tables(
     tables = frame.tables()
     if INDEX not in tables:
         return tables
-    numbers = sorted(of.number for of in read_index(tables.pop(INDEX)))
-    if numbers != sorted(segments):
-        raise _contradiction(f"segments {sorted(segments)}, and an index of {numbers}", where)
+    checksums = {of.number: of.checksum for of in read_index(tables.pop(INDEX))}
+    if checksums.keys() != segments.keys():
+        found = f"segments {sorted(segments)}, and an index of {sorted(checksums)}"
+        raise _contradiction(found, where)
     rows = [tables[UNMERGED]] if UNMERGED in tables else []
-    for number in numbers:
-        of = read_stored(to_frame(segments[number]), where=f"{where}, segment {number}")
-        if _header(of) != _header(frame):
-            raise _contradiction(f"shard: {_header(frame)}; a segment: {_header(of)}", where)
-        rows.append(of.tables()[ROWS])
+    for number, checksum in sorted(checksums.items()):
+        where_ = f"{where}, segment {number}"
+        blob = require_checksum(to_frame(segments[number]), checksum, where=where_)
+        rows.append(read_stored(blob, where=where_).tables()[ROWS])
     return tables | {UNMERGED: concat(rows)}
 
 

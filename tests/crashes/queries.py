@@ -22,7 +22,7 @@ STORES = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
 }
 NATIVE = ("tumbling", "hopping", "session")
-_TRANSFORM, APPLY = "transformWithStateInPandas", "applyInPandasWithState"
+TRANSFORM, APPLY = "transformWithStateInPandas", "applyInPandasWithState"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Query:
 
     store: str
     names: tuple[str, ...]
-    engine: str = _TRANSFORM
+    engine: str = TRANSFORM
     key: str | None = None
     is_tagged: bool = True
     numbers: tuple[int, ...] = (LAST,)
@@ -64,7 +64,7 @@ class Query:
 
     def __str__(self) -> str:
         names = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]}"
-        engine = {_TRANSFORM: "", APPLY: "", "native": "Spark's own "}[self.engine]
+        engine = {TRANSFORM: "", APPLY: "", "native": "Spark's own "}[self.engine]
         return f"{self.store}: {engine}{names}{self._form}"
 
     @property

@@ -77,7 +77,8 @@ def test_a_segment_that_is_damaged_missing_or_of_others_is_refused() -> None:
     for blob, code in (
         (to_text(bytes(damaged)), "STATE_CORRUPT"),
         ("", "STATE_FOREIGN"),
-        (foreign[1], "STATE_PARAMETERS"),
+        (foreign[1], "STATE_CORRUPT"),  # its checksum is not that of the index
+        (store[2], "STATE_CORRUPT"),
     ):
         with pytest.raises(StateFormatError) as refused:
             step(stored, [], 110_000, store=MemoryStore(store | {1: blob}))

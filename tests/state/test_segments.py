@@ -123,15 +123,17 @@ def test_a_segment_that_is_missing_or_left_over_is_a_contradiction() -> None:
         assert refused.value.code == "SHARDS_CONTRADICT"
 
 
-def test_a_segment_of_another_operator_is_a_contradiction() -> None:
+@pytest.mark.parametrize("count", [2, 4], ids=["of another shard", "of another operator"])
+def test_a_segment_that_the_index_does_not_name_is_refused(count: int) -> None:
     row, other = shards(2)
     (first, *_) = row.segments
-    foreign = shards(4)
-    blob = next(blob for of in foreign for blob in of.segments.values())
+    blob = next(iter(shards(count)[1].segments.values()))
     changed = dataclasses.replace(row, segments={**row.segments, first: blob})
-    with pytest.raises(CheckpointError) as refused:
+    with pytest.raises(StateFormatError, match="segment of the index") as refused:
         decode_shards([changed, other], where="test")
-    assert refused.value.code == "SHARDS_CONTRADICT"
+    assert refused.value.code == "STATE_CORRUPT"
+    with pytest.raises(StateFormatError, match="segment of the index"):
+        close([changed, other])
 
 
 def test_a_damaged_segment_is_refused() -> None:
