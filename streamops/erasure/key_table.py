@@ -169,15 +169,17 @@ class KeyTable:
         with self._transaction() as (connection, table):
             now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
             for some in _chunks(wanted):
+                rows = [
+                    {"subject": text, "version": 1, "key": None, "erased_at": now} for text in some
+                ]
+                connection.execute(_insert(connection)(table).on_conflict_do_nothing(), rows)
+            _lock(connection, table, wanted)
+            for some in _chunks(wanted):
                 mine = table.c.subject.in_(some)
                 holders = sa.select(sa.func.count(sa.distinct(table.c.subject)))
                 erased += connection.execute(
                     holders.where(mine, table.c.key.is_not(None))
                 ).scalar_one()
-                rows = [
-                    {"subject": text, "version": 1, "key": None, "erased_at": now} for text in some
-                ]
-                connection.execute(_insert(connection)(table).on_conflict_do_nothing(), rows)
                 connection.execute(
                     sa.update(table)
                     .where(mine, table.c.key.is_not(None))
@@ -195,12 +197,13 @@ class KeyTable:
         wanted, created = _parse_subjects(subjects), 0
         wrapping = self._wrapping()
         with self._transaction() as (connection, table):
+            _lock(connection, table, wanted)
             for some in _chunks(wanted):
                 entries = sa.select(table.c.subject, table.c.version, table.c.key)
                 versions: dict[str, int] = {}
                 erased = set()
                 for subject, version, key in connection.execute(
-                    entries.where(table.c.subject.in_(some)).with_for_update()
+                    entries.where(table.c.subject.in_(some))
                 ):
                     versions[subject] = max(version, versions.get(subject, 0))
                     erased |= {subject} if key is None else set()
@@ -210,7 +213,7 @@ class KeyTable:
                     if subject not in erased
                 ]
                 if rows:
-                    connection.execute(_insert(connection)(table).on_conflict_do_nothing(), rows)
+                    connection.execute(sa.insert(table), rows)
                 created += len(rows)
         return created
 
@@ -231,9 +234,8 @@ class KeyTable:
         assert new is not None
         with self._transaction() as (connection, table):
             entries = sa.select(table.c.subject, table.c.version, table.c.key)
-            stored = connection.execute(
-                entries.where(table.c.key.is_not(None)).with_for_update()
-            ).all()
+            _lock(connection, table)
+            stored = connection.execute(entries.where(table.c.key.is_not(None))).all()
             for subject, version, key in stored:
                 readable = key if old is None else old.unwrap(subject, bytes(key))
                 if readable is None:
@@ -306,7 +308,13 @@ class KeyTable:
         sa = _sqlalchemy()
         url = self._parsed_url()
         if url.get_backend_name() != "sqlite":
-            return sa.create_engine(url, hide_parameters=True, poolclass=sa.pool.NullPool)
+            # At another level, a statement would not see what was committed after the first one.
+            return sa.create_engine(
+                url,
+                hide_parameters=True,
+                poolclass=sa.pool.NullPool,
+                isolation_level="READ COMMITTED",
+            )
         engine = sa.create_engine(
             url,
             hide_parameters=True,
@@ -338,6 +346,23 @@ class KeyTable:
             expected="a database that is reachable, and a role that may write the table",
             fix="nothing is lost: run it again once the cause is removed",
         )
+
+
+def _lock(connection: Any, table: Any, subjects: Sequence[str] | None = None) -> None:
+    """Wait for others that change keys of subjects, by default of all, and make later ones wait.
+
+    The first version of a subject, which is never deleted, stands for all of its versions. The next statement
+    sees what the others have committed: one that waits for a row does not see rows that were added meanwhile.
+    """
+    sa = _sqlalchemy()
+    if connection.dialect.name == "sqlite":
+        return  # a transaction has the whole file
+    # In one order, so that no two of them wait for each other.
+    order = table.c.subject.collate("C")
+    first = sa.select(table.c.subject).where(table.c.version == 1).order_by(order)
+    conditions = [sa.true()] if subjects is None else map(table.c.subject.in_, _chunks(subjects))
+    for condition in conditions:
+        connection.execute(first.where(condition).with_for_update())
 
 
 def _create(
