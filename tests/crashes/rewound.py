@@ -96,13 +96,17 @@ class Rewound:
 
 
 def write_inputs(folder: Path, first: int, count: int) -> None:
-    """Write files, each of which becomes a micro-batch."""
+    """Write files, each of which becomes a micro-batch: with rows of two keys, and of one of its own.
+
+    A file with changes has all of a key that its micro-batch changed, and would hide that others are lost.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(first, first + count):
         rows = [
             {"k": "ab"[n % 2], "ts": f"2026-01-01 00:00:{n + number % 40:02}", "v": number + n}
             for n in range(_ROWS)
         ]
+        rows.append({"k": f"of {number}", "ts": "2026-01-01 00:00:00", "v": number})
         _write(folder / f"{number:03}.json", rows)
 
 
@@ -123,6 +127,7 @@ def expected_rows(files: int) -> Counter[tuple[str, int, int]]:
     for of, key in enumerate("ab"):
         values = [number + n for number in range(files) for n in range(of, _ROWS, 2)]
         found[key, len(values), sum(values)] = 1
+    found.update((f"of {number}", 1, number) for number in range(files))
     return found
 
 
@@ -157,8 +162,8 @@ class History:
     def _wait_for_snapshots(self, version: int) -> None:
         """Spark writes snapshots in the background."""
         end = time.monotonic() + 20
-        kind = "snapshot" if self.query.store == "hdfs" else "zip"
-        pattern = f"{version}.{kind}" if self.query.format == 1 else f"{version}_*.{kind}"
+        suffix = "snapshot" if self.query.store == "hdfs" else "zip"
+        pattern = f"{version}.{suffix}" if self.query.format == 1 else f"{version}_*.{suffix}"
         while len(list((self.checkpoint / "state" / "0").glob(f"[01]/{pattern}"))) < 2:
             assert time.monotonic() < end, f"no snapshot of version {version}"
             time.sleep(0.02)

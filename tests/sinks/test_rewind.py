@@ -32,9 +32,9 @@ class Format:
     def of(self, version: int, *, has_snapshot: bool) -> Iterator[str]:
         """The files of a version, with their checksums."""
         id_ = f"_3f0c9c3e-{version:04}-4c7a-9c57-31ad2f3dd7b1" if self.has_ids else ""
-        for store, kind in itertools.product(self.stores, (self.changes, self.snapshot)):
-            if kind and (kind == self.changes or has_snapshot or self.changes is None):
-                name = f"{version}{id_}.{kind}"
+        for store, suffix in itertools.product(self.stores, (self.changes, self.snapshot)):
+            if suffix and (suffix == self.changes or has_snapshot or self.changes is None):
+                name = f"{version}{id_}.{suffix}"
                 yield f"{store}{name}"
                 yield f"{store}.{name}.crc"
                 if self.has_ids:

@@ -11,7 +11,7 @@ _LOG = re.compile(r"(?P<log>commits|offsets)/\.?(?P<batch>\d+)(?:\..*)?")
 
 _STATE = re.compile(
     r"(?P<store>state/\d+/\d+(?:/[^/]+)?)/(?P<hidden>\.?)(?P<version>\d+)(?:_[^/.]+)?"
-    r"\.(?P<kind>zip|snapshot|changelog|delta)(?P<rest>\..*)?"
+    r"\.(?P<type>zip|snapshot|changelog|delta)(?P<rest>\..*)?"
 )
 """A snapshot, or the changes of a micro-batch, of RocksDB and of HDFSBackedStateStoreProvider.
 
@@ -66,8 +66,8 @@ def unreadable_stores(files: Iterable[str], batch: int) -> list[str]:
     for file in files:
         of = _STATE.fullmatch(file)
         if of and not of["hidden"] and not of["rest"]:
-            kind = snapshots if of["kind"] in {"zip", "snapshot"} else changes
-            kind[of["store"]].add(int(of["version"]))
+            versions = snapshots if of["type"] in {"zip", "snapshot"} else changes
+            versions[of["store"]].add(int(of["version"]))
     wanted = batch + 1
     return [
         store
