@@ -18,7 +18,7 @@ from streamops.sketches.aggregation import (
     wrong_type,
 )
 from streamops.sketches.core.kll import QuantileSketch, rank_error
-from streamops.sketches.stored import SketchType, StoredSketch, make_by
+from streamops.sketches.stored import SketchType, StoredSketch, make_by, require_image_type
 from streamops.spark.columns import column as quoted
 
 __all__ = ["SKETCH_TYPE", "StoredKll", "approx_percentile", "kll_sketch_agg"]
@@ -161,18 +161,24 @@ class StoredKll(StoredSketch):
     __slots__ = ()
 
     @classmethod
-    def from_datasketches(cls, image: bytes) -> Self:
+    def from_datasketches(cls, image: bytes, *, dtype: str | None = None) -> Self:
         """Read an image of Apache DataSketches or of Spark's ``kll_sketch_agg_double``.
 
         Parameters
         ----------
         image : bytes
             A compact ``kll_doubles_sketch``, which contains its `k`.
+        dtype : "double", "float" or "bigint", optional
+            Type of its items, which an image does not contain: that of Spark's ``kll_sketch_agg_double``,
+            ``kll_sketch_agg_float`` and ``kll_sketch_agg_bigint``. By default they are doubles, and are refused
+            if the least or the greatest is between 0 and 1e-150, or below -1e150: such are the bits of integers.
 
         Raises
         ------
+        SpecError
+            ``UNKNOWN_TYPE``.
         SketchFormatError
-            ``SKETCH_CORRUPT``.
+            ``SKETCH_CORRUPT``; ``SKETCH_ITEM_TYPE``: items of another type, or integers beyond 2^53.
 
         Examples
         --------
@@ -186,7 +192,8 @@ class StoredKll(StoredSketch):
         sketch = QuantileSketch("", max(_LEAST, int.from_bytes(image[4:6], "little")), QUARTILES)
         images = pa.array([bytes(image)], pa.binary())
         where = "StoredKll.from_datasketches"
-        return cls.of(sketch, sketch.from_images(images, where=where))
+        require_image_type(dtype, sketch, where=where)
+        return cls.of(sketch, sketch.from_images(images, where=where, dtype=dtype))
 
     @property
     def count(self) -> int:

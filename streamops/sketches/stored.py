@@ -343,7 +343,7 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     return _map_rows(images, pa.binary(), column)
 
 
-def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
+def from_datasketches(column: str, *, like: SketchAggregate, dtype: str | None = None) -> Column:
     """The images of Apache DataSketches in a column as stored sketches, to merge and query them.
 
     Spark's own sketches are such images: ``hll_sketch_agg(xxhash64(user), 12)`` has the same items as
@@ -358,25 +358,44 @@ def from_datasketches(column: str, *, like: SketchAggregate) -> Column:
         Images: ``binary``. The sketch of a null is null.
     like : SketchAggregate
         The aggregate of such sketches, with the parameters that they must have.
+    dtype : "double", "float" or "bigint", optional
+        Type of the items of KLL sketches: see :meth:`StoredKll.from_datasketches`.
 
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type;
+        ``UNKNOWN_TYPE``.
     SketchFormatError
-        While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``.
+        While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``, ``SKETCH_ITEM_TYPE``.
     """
     sketch, location = _exchanged(column, like, "sketches.from_datasketches")
+    require_image_type(dtype, sketch, where=location)
+    options = {} if dtype is None else {"dtype": dtype}
 
     def stored(images: pa.Array) -> pa.Array:
         try:
-            states = sketch.from_images(images.cast(pa.binary()))
+            states = sketch.from_images(images.cast(pa.binary()), **options)
         except SketchFormatError as error:
             facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
             raise SketchFormatError(error.code, error.what, where=location, **facts) from None
         return Framed(sketch).estimate(states)
 
     return _map_rows(stored, pa.binary(), column)
+
+
+def require_image_type(dtype: str | None, sketch: Sketch, *, where: str) -> None:
+    """Refuse a type that the items of images of a sketch do not have."""
+    known = getattr(sketch, "image_types", ())
+    if dtype is not None and dtype not in known:
+        raise SpecError(
+            "UNKNOWN_TYPE",
+            "`dtype` is not a type of the items of such sketches",
+            where=where,
+            got=f"dtype={dtype!r}",
+            expected=", ".join(known) or "no `dtype`: it is for kll_sketch_agg(...)",
+            fix='dtype="bigint"' if known else "omit it",
+        )
 
 
 def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import datasketches
@@ -171,6 +173,80 @@ def test_values_are_exchanged_with_apache() -> None:
             sketches.StoredKll.from_datasketches(wrong)
         assert caught.value.code == "SKETCH_CORRUPT"
         assert caught.value.where == "StoredKll.from_datasketches"
+
+
+@functools.cache
+def image_of(values: Sequence[int], dtype: str) -> bytes:
+    """An image as Spark's function for this type makes it: sketches of Java differ in their items only."""
+    if dtype == "bigint":
+        image = bytearray(image_of(values, "double"))
+        sketch = datasketches.kll_doubles_sketch.deserialize(bytes(image))
+        items = sketch.num_retained + 2 * (sketch.n > 1)
+        image[-8 * items :] = np.frombuffer(image[-8 * items :], "<f8").astype("<i8").tobytes()
+        return bytes(image)
+    if dtype == "float":
+        floats = datasketches.kll_floats_sketch(200)
+        for value in values:
+            floats.update(value)
+        return bytes(floats.serialize())
+    doubles = datasketches.kll_doubles_sketch(200)
+    for value in values:
+        doubles.update(value)
+    return bytes(doubles.serialize())
+
+
+RANGES = {
+    "small": range(1, 151),
+    "one": (7,),
+    "negative": range(-150, 1),
+    "milliseconds": range(1_700_000_000_000, 1_700_000_000_150),
+    "largest": (-(2**53), 2**53),
+    "many": range(5_000),
+}
+
+
+@pytest.mark.parametrize("values", RANGES.values(), ids=RANGES)
+def test_an_image_of_integers_is_read_as_integers_or_refused(values: Sequence[int]) -> None:
+    image = image_of(values, "bigint")
+    with pytest.raises(SketchFormatError) as refused:
+        sketches.StoredKll.from_datasketches(image)
+    assert refused.value.code == "SKETCH_ITEM_TYPE"
+    for name in ("kll_sketch_agg_bigint", "kll_sketch_agg_float", "kll_sketch_agg_double"):
+        assert name in refused.value.fix
+    found = sketches.StoredKll.from_datasketches(image, dtype="bigint")
+    same = sketches.StoredKll.from_datasketches(image_of(values, "double"), dtype="double")
+    assert found == same
+    assert found.count == len(values)
+    assert found.quantiles([0, 1])["quantiles"] == [min(values), max(values)]
+
+
+@pytest.mark.parametrize("values", [range(1, 151), (7,), range(5_000)], ids=str)
+def test_an_image_of_floats_is_read_as_floats_or_refused(values: Sequence[int]) -> None:
+    image = image_of(values, "float")
+    with pytest.raises(SketchFormatError, match="_float"):
+        sketches.StoredKll.from_datasketches(image)
+    found = sketches.StoredKll.from_datasketches(image, dtype="float")
+    assert found.quantiles([0, 1])["quantiles"] == [min(values), max(values)]
+    assert found.count == len(values)
+
+
+def test_an_image_of_other_items_than_named_is_refused() -> None:
+    nanoseconds = [n * 10**9 for n in range(1_700_000_000, 1_700_000_010)]
+    image = bytearray(image_of(range(10), "double"))
+    image[-96:] = np.array([nanoseconds[0], nanoseconds[-1], *nanoseconds], "<i8").tobytes()
+    for dtype in (None, "bigint"):  # a double does not have them
+        with pytest.raises(SketchFormatError) as refused:
+            sketches.StoredKll.from_datasketches(bytes(image), dtype=dtype)
+        assert refused.value.code == "SKETCH_ITEM_TYPE"
+    for dtype in ("float", "bigint"):
+        with pytest.raises(SketchFormatError):
+            sketches.StoredKll.from_datasketches(image_of(range(1, 9), "double"), dtype=dtype)
+    tiny = sketches.StoredKll.from_datasketches(image_of((0,), "bigint"))
+    assert tiny.quantile(0.5) == 0  # the same bytes
+    for like in (sketches.kll_sketch_agg("v"), sketches.hll_sketch_agg("v")):
+        with pytest.raises(SpecError) as unknown:
+            sketches.from_datasketches("image", like=like, dtype="int")
+        assert unknown.value.code == "UNKNOWN_TYPE"
 
 
 def test_the_repr_of_an_aggregate_is_its_call() -> None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import aggregates, sketches, windows
+from streamops.errors import SketchFormatError
 from streamops.testing import assert_rows, at, replay, stream
 from tests.docs.test_readme import ROOT, examples
 
@@ -103,6 +104,23 @@ def test_batches_compute_the_same_sketches_as_spark(
         like.to_spark().alias("sketch"),
         aggregates.approx_percentile("ms", SHARES).to_spark().alias("quantiles"),
     )
+    whole = frame.agg(
+        F.kll_sketch_agg_bigint(F.ceil("ms")).alias("bigint"),
+        F.kll_sketch_agg_float(F.ceil("ms").cast("float")).alias("float"),
+    )
+    (images,) = whole.collect()
+    read = [
+        sketches.StoredKll.from_datasketches(bytes(images[n]), dtype=n) for n in images.asDict()
+    ]
+    assert [of.count for of in read] == [2_000, 2_000]
+    greatest = np.ceil([row["ms"] for row in MANY]).max()
+    assert [of.quantile(1) for of in read] == [greatest, greatest]
+    for name in images.asDict():
+        with pytest.raises(SketchFormatError):
+            sketches.StoredKll.from_datasketches(bytes(images[name]))
+    column = sketches.from_datasketches("bigint", like=like, dtype="bigint").alias("sketch")
+    (of_column,) = whole.select(column).collect()
+    assert sketches.read(of_column["sketch"]) == read[0]
     adopted = sketches.from_datasketches("sketch", like=like).alias("sketch")
     (arguments,) = spoken.select("quantiles", adopted).collect()
     taken = sketches.read(arguments["sketch"]).quantiles(SHARES)  # type: ignore[attr-defined]

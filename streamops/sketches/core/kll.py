@@ -184,6 +184,7 @@ class QuantileSketch(ColumnSketch):
     merges_exactly: ClassVar[bool] = False
     fields: ClassVar[tuple[tuple[str, pa.DataType], ...]] = STATE
     result: ClassVar[pa.DataType] = ANSWER
+    image_types: ClassVar[tuple[str, ...]] = (*kll_bytes.ITEMS,)
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -262,9 +263,11 @@ class QuantileSketch(ColumnSketch):
         kll_bytes.refuse_nan(states)
         return self.payload(states)
 
-    def from_images(self, images: pa.Array, *, where: str = _WHERE) -> list[pa.Array]:
+    def from_images(
+        self, images: pa.Array, *, where: str = _WHERE, dtype: str | None = None
+    ) -> list[pa.Array]:
         """The states of sketches of Apache DataSketches or Spark with the same ``k``."""
-        states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True))
+        states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True, dtype=dtype))
         # Their lowest level need not be sorted.
         return self._merge(Groups(np.arange(len(images)), len(images)), states, is_sorted=False)
 

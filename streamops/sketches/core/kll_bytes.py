@@ -20,6 +20,7 @@ of four bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,13 @@ _SORTED = 0x02000000
 _M = 8
 _MAX_LEVELS = 48  # the highest item represents fewer than MAX_VALUES values
 _PREAMBLE = 5  # units
+
+ITEMS = {"double": "<f8", "float": "<f4", "bigint": "<i8"}
+"""The items of images that Spark's ``kll_sketch_agg_double``, ``_float`` and ``_bigint`` return."""
+_NAMES = {"double": "doubles", "float": "floats", "bigint": "longs"}
+_LARGEST = 1 << 53
+_TINY = 1e-150
+"""The bits of an integer up to 2^61 are those of a smaller double, or those of -1 of a large or no number."""
 
 
 def plain(values: Floats) -> Floats:
@@ -104,23 +112,40 @@ def refuse_nan(states: Sequence[pa.Array]) -> None:
 
 
 def read(
-    payloads: pa.Array, k: int, *, where: str, foreign: bool = False
+    payloads: pa.Array, k: int, *, where: str, foreign: bool = False, dtype: str | None = None
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """Least and greatest value of each sketch, all items, and the number of items per level.
 
     ``foreign`` payloads are from Apache DataSketches: their lowest level may be unsorted, and they have
-    two zeros but no NaN. ``SKETCH_CORRUPT`` names the first invalid sketch and the reason.
+    two zeros but no NaN. ``dtype`` is a key of ``ITEMS``. ``SKETCH_CORRUPT`` names the first invalid sketch
+    and the reason, ``SKETCH_ITEM_TYPE`` the first one with items of another type.
     """
     try:
-        return _read(payloads, k, foreign=foreign)
+        found = _read(payloads, k, foreign=foreign, dtype=np.dtype(ITEMS[dtype or "double"]))
+        if foreign and dtype is None:
+            _require_doubles(*found[:2], found[3].sum(axis=1))
+        return found
+    except _OtherItemsError as error:
+        raise SketchFormatError(
+            "SKETCH_ITEM_TYPE",
+            "these bytes are a sketch of items of another type, which they do not contain",
+            where=where,
+            got=f"sketch {error}",
+            expected=f"items of type {dtype or 'double'}, integers up to 2^53",
+            fix='dtype="bigint" for kll_sketch_agg_bigint, "float" for kll_sketch_agg_float, "double" for '
+            "kll_sketch_agg_double",
+        ) from None
     except _InvalidSketchError as error:
         raise SketchFormatError(
             "SKETCH_CORRUPT",
             "these bytes are no valid sketch of quantiles",
             where=where,
             got=f"sketch {error}",
-            expected=f"a compact kll_doubles sketch of Apache DataSketches, with k={k}",
-            fix="make it again from its rows, or merge the others without it",
+            expected=f"a compact kll_{_NAMES[dtype or 'double']} sketch of Apache DataSketches, with k={k}",
+            fix='name the type of its items: dtype="bigint", "float" or "double", as of Spark\'s '
+            "kll_sketch_agg_bigint, _float and _double; or make it again from its rows"
+            if foreign
+            else "make it again from its rows, or merge the others without it",
         ) from None
 
 
@@ -128,7 +153,32 @@ class _InvalidSketchError(Exception):
     """Number of the sketch, and the reason."""
 
 
-def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats, Floats, Ints]:
+class _OtherItemsError(_InvalidSketchError):
+    """Number of the sketch, and what its items are."""
+
+
+def _require_doubles(least: Floats, greatest: Floats, sizes: Ints) -> None:
+    """Refuse sketches whose items are the bits of integers, as far as least and greatest show it."""
+    ends = np.stack([least, greatest])
+    size = np.abs(ends)
+    wrong = ((size < _TINY) & (size > 0)) | ((ends < -1 / _TINY) & np.isfinite(ends))
+    reason = "doubles such as the bits of integers are"
+    _require(~(wrong.any(axis=0) & (sizes > 0)), reason, error=_OtherItemsError)
+
+
+def _to_doubles(raw: np.ndarray, sizes: Ints | None = None) -> Floats:
+    """Items as doubles. Integers that no double has are refused."""
+    if np.issubdtype(raw.dtype, np.integer):
+        wrong = (raw > _LARGEST) | (raw < -_LARGEST)
+        reason = "an integer beyond 2^53, which a double does not have"
+        _require(_none_of(wrong, sizes), reason, error=_OtherItemsError)
+    return raw.astype(np.float64)
+
+
+def _read(
+    payloads: pa.Array, k: int, *, foreign: bool, dtype: np.dtype[Any]
+) -> tuple[Floats, Floats, Floats, Ints]:
+    width = dtype.itemsize // 4
     data, begin, units = _flat(payloads)
     types = data[begin]
     mask = np.uint32(~_SORTED & 0xFFFFFFFF if foreign else 0xFFFFFFFF)
@@ -136,8 +186,14 @@ def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats,
     _require(empty | single | full, "bytes 0 to 3: not a kll_doubles sketch in compact form")
     _require(data[begin + 1] == (k | _M << 16), f"bytes 4 to 7: another k than {k}, or another M")
     _require(~empty | (units == 2), "an empty sketch with a length other than 8 bytes")
-    _require(~single | (units == 4), "a sketch of one value with a length other than 16 bytes")
-    _require(~full | (units >= 12), "a sketch of several values with less than 48 bytes")
+    _require(
+        ~single | (units == 2 + width),
+        f"a sketch of one value with a length other than {8 + 4 * width} bytes",
+    )
+    _require(
+        ~full | (units >= 6 + 3 * width),
+        f"a sketch of several values with less than {24 + 12 * width} bytes",
+    )
     count = single.astype(np.int64)
     heights, stored = count.copy(), count.copy()
     first = begin[full]
@@ -149,22 +205,23 @@ def _read(payloads: pa.Array, k: int, *, foreign: bool) -> tuple[Floats, Floats,
     _require((heights <= _MAX_LEVELS) & (~full | (heights > 0)), "byte 18: not a number of levels")
     count[full] = claimed
     # Units of the items, after preamble, levels, least and greatest.
-    left = units[full] - _PREAMBLE - 4 - heights[full]
-    _require((left > 0) & (left % 2 == 0), "a length that no number of items has", full)
-    stored[full] = left // 2
+    left = units[full] - _PREAMBLE - 2 * width - heights[full]
+    _require((left > 0) & (left % width == 0), "a length that no number of items has", full)
+    stored[full] = left // width
     table = _sizes(data, begin, heights, stored, full, k)
     weights = (table * 2.0 ** np.arange(table.shape[1])).sum(axis=1)
     _require(weights == count, "levels that represent another number of values than byte 8")
     borders = np.append(np.repeat(begin, 2), len(data))
-    borders[1::2] += np.where(full, _PREAMBLE + 4 + heights, 2)
+    borders[1::2] += np.where(full, _PREAMBLE + 2 * width + heights, 2)
     parts = make_binary(4 * borders, data.view(np.uint8))
     bodies = parts.take(pa.array(2 * np.arange(len(begin)) + 1))
-    items = split_binary(bodies)[1].view("<f8")
-    least, greatest = np.zeros(len(begin)), np.zeros(len(begin))
-    only = _take(data, begin[single] + 2, "<f8")
+    items = _to_doubles(split_binary(bodies)[1].view(dtype), table.sum(axis=1))
+    extremes = np.zeros((2, len(begin)), dtype)
+    only = _take(data, begin[single] + 2, dtype)
     ends = first + _PREAMBLE + heights[full]
-    for i, extreme in enumerate((least, greatest)):
-        extreme[single], extreme[full] = only, _take(data, ends + 2 * i, "<f8")
+    for i, extreme in enumerate(extremes):
+        extreme[single], extreme[full] = only, _take(data, ends + width * i, dtype)
+    least, greatest = map(_to_doubles, extremes)
     return _verify(least, greatest, items, table, foreign=foreign)
 
 
@@ -195,7 +252,9 @@ def _verify(
     for raw, value, sizes in zip(given, clean, (None, None, stored), strict=True):
         wrong = np.isnan(raw) if foreign else raw.view(np.int64) != value.view(np.int64)
         reason = "a value that is NaN" if foreign else "-0.0, or a NaN with other bits"
-        _require(_none_of(wrong, sizes), reason)
+        # A sketch of Apache ignores NaN, so these are negative integers.
+        error = _OtherItemsError if foreign else _InvalidSketchError
+        _require(_none_of(wrong, sizes), reason, error=error)
     least, greatest, items = clean
     # Runs: the items of one level of one sketch.
     sketch, level = np.nonzero(table)
@@ -240,9 +299,11 @@ def _flat(payloads: pa.Array) -> tuple[Units, Ints, Ints]:
     return data.view("<u4"), ends[:-1] // 4, lengths // 4
 
 
-def _take(data: Units, positions: Ids, dtype: str) -> np.ndarray:
-    """Numbers of eight bytes from these units."""
-    return np.stack([data[positions], data[positions + 1]], axis=1).ravel().view(dtype)
+def _take(data: Units, positions: Ids, dtype: str | np.dtype[Any]) -> np.ndarray:
+    """Numbers of four or eight bytes from these units."""
+    width = np.dtype(dtype).itemsize // 4
+    parts = [data[positions + unit] for unit in range(width)]
+    return np.stack(parts, axis=1).ravel().view(dtype)
 
 
 def _none_of(wrong: Mask, sizes: Ints | None) -> Mask:
@@ -255,10 +316,15 @@ def _none_of(wrong: Mask, sizes: Ints | None) -> Mask:
     return result
 
 
-def _require(valid: Mask, reason: str, of: Mask | None = None) -> None:
+def _require(
+    valid: Mask,
+    reason: str,
+    of: Mask | None = None,
+    error: type[_InvalidSketchError] = _InvalidSketchError,
+) -> None:
     """Refuse the first sketch that is not valid; ``of`` selects the sketches that were checked."""
     if valid.all():
         return
     wrong = int(np.flatnonzero(~valid)[0])
     number = wrong if of is None else int(np.flatnonzero(of)[wrong])
-    raise _InvalidSketchError(f"{number}: {reason}")
+    raise error(f"{number}: {reason}")
