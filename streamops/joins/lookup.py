@@ -30,6 +30,7 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.widening import fix_types
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -266,7 +267,7 @@ class LookupTransform:
             types = rows.field(one).type, table.field(other).type
             if types[0] != types[1]:
                 expected = f"{type_name(types[0])}, as {one!r} of the frame"
-                fix = f"cast one of them: F.col({other!r}).cast({type_name(types[0])!r})"
+                fix = fix_types((one, other), types, ("frame", "table"))
                 refuse_type(table, other, f"the key {one!r}", expected, fix, where=_WHERE)
 
 

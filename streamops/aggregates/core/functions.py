@@ -340,7 +340,7 @@ def _overflow(function: str, column: str, dtype: pa.DataType) -> CapacityError:
         where=f"aggregates.{function}",
         got=f"a {function} out of range",
         expected=f"a value of type {wanted}",
-        fix="cast the column to a wider type first, such as decimal(38,0) or double",
+        fix="cast the column to a wider type first: decimal(38,0) for integers; double, which rounds",
     )
 
 

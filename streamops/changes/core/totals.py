@@ -233,7 +233,7 @@ def _overflow(summary: Summary, wanted: str) -> CapacityError:
         where="changes.aggregate",
         got="a sum out of range",
         expected=f"a value of type {wanted}",
-        fix="cast the column to a wider type first, such as decimal(38,0) or double",
+        fix="cast the column to a wider type first: decimal(38,0) for integers; double, which rounds",
     )
 
 

@@ -201,7 +201,9 @@ class MatchSpec:
                 refuse_type(documents, name, "text", "string", fix, where=where)
         for name in self.fields:
             if field_type(documents.field(name).type) is None:
-                fix = "cast it: a decimal to bigint or double"
+                fix = (
+                    "cast it: a decimal without fractions to bigint; others to double, which rounds"
+                )
                 refuse_type(documents, name, "a field", EXPECTED, fix, where=where)
 
     def _refuse_queries(self, queries: pa.Schema, used: Mapping[str, Sequence[str]]) -> None:

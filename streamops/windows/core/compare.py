@@ -310,5 +310,5 @@ def _overflow(
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
         expected=f"changes that fit into {type_name(difference_type(value.type))}",
-        fix=f"cast {name!r} to double before the comparison",
+        fix=f"cast {name!r} before the comparison: integers to decimal(20,0); or to double, which rounds",
     )

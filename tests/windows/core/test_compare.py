@@ -424,7 +424,7 @@ def test_a_change_that_does_not_fit_is_an_error(
         f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
         "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {type_name}\n"
-        "  fix:       cast 'v' to double before the comparison"
+        "  fix:       cast 'v' before the comparison: integers to decimal(20,0); or to double, which rounds"
     )
     with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
         Stream(dtype=dtype, by=()).run((0, before), (10, now))
