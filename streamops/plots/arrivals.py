@@ -169,9 +169,10 @@ def plot_late_share(
     steps = np.unique(arrivals)
     newest = _watermarks(times, arrivals, steps)[np.searchsorted(steps, arrivals)]
     behind = np.sort(newest - times)
+    width = 0.0 if delay is None else to_width(delay, parameter="delay", where=where)
     unit, factor = ("", 1.0)
     if is_time(rows[time]):
-        reach = max(float(behind[-1]) if len(behind) else 0.0, 1 / 86_400)
+        reach = max(float(behind[-1]) if len(behind) else 0.0, width, 1 / 86_400)
         unit, factor = next((name, n) for name, n in UNITS.items() if reach * n >= 2 or n == 86_400)
     late = behind[behind >= 0]
     # A row that is behind by d is late up to a delay of d: the share falls to the right of it.
@@ -179,7 +180,8 @@ def plot_late_share(
     ax = artists.new_axes(ax, 3.6)
     ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
     edges = np.concatenate([[0.0], late * factor])
-    ends = np.append(edges, edges[-1] * 1.05 or 1.0)
+    # The marked delay is in the picture, also if it exceeds all that is behind.
+    ends = np.append(edges, max(edges[-1], width * factor) * 1.05 or 1.0)
     ax.stairs(
         levels, ends, color=ON_TIME.color, linewidth=1.8, fill=False, baseline=None,
         label="late rows",
@@ -190,12 +192,13 @@ def plot_late_share(
     ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     artists.label_axes(ax, f"delay, in {unit}" if unit else "delay", "late rows")
     if delay is not None:
-        width = to_width(delay, parameter="delay", where=where)
         share = float(np.mean(behind >= width)) if len(behind) else 0.0
         ax.axvline(width * factor, color=COLORS["corrected"], linewidth=1.6, linestyle="--")
+        is_right = width * factor > ends[-1] / 2  # the text is on the side that has room
         ax.annotate(
             f"{share * 100:.3g} % late", (width * factor, 0.92), xycoords=("data", "axes fraction"),
-            xytext=(7, 0), textcoords="offset points", color=artists.TEXT, fontsize=artists.FONT,
+            xytext=(-7 if is_right else 7, 0), ha="right" if is_right else "left",
+            textcoords="offset points", color=artists.TEXT, fontsize=artists.FONT,
         )  # fmt: skip
     return ax
 

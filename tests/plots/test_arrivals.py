@@ -116,6 +116,23 @@ def test_a_row_that_is_behind_by_exactly_the_delay_is_late() -> None:
     assert shares == {4: ["50 % late"], 4.001: ["0 % late"]}
 
 
+@pytest.mark.parametrize("delay", ["10 hours", "20 days", "30 minutes", "0 seconds"])
+def test_the_marked_delay_is_in_the_picture(delay: str) -> None:
+    rows = [{"ts": at(second), "n": n} for n, second in enumerate((100, 60, 130, 95, 140))]
+    ax = plots.plot_late_share(rows, time="ts", arrival="n", delay=delay)
+    (mark,) = [line for line in ax.lines if line.get_linestyle() == "--"]
+    assert 0 <= mark.get_xdata()[0] < ax.get_xlim()[1]
+    ax.figure.canvas.draw()
+    picture = ax.figure.bbox
+    for text in ax.texts:
+        box = text.get_window_extent()
+        assert ax.bbox.x0 <= box.x0 < box.x1 <= ax.bbox.x1
+    assert ax.bbox.width > picture.width / 2
+    assert texts(ax) == [
+        {"30 minutes": "40 % late", "0 seconds": "40 % late"}.get(delay, "0 % late")
+    ]
+
+
 @pytest.mark.parametrize(
     ("behind", "unit"), [(1 / 60, "seconds"), (30, "minutes"), (300, "hours"), (10_000, "days")]
 )
