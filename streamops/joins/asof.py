@@ -95,7 +95,8 @@ def asof(
     until : str, optional
         Column of versions, of type timestamp: the instant from which on a version is not in effect
         any more, or null. For histories with validities, ``[valid_from, valid_to)``. A version that has
-        ended still hides those before it. Refused with direction="forward", which ignores it;
+        ended still hides those before it, also one whose `until` equals its `version`, which is never
+        found. Refused with direction="forward", which ignores it;
         "nearest" applies it to the version before the fact, and skips a later one that is empty.
     deleted : str, optional
         A boolean column of versions: true if the row was deleted. Not needed for a change stream: in a

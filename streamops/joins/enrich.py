@@ -22,7 +22,7 @@ from streamops.joins.core.join_spec import parse_keys
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
 from streamops.kernel.time import Duration
-from streamops.spark.columns import arrow_schema, column, require_frame, type_name
+from streamops.spark.columns import arrow_schema, column, map_type, require_frame, type_name
 from streamops.spark.operator import Operator
 
 __all__ = ["enrich"]
@@ -224,5 +224,5 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
             fix = f"cast it: snapshot.withColumn({name!r}, ...)"
             refuse_type(own, name, "the table's", expected, fix, where=where)
         value = column(name) if name in row else constants.get(name, F.lit(None))
-        columns.append(value.cast(target.dataType).alias(name))
+        columns.append(value.cast(map_type(target.dataType, relax=True)).alias(name))
     return snapshot.select(*columns)

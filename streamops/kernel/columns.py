@@ -73,6 +73,32 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
+def with_large_types(table: pa.Table) -> pa.Table:
+    """The same values, with the large variants of strings and binaries, also in nested columns.
+
+    Examples
+    --------
+    >>> with_large_types(pa.table({"a": pa.array([["x"]])})).schema.field("a").type
+    ListType(list<item: large_string>)
+    """
+    return table.cast(pa.schema([_large(field) for field in table.schema]))
+
+
+def _large(field: pa.Field) -> pa.Field:
+    dtype = field.type
+    if pa.types.is_string(dtype):
+        dtype = pa.large_string()
+    elif pa.types.is_binary(dtype):
+        dtype = pa.large_binary()
+    elif pa.types.is_list(dtype):
+        dtype = pa.list_(_large(dtype.value_field))
+    elif pa.types.is_struct(dtype):
+        dtype = pa.struct([_large(inner) for inner in dtype])
+    elif pa.types.is_map(dtype):
+        dtype = pa.map_(_large(dtype.key_field), _large(dtype.item_field))
+    return field.with_type(dtype)
+
+
 def timestamp_micros(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.bool_]]:
     """Return the microseconds of a timestamp column, and where they are valid.
 

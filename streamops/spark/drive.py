@@ -15,9 +15,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.kernel.columns import with_large_types
 from streamops.kernel.core import SIDES, Spec, State
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.widening import fix_types
 from streamops.spark.checks import (
     carried_watermark,
     metric_name,
@@ -190,8 +192,7 @@ def resolve(
                 where=operator.name,
                 got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
                 expected="one type on both sides",
-                fix=f"cast one of them: right.withColumn({other!r}, "
-                f"F.col({other!r}).cast({names[0]!r}))",
+                fix=fix_types((one, other), types, ("left", "right")),
             )
     return spec
 
@@ -384,9 +385,18 @@ def _batch(query: _Query) -> DataFrame:
 def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
-        return core.run(spec, read_packs(core, spec, group_packs(table)))
+        return _suited(core.run(spec, read_packs(core, spec, group_packs(table))), table)
 
     return run
+
+
+def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
+    """A result with large types, if Spark has passed packs with them and so expects them.
+
+    That is ``spark.sql.execution.arrow.useLargeVarTypes``.
+    """
+    is_large = pa.types.is_large_binary(packs.schema.field("packed").type)
+    return with_large_types(result) if is_large else result
 
 
 def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
@@ -397,7 +407,8 @@ def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
         )
         values = [getattr(metrics, field) for field in core.METRICS.values()]
         frame = emit_frame(write_cells(rows), [*values, 0, 0, None])
-        return pa.Table.from_pandas(frame, EMITTED_ARROW, preserve_index=False)
+        emitted = pa.Table.from_pandas(frame, EMITTED_ARROW, preserve_index=False)
+        return _suited(emitted, table)
 
     return run
 

@@ -79,8 +79,9 @@ def restore(rows: DataFrame, frame: DataFrame) -> DataFrame:
         value = column(field.name)
         if field.name in originals:
             original = originals[field.name]
-            if original.dataType != field.dataType:
-                value = value.cast(original.dataType)
+            dtype = _original_type(field.dataType, original.dataType)
+            if dtype != field.dataType:
+                value = value.cast(dtype)
             value = value.alias(field.name, metadata=original.metadata or {})
         columns.append(value)
     return rows.select(*columns)

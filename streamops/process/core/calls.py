@@ -26,7 +26,8 @@ class Timers:
     """The event-time timers of a key.
 
     A timer fires once, when the watermark reaches it, after the rows at its instant and before all later
-    ones. A timer at or before the row that was read last fires before the next row.
+    ones. So a timer at the time of the row that was read last fires after all rows of that instant; an earlier
+    one fires before the next row.
     """
 
     __slots__ = ("_after", "_where", "times")
