@@ -119,7 +119,8 @@ def test_batches_compute_the_same_sketches_as_spark(
         with pytest.raises(SketchFormatError):
             sketches.StoredKll.from_datasketches(bytes(images[name]))
     column = sketches.from_datasketches("bigint", like=like, dtype="bigint").alias("sketch")
-    (of_column,) = whole.select(column).collect()
+    stored = spark.createDataFrame([(images["bigint"],)], "bigint binary")
+    (of_column,) = stored.select(column).collect()
     assert sketches.read(of_column["sketch"]) == read[0]
     adopted = sketches.from_datasketches("sketch", like=like).alias("sketch")
     (arguments,) = spoken.select("quantiles", adopted).collect()
