@@ -286,7 +286,8 @@ class KeyTable:
             with engine.begin() as connection:
                 if not sa.inspect(connection).has_table(self.table, schema=self.schema):
                     # PostgreSQL refuses one of two that create a table at the same time.
-                    with suppress(sa.exc.IntegrityError), connection.begin_nested():
+                    races = sa.exc.IntegrityError, sa.exc.ProgrammingError
+                    with suppress(*races), connection.begin_nested():
                         connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
             with engine.begin() as connection:
                 yield connection, table

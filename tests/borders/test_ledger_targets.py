@@ -155,7 +155,7 @@ def test_tables_of_postgres(postgres: str) -> None:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-        for number in range(cases(12, 500)):
+        for number in range(cases(12, 200)):
             schemas = [f"life {number} {name}" for name in "ab"]
             for schema in schemas:
                 execute(f"CREATE SCHEMA {quote(schema)}")
@@ -179,7 +179,7 @@ def test_tables_of_postgres(postgres: str) -> None:
 
 def test_tables_of_sqlite(tmp_path: Path) -> None:
     seen = set()
-    for number in range(cases(12, 500)):
+    for number in range(cases(12, 200)):
         file = tmp_path / f"{number}.db"
 
         def execute(statement: str, file: Path = file) -> list[Any]:
