@@ -252,7 +252,8 @@ class PostgresSink(TableSink):
         """The entries of this sink, and of others that write to the same table."""
         if not _exists(cursor, str(ledger)):
             return {}
-        rows = _fetch(cursor, sql.select_entries(ledger), self.name, location.id)
+        names = self.name, location.name
+        rows = _fetch(cursor, sql.select_entries(ledger), *names, location.id)
         return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
 
     def _apply(

@@ -10,6 +10,7 @@ from pyarrow import fs
 
 from streamops.kernel.errors import SinkError
 from streamops.sinks.core.rewinding import later_files, unreadable_stores
+from streamops.sinks.failures import public_path
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import unload_state_stores
 
@@ -115,7 +116,7 @@ def _read_query(files: fs.FileSystem, root: str, checkpoint: str) -> str:
             "NOT_A_CHECKPOINT",
             "there is no checkpoint",
             where=_WHERE,
-            got=f"{checkpoint}: {error}",
+            got=f"{public_path(checkpoint)}: {error}",
             expected="the checkpoint location of a query, with a file `metadata`",
             fix="pass what the query has as option checkpointLocation",
         ) from error

@@ -36,7 +36,7 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -160,7 +160,7 @@ def decide(
     location : Location, optional
         The target. None if the ledger is a part of it.
     others : mapping of str to Entry, optional
-        The entries of the same target under other names.
+        The entries of the same target, or of one that had its name, under other names.
     new_checkpoint : "refuse", "continue" or "replace"
         What a query with another checkpoint may do.
     repeated : "fail" or "skip"
@@ -202,8 +202,9 @@ def decide(
         if new_checkpoint == "refuse":
             raise _new_checkpoint(entry, delivery, sink)
         action: Action = "write" if new_checkpoint == "continue" else "replace"
-        if action == "replace" and found:
-            raise _shared(found, delivery, sink)
+        shared = [n for n in found if location and found[n].target_id == location.id]
+        if action == "replace" and shared:
+            raise _shared(shared, delivery, sink)
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
     if entry.run != delivery.run and not delivery.is_first:
         raise fenced(entry, delivery, sink)
@@ -277,7 +278,7 @@ def _other_name(other: str, delivery: Delivery, sink: str) -> SinkError:
     )
 
 
-def _shared(others: Mapping[str, Entry], delivery: Delivery, sink: str) -> SinkError:
+def _shared(others: Sequence[str], delivery: Delivery, sink: str) -> SinkError:
     return SinkError(
         "TARGET_SHARED",
         "other sinks write to this target, and their rows would be removed",

@@ -119,8 +119,9 @@ _ENTRY = ("query", "generation", "run", "batch", "rows", "digest", "target", "ta
 
 
 def select_entries(ledger: Table) -> str:
-    """Select the entry of a sink, and those of the same target, with the names of the sinks."""
-    return f"SELECT sink, {', '.join(_ENTRY)} FROM {ledger} WHERE sink = $1 OR target_id = nullif($2, '')"
+    """Select the entry of a sink, and those of its target or a former one, with the names of the sinks."""
+    is_same = "target = $2 OR target_id = nullif($3, '')"
+    return f"SELECT sink, {', '.join(_ENTRY)} FROM {ledger} WHERE sink = $1 OR {is_same}"
 
 
 def upsert_entry(ledger: Table) -> str:
