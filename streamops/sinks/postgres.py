@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.faults import fault_error
-from streamops.kernel.columns import combine_chunks
 from streamops.kernel.conninfo import names_server, require_conninfo, show_conninfo, with_socket
 from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
-from streamops.kernel.errors import SchemaError, SinkError
+from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.packages import require_package
-from streamops.kernel.sql import quote
+from streamops.sinks import postgres_table
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
@@ -29,9 +28,9 @@ from streamops.sinks.failures import (
     hide,
     refused,
     target_missing,
-    type_differs,
     unavailable,
 )
+from streamops.sinks.postgres_table import Target, Writer
 from streamops.sinks.sink import JSON, Columns, Missing, TableSink, parse_key, to_arrow_with_json
 
 __all__ = ["PostgresSink", "postgres"]
@@ -129,8 +128,8 @@ def postgres(
     Notes
     -----
     Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this table, see
-    docs/sinks.md; ``TARGET_COLUMNS``, ``TARGET_TYPE``, ``TARGET_KEY`` and ``TARGET_MISSING``, if the table
-    does not fit, before a row is written; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the change stream
+    docs/sinks.md; ``TARGET_COLUMNS``, ``TARGET_TYPE``, ``TARGET_KEY``, ``TARGET_KIND``, ``TARGET_TRIGGER``
+    and ``TARGET_MISSING``, if the table does not fit, see docs/guarantees.md; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the change stream
     contradicts itself or the table. In all cases the table remains as it was.
 
     A micro-batch passes through the memory of the driver. Deletes are applied before inserts; with another
@@ -170,6 +169,17 @@ class PostgresSink(TableSink):
         """Validate the parameters."""
         super().__post_init__()
         self._require_names("url", "table", "name", "schema")
+        for parameter in ("table", "schema"):
+            name = getattr(self, parameter)
+            if name is not None and len(name.encode()) > postgres_table.MAX_BYTES:
+                raise SpecError(
+                    "NAME_TOO_LONG",
+                    f"`{parameter}` is longer than names of PostgreSQL, which cuts it",
+                    where=self.where,
+                    got=f"{name!r}, {len(name.encode())} bytes",
+                    expected=f"at most {postgres_table.MAX_BYTES} bytes",
+                    fix="use a shorter name",
+                )
         require_conninfo(self.url, where=self.where)
 
     def _read_ledger(self) -> Entry | None:
@@ -213,6 +223,7 @@ class PostgresSink(TableSink):
         return to_arrow_with_json(batch, keep_lists=True)
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+        rows = postgres_table.exact_times(rows, where=self.label)
         net = self._net(rows)
         with self._transaction() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
@@ -231,11 +242,9 @@ class PostgresSink(TableSink):
             entry = entries.pop(self.name, None)
             decision = self._decide(entry, delivery, location, entries)
             if decision.action != "skip":
-                types = self._fit_target(cursor, net.added.schema)
-                if decision.action == "replace":
-                    cursor.execute(f"DELETE FROM {self._target}")
-                if rows.num_rows:
-                    self._apply(cursor, net, types, rows.column_names)
+                self._write(
+                    cursor, net, rows.column_names, is_replaced=decision.action == "replace"
+                )
             if not location.id:
                 location = self._locate(cursor)[1]
             *values, former = astuple(decision.entry.at(location))
@@ -243,98 +252,108 @@ class PostgresSink(TableSink):
 
     def _locate(self, cursor: Any) -> tuple[sql.Table, Location]:
         """The ledger, and the table: in the given schema, or where the search path finds it or creates it."""
-        schema, oid = _fetch(cursor, sql.SELECT_LOCATION, str(self._target))[0]
-        schema = self.schema or schema
-        name = str(sql.Table(self.table, schema))
-        return sql.Table(sql.LEDGER, schema), Location(name, "" if oid is None else str(oid))
+        fetch = partial(_fetch, cursor)
+        found = postgres_table.resolve(fetch, self._target, where=self.label)
+        if found is None:
+            schema = postgres_table.creation_schema(fetch, self._target, where=self.label)
+            return sql.Table(sql.LEDGER, schema), Location(str(sql.Table(self.table, schema)), "")
+        return sql.Table(sql.LEDGER, found.table.schema), Location(str(found.table), str(found.oid))
 
     def _read_entries(self, cursor: Any, ledger: sql.Table, location: Location) -> dict[str, Entry]:
         """The entries of this sink, and of others that write to the same table."""
-        if not _exists(cursor, str(ledger)):
+        if postgres_table.resolve(partial(_fetch, cursor), ledger, where=self.label) is None:
             return {}
         names = self.name, location.name
         rows = _fetch(cursor, sql.select_entries(ledger), *names, location.id)
         return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
 
-    def _apply(
-        self, cursor: Any, net: Net, types: Mapping[str, str], columns: Sequence[str]
-    ) -> None:
-        """Apply the net effect of a micro-batch to the table."""
-        form = form_of(columns, self.key)
-        sequence = self._sequence_of(columns)
-        key = self.key or ()
-        if form == "append":
-            _stage(cursor, net.added, key)
-            cursor.execute(sql.insert(self._target, types))
-        elif form == "upsert":
-            _stage(cursor, net.added, key)
-            cursor.execute(sql.upsert(self._target, types, key, sequence, is_marked=False))
-        elif form == "multiset":
-            _stage(cursor, _with_all_marks(net), key)
-            content = content_columns(list(types), ())
-            for match in _matches(net.removed, {name: types[name] for name in content}):
-                self._refuse(
-                    cursor, sql.select_too_few(self._target, match), "PREIMAGE_NOT_PUBLISHED"
-                )
-                cursor.execute(sql.delete_copies(self._target, match))
-            cursor.execute(sql.insert_copies(self._target, types))
-        else:
-            _stage(cursor, _with_all_marks(net), key)
-            self._apply_changes(cursor, net, types, sequence)
-        cursor.execute(f"DROP TABLE {sql.STAGING}")
+    def _write(self, cursor: Any, net: Net, names: Sequence[str], *, is_replaced: bool) -> None:
+        """Apply the net effect of a micro-batch with these columns to the table."""
+        target, columns = self._fit_target(cursor, net.added.schema)
+        fetch = partial(_fetch, cursor)
+        if self.key is not None:
+            has_nulls = postgres_table.require_key(
+                fetch, target, self.key, columns, where=self.label
+            )
+            if not has_nulls:
+                tables = (net.removed, net.added)
+                postgres_table.refuse_nulls(tables, self.key, where=self.label)
+        writer = Writer(cursor.execute, fetch, target, columns, self.label)
+        if is_replaced:
+            writer.clear()
+        if len(net.removed) or len(net.added):
+            is_marked = form_of(names, self.key) in {"changes", "multiset"}
+            _stage(cursor, _with_all_marks(net) if is_marked else net.added, self.key or ())
+            schema = net.added.schema
+            postgres_table.refuse_changed(fetch, columns, schema, where=self.label)
+            self._apply(writer, net, names)
+            cursor.execute(f"DROP TABLE {sql.STAGING}")
+        writer.finish()
 
-    def _apply_changes(
-        self, cursor: Any, net: Net, types: Mapping[str, str], sequence: Sequence[str]
-    ) -> None:
-        key = self.key or ()
-        keys = {name: types[name] for name in key}
-        content = {n: t for n, t in types.items() if n in content_columns(list(types), sequence)}
-        for match in _matches(net.removed, keys):
-            rows = _fetch(cursor, sql.select_missing(self._target, match, content))
+    def _apply(self, writer: Writer, net: Net, names: Sequence[str]) -> None:
+        """Apply the staged rows."""
+        form, key, sequence = form_of(names, self.key), self.key or (), self._sequence_of(names)
+        table, columns = writer.table, writer.columns
+        if form == "append":
+            writer.insert(sql.insert(table, columns, sql.STAGED), sql.STAGED)
+        elif form == "upsert":
+            writer.unstage_older(net.added, key, sequence)
+            writer.insert(sql.upsert(table, columns, key, sequence, sql.STAGED), sql.STAGED)
+        elif form == "multiset":
+            for match in writer.matches(net.removed, content_columns(list(columns), ())):
+                self._refuse(writer, sql.select_too_few(table, match), "PREIMAGE_NOT_PUBLISHED")
+                writer.delete(sql.delete_copies(table, match))
+            writer.require_deleted(int(net.removed_copies.sum()))
+            writer.insert(sql.insert(table, columns, sql.ADDED_COPIES), sql.ADDED_COPIES)
+        else:
+            self._remove_keys(writer, net, content_columns(list(columns), sequence))
+            for match in writer.matches(net.added, key):
+                self._refuse(writer, sql.select_existing(table, match), "INSERTED_TWICE")
+            writer.insert(sql.upsert(table, columns, key, (), sql.ADDED), sql.ADDED)
+
+    def _remove_keys(self, writer: Writer, net: Net, content: Sequence[str]) -> None:
+        """Delete the rows of removed keys, after a comparison with what is retracted."""
+        compared = {name: writer.columns[name] for name in content}
+        for match in writer.matches(net.removed, self.key or ()):
+            rows = writer.fetch(sql.select_missing(writer.table, match, compared))
             if rows:
                 row, must_match = rows[0]
                 code = "PREIMAGE_NOT_PUBLISHED" if must_match else "DELETED_UNPUBLISHED"
                 raise fault_error(code, row, where=self.label)
-            cursor.execute(sql.delete_removed(self._target, match))
-        for match in _matches(net.added, keys):
-            self._refuse(cursor, sql.select_existing(self._target, match), "INSERTED_TWICE")
-        cursor.execute(sql.upsert(self._target, types, key, is_marked=True))
+            writer.delete(sql.delete_removed(writer.table, match))
+        writer.require_deleted(int((~net.is_replaced).sum()))
 
-    def _refuse(self, cursor: Any, statement: str, code: str) -> None:
-        rows = _fetch(cursor, statement)
+    def _refuse(self, writer: Writer, statement: str, code: str) -> None:
+        rows = writer.fetch(statement)
         if rows:
             raise fault_error(code, rows[0][0], where=self.label)
 
-    def _fit_target(self, cursor: Any, schema: pa.Schema) -> dict[str, str]:
-        """Create or extend the table where that is allowed, and return the types of its columns."""
-        wanted = {f.name: self._default_type(f) for f in schema}
-        found = _fetch(cursor, sql.SELECT_COLUMNS, str(self._target))
-        if not found:
-            return self._create(cursor, wanted)
-        types = {column[0]: column[1] for column in found}
-        new = {name: dtype for name, dtype in wanted.items() if name not in types}
-        required = [column[0] for column in found if column[3] and column[0] not in wanted]
+    def _fit_target(self, cursor: Any, schema: pa.Schema) -> tuple[Target, sql.Columns]:
+        """Create or extend the table where that is allowed, and return it with the columns of the rows."""
+        postgres_table.refuse_names(schema, where=self.label)
+        wanted = {part.name: self._default_column(part) for part in schema}
+        fetch = partial(_fetch, cursor)
+        target = postgres_table.inspect(fetch, self._target, where=self.label)
+        if target is None:
+            target = self._create(cursor, wanted)
+        known = target.columns
+        new = {name: column for name, column in wanted.items() if name not in known}
+        required = [n for n, found in known.items() if found.is_required and n not in wanted]
         if required or (new and self.columns == "exact"):
-            raise columns_differ(list(new), required, list(types), where=self.label)
+            raise columns_differ(list(new), required, list(known), where=self.label)
+        fitting = {
+            part.name: known[part.name].fit(part, is_json=part.metadata == JSON, where=self.label)
+            for part in schema
+            if part.name in known
+        }
         if new:
-            cursor.execute(sql.add_columns(self._target, new))
-            types |= new
-        special = {column[0] for column in found if column[2] != "b"}  # enumerations and domains
-        for arrived in schema:
-            dtype = types[arrived.name]
-            if not (
-                sql.accepts(dtype, arrived.type)
-                or (pa.types.is_string(arrived.type) and arrived.name in special)
-            ):
-                accepted = " or ".join(sql.accepted_types(arrived.type))
-                raise type_differs(arrived.name, arrived.type, dtype, accepted, where=self.label)
-        self._require_unique_key(cursor)
-        return {f.name: types[f.name] for f in schema}
+            cursor.execute(sql.add_columns(target.table, new))
+        return target, {name: fitting.get(name, column) for name, column in wanted.items()}
 
-    def _default_type(self, arrived: pa.Field) -> str:
+    def _default_column(self, arrived: pa.Field) -> sql.Column:
         accepted = sql.accepted_types(arrived.type)
         if arrived.metadata == JSON:
-            return "jsonb"
+            return sql.Column(dtype="jsonb", compare="json")
         if not accepted:
             raise SchemaError(
                 "TYPE_UNSUPPORTED",
@@ -344,32 +363,21 @@ class PostgresSink(TableSink):
                 expected="a plain type, or an array, struct or map",
                 fix="cast the column",
             )
-        return accepted[0]
+        return sql.Column(dtype=accepted[0])
 
-    def _create(self, cursor: Any, types: dict[str, str]) -> dict[str, str]:
-        version = (
-            int(_fetch(cursor, "SELECT current_setting('server_version_num')")[0][0]) // 10_000
-        )
+    def _create(self, cursor: Any, columns: sql.Columns) -> Target:
+        fetch = partial(_fetch, cursor)
+        schema = postgres_table.creation_schema(fetch, self._target, where=self.label)
+        table = sql.Table(self.table, schema)
+        version = int(fetch("SELECT current_setting('server_version_num')")[0][0]) // 10_000
         nulls = version >= _NULLS_NOT_DISTINCT
-        statement = sql.create_table(self._target, types, self.key, nulls=nulls)
+        statement = sql.create_table(table, columns, self.key, nulls=nulls)
         if self.missing == "refuse":
-            raise target_missing(str(self._target), f"create it: {statement}", where=self.label)
+            raise target_missing(str(table), f"create it: {statement}", where=self.label)
         cursor.execute(statement)
-        return types
-
-    def _require_unique_key(self, cursor: Any) -> None:
-        if self.key is None:
-            return
-        rows = _fetch(cursor, sql.SELECT_UNIQUE, str(self._target))
-        if "\n".join(sorted(self.key)) not in {row[0] for row in rows}:
-            raise SinkError(
-                "TARGET_KEY",
-                "the table has no unique index on the key",
-                where=self.label,
-                got=f"unique indexes on {[row[0].split(chr(10)) for row in rows]}",
-                expected=f"one on exactly {', '.join(self.key)}",
-                fix=f"CREATE UNIQUE INDEX ON {self._target} ({', '.join(map(quote, self.key))})",
-            )
+        target = postgres_table.inspect(fetch, table, where=self.label)
+        assert target is not None
+        return target
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -380,6 +388,8 @@ class PostgresSink(TableSink):
                 connection = _require_driver().connect(with_socket(self.url))
                 self.session.connection = connection
             with connection.cursor() as cursor:
+                # The driver sends UTF-8, also to databases with another encoding.
+                cursor.execute("SET LOCAL client_encoding = 'UTF8'")
                 yield cursor
             connection.commit()
 
@@ -441,7 +451,8 @@ def _stage(cursor: Any, rows: pa.Table, key: Sequence[str]) -> None:
     ordered = [(name, "ascending") for name in key if is_orderable(rows.schema.field(name).type)]
     if ordered:
         rows = rows.sort_by(ordered)
-    cursor.adbc_ingest(sql.STAGING, rows, mode="create", temporary=True)
+    # Not temporary=True: the driver then writes to the table of this name that the search path finds first.
+    cursor.adbc_ingest(sql.STAGING_NAME, rows, mode="create", db_schema_name=sql.TEMPORARY)
 
 
 def _with_all_marks(net: Net) -> pa.Table:
@@ -463,13 +474,3 @@ def _with_marks(
     ):
         rows = rows.append_column(name, pa.array(values))
     return rows
-
-
-def _matches(rows: pa.Table, types: Mapping[str, str]) -> list[sql.Match]:
-    """The ways to join rows by these columns: one per combination of columns that are null."""
-    if not len(rows):
-        return []
-    nulls = np.stack([np.asarray(combine_chunks(pc.is_null(rows.column(n)))) for n in types], 1)
-    patterns = np.unique(nulls, axis=0)
-    names = np.array(list(types), object)
-    return sql.Match.of(types, [set(names[pattern]) for pattern in patterns])

@@ -37,7 +37,7 @@ from streamops.changelog.change_types import (
 )
 from streamops.changelog.faults import fault_error
 from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
-from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.columns import combine_chunks, key_codes, list_items, take
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_comparable, ranks
@@ -179,11 +179,15 @@ def _order_of(rows: pa.Table, sequence: Sequence[str], *, where: str) -> Ints:
 
 
 def _has_null(array: pa.Array) -> Mask:
-    """Where a value, or a field of it at any depth, is null."""
-    result: Mask = np.asarray(array.is_null())
+    """Where a value, or a field or item of it at any depth, is null."""
+    result: Mask = np.array(array.is_null())
     if pa.types.is_struct(array.type):
         for child in array.flatten():
             result = result | _has_null(child)
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        # Databases do not agree with Spark on whether a null item is the lowest.
+        lengths, items = list_items(array)
+        result[np.repeat(np.arange(len(array)), lengths)[_has_null(items)]] = True
     return result
 
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
 
 from streamops.kernel.sql import quote
 
-STAGING = "streamops_staging"
+TEMPORARY = "pg_temp"
+"""The schema of the staging table, which is named since a search path can lead to another table first."""
+
+STAGING_NAME = "streamops_staging"
+
+STAGING = f"{TEMPORARY}.{STAGING_NAME}"
 """Temporary table with the rows of a micro-batch, and the columns below."""
 
 REMOVED = "streamops_removed"
@@ -28,8 +34,13 @@ REPLACED = "streamops_replaced"
 COPIES = "streamops_copies"
 """Column of the staging table: how often the row occurs."""
 
+STAGED = f"FROM {STAGING} s WHERE true"  # or ON CONFLICT would belong to a join
+ADDED = f"FROM {STAGING} s WHERE NOT s.{REMOVED}"
+ADDED_COPIES = f"FROM {STAGING} s, pg_catalog.generate_series(1, s.{COPIES}) WHERE NOT s.{REMOVED}"
+"""Which staged rows are inserted: all, which have no marks; those that are not removed; their copies."""
+
 _MARKS = ", ".join(f"'{name}'" for name in (REMOVED, MATCHES, REPLACED, COPIES))
-_ROW = f"(to_jsonb(s) - ARRAY[{_MARKS}])::text"
+_ROW = f"(pg_catalog.to_jsonb(s.*) - ARRAY[{_MARKS}])::pg_catalog.text"
 """A staged row as JSON, for errors."""
 
 LEDGER = "streamops_ledger"
@@ -47,7 +58,7 @@ _TYPES: Mapping[pa.DataType, tuple[str, ...]] = {
     pa.binary(): ("bytea",),
     pa.null(): ("text",),
 }
-_STRINGS = ("text", "character varying", "character", "json", "jsonb", "uuid")
+_STRINGS = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +67,37 @@ class Table:
 
     name: str
     schema: str | None
+    is_partitioned: bool = False
 
     def __str__(self) -> str:
         return ".".join(quote(part) for part in (self.schema, self.name) if part is not None)
+
+    @property
+    def rows(self) -> str:
+        """The table in a query: with its partitions, and without tables that inherit from it."""
+        return str(self) if self.is_partitioned else f"ONLY {self}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the target.
+
+    Parameters
+    ----------
+    dtype : str
+        Its type, for casts.
+    compare : "values", "text" or "json"
+        How its values are compared. "text": the type takes some different values for equal.
+    is_checked : bool
+        Whether the type can change a value that it is cast from.
+    """
+
+    dtype: str
+    compare: Literal["values", "text", "json"] = "values"
+    is_checked: bool = False
+
+
+Columns = Mapping[str, Column]
 
 
 def accepted_types(dtype: pa.DataType) -> tuple[str, ...]:
@@ -88,6 +127,9 @@ def accepted_types(dtype: pa.DataType) -> tuple[str, ...]:
 def accepts(found: str, dtype: pa.DataType) -> bool:
     """Whether a column of the target takes values of an Arrow type.
 
+    The type of the target is without a length or precision, except that of numbers. The others are
+    compared with each value.
+
     Examples
     --------
     >>> accepts("bigint", pa.int32()), accepts("integer", pa.int64())
@@ -95,14 +137,14 @@ def accepts(found: str, dtype: pa.DataType) -> bool:
     >>> accepts("numeric(12,2)", pa.decimal128(10, 2)), accepts("numeric(12,1)", pa.decimal128(10, 2))
     (True, False)
     """
+    if found.endswith("[]") and (pa.types.is_list(dtype) or pa.types.is_large_list(dtype)):
+        return bool(accepted_types(dtype)) and accepts(found[:-2], dtype.value_type)
     base, _, size = found.partition("(")
     if pa.types.is_decimal(dtype) and base == "numeric" and size:
         precision, _, scale = size.rstrip(")").partition(",")
         digits, decimals = int(precision), int(scale or 0)
         room = digits - decimals >= dtype.precision - dtype.scale
         return bool(room and decimals >= dtype.scale)
-    if pa.types.is_string(dtype) and size:
-        return base in _STRINGS  # with a length, which PostgreSQL checks
     return found in accepted_types(dtype)
 
 
@@ -137,55 +179,38 @@ def upsert_entry(ledger: Table) -> str:
 LOCK = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended($1, 0))"
 """Lock a sink until the transaction ends, also before its ledger exists."""
 
-SELECT_LOCATION = (
-    "SELECT coalesce(n.nspname, current_schema())::text, c.oid::bigint "
-    "FROM (SELECT to_regclass($1)::oid AS oid) found "
-    "LEFT JOIN pg_catalog.pg_class c USING (oid) LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-)
-"""The schema and the oid of a table; the schema in which it would be created, and null, if there is none."""
 
-SELECT_COLUMNS = (
-    "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typtype::text, "
-    "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attgenerated = '' "
-    "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid "
-    "WHERE c.oid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
-)
-"""The columns of a table: name, type, class of the type, and whether a value is required."""
-
-SELECT_UNIQUE = (
-    "SELECT (SELECT string_agg(a.attname, E'\\n' ORDER BY a.attname) FROM pg_attribute a "
-    "WHERE a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)) FROM pg_index i "
-    "WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL"
-)
-"""The columns of each unique index of a table, sorted, one per line."""
-
-
-def create_table(
-    table: Table, types: Mapping[str, str], key: Sequence[str] | None, *, nulls: bool
-) -> str:
+def create_table(table: Table, columns: Columns, key: Sequence[str] | None, *, nulls: bool) -> str:
     """Create the target. With `nulls`, null is a value of the key, as in Spark's groups."""
-    columns = [f"{quote(name)} {dtype}" for name, dtype in types.items()]
+    parts = [f"{quote(name)} {column.dtype}" for name, column in columns.items()]
     if key is not None:
         distinct = "NULLS NOT DISTINCT " if nulls else ""
-        columns.append(
-            f"UNIQUE {distinct}({_list(key)})" if nulls else f"PRIMARY KEY ({_list(key)})"
-        )
-    return f"CREATE TABLE {table} ({', '.join(columns)})"
+        parts.append(f"UNIQUE {distinct}({_list(key)})" if nulls else f"PRIMARY KEY ({_list(key)})")
+    return f"CREATE TABLE {table} ({', '.join(parts)})"
 
 
-def add_columns(table: Table, types: Mapping[str, str]) -> str:
+def add_columns(table: Table, columns: Columns) -> str:
     """Add columns to the target."""
     return f"ALTER TABLE {table} " + ", ".join(
-        f"ADD COLUMN {quote(name)} {dtype}" for name, dtype in types.items()
+        f"ADD COLUMN {quote(name)} {column.dtype}" for name, column in columns.items()
     )
 
 
-def select_missing(table: Table, match: Match, types: Mapping[str, str]) -> str:
+def select_changed(name: str, column: Column) -> str:
+    """Select a staged value that the type of the target changes."""
+    value = f"s.{quote(name)}"
+    return (
+        f"SELECT CAST({value} AS pg_catalog.text) FROM {STAGING} s WHERE {value} IS NOT NULL "
+        f'AND {_text([_cast(name, column)])} COLLATE "C" <> {_text([value])} LIMIT 1'
+    )
+
+
+def select_missing(table: Table, match: Match, columns: Columns) -> str:
     """Select a staged row that the target must have, but has not: the row as JSON, and what must match."""
-    content = " AND ".join(_equal_or_null(name, dtype) for name, dtype in types.items()) or "true"
+    content = " AND ".join(_equal_or_null(*item) for item in columns.items()) or "true"
     return (
         f"SELECT {_ROW}, s.{MATCHES} FROM {STAGING} s WHERE s.{REMOVED} AND {match.of_staged} "
-        f"AND NOT EXISTS (SELECT FROM {table} t WHERE {match.on} AND (NOT s.{MATCHES} OR ({content}))) "
+        f"AND NOT EXISTS (SELECT FROM {table.rows} t WHERE {match.on} AND (NOT s.{MATCHES} OR ({content}))) "
         "LIMIT 1"
     )
 
@@ -193,7 +218,7 @@ def select_missing(table: Table, match: Match, types: Mapping[str, str]) -> str:
 def select_existing(table: Table, match: Match) -> str:
     """Select a staged row with a new key that the target already has: the row as JSON."""
     return (
-        f"SELECT {_ROW} FROM {STAGING} s JOIN {table} t ON {match.on} "
+        f"SELECT {_ROW} FROM {STAGING} s JOIN {table.rows} t ON {match.on} "
         f"WHERE NOT s.{REMOVED} AND NOT s.{REPLACED} AND {match.of_staged} LIMIT 1"
     )
 
@@ -201,59 +226,79 @@ def select_existing(table: Table, match: Match) -> str:
 def delete_removed(table: Table, match: Match) -> str:
     """Delete the rows of removed keys that no other row replaces."""
     return (
-        f"DELETE FROM {table} t USING {STAGING} s "
+        f"DELETE FROM {table.rows} t USING {STAGING} s "
         f"WHERE {match.on} AND {match.of_staged} AND s.{REMOVED} AND NOT s.{REPLACED}"
     )
 
 
-def insert(table: Table, types: Mapping[str, str]) -> str:
-    """Insert all staged rows, which have no marks."""
-    return f"INSERT INTO {table} ({_list(types)}) SELECT {_cast(types)} FROM {STAGING} s"
-
-
-def insert_copies(table: Table, types: Mapping[str, str]) -> str:
-    """Insert all staged rows that are not removed, each as often as it occurs."""
-    return f"{insert(table, types)}, generate_series(1, s.{COPIES}) WHERE NOT s.{REMOVED}"
+def insert(table: Table, columns: Columns, source: str) -> str:
+    """Insert staged rows of STAGED, ADDED or ADDED_COPIES."""
+    return f"INSERT INTO {table} AS t ({_list(columns)}) SELECT {_casts(columns)} {source}"
 
 
 def upsert(
-    table: Table,
-    types: Mapping[str, str],
-    key: Sequence[str],
-    sequence: Sequence[str] = (),
-    *,
-    is_marked: bool,
+    table: Table, columns: Columns, key: Sequence[str], sequence: Sequence[str], source: str
 ) -> str:
     """Insert staged rows, or replace the row of the same key if its sequence is lower."""
-    added = f"WHERE NOT s.{REMOVED}" if is_marked else "WHERE true"  # or ON would belong to a join
-    others = [name for name in types if name not in key]
+    others = [name for name in columns if name not in key]
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in others)
     action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
     if sequence and others:
-        before = ", ".join(f"t.{quote(name)}" for name in sequence)
-        after = ", ".join(f"excluded.{quote(name)}" for name in sequence)
-        action += f" WHERE ({before}) < ({after})"
+        action += f" WHERE {_is_lower('t', 'excluded', sequence)}"
+    return f"{insert(table, columns, source)} ON CONFLICT ({_list(key)}) {action}"
+
+
+def unstage_older(
+    table: Table, match: Match, columns: Columns, key: Sequence[str], sequence: Sequence[str]
+) -> str | None:
+    """Delete the staged rows that an upsert would not write; None if it writes all."""
+    if all(name in key for name in columns):
+        older = "true"
+    elif sequence:
+        older = f"NOT {_is_lower('t', 's', sequence)}"
+    else:
+        return None
     return (
-        f"INSERT INTO {table} AS t ({_list(types)}) SELECT {_cast(types)} FROM {STAGING} s "
-        f"{added} ON CONFLICT ({_list(key)}) {action}"
+        f"DELETE FROM {STAGING} s USING {table.rows} t "
+        f"WHERE {match.on} AND {match.of_staged} AND {older}"
     )
+
+
+def insert_and_compare(statement: str, columns: Columns, source: str) -> str:
+    """Run an insert or upsert; select how many rows are stored, and whether one is not stored as sent."""
+    sent, stored = [], []
+    for position, (name, column) in enumerate(columns.items()):
+        values = _cast(name, column), f"t.{quote(name)}"
+        if column.compare != "values":
+            values = _text([values[0]]), _text([values[1]])
+        sent.append(values[0])
+        stored.append(f"{values[1]} AS c{position}")
+    return (
+        f"WITH stored AS ({statement} RETURNING {', '.join(stored)}) SELECT (SELECT pg_catalog.count(*) FROM stored), "
+        f"EXISTS (SELECT {', '.join(sent)} {source} EXCEPT ALL SELECT * FROM stored)"
+    )
+
+
+def delete_and_count(statement: str) -> str:
+    """Run a deletion, and select how many rows it has deleted."""
+    return f"WITH gone AS ({statement} RETURNING 1) SELECT pg_catalog.count(*) FROM gone"
 
 
 def select_too_few(table: Table, match: Match) -> str:
     """Select a staged row of which the target has fewer copies than it loses: the row as JSON."""
     return (
         f"SELECT {_ROW} FROM {STAGING} s WHERE s.{REMOVED} AND {match.of_staged} "
-        f"AND s.{COPIES} > (SELECT count(*) FROM {table} t WHERE {match.on}) LIMIT 1"
+        f"AND s.{COPIES} > (SELECT pg_catalog.count(*) FROM {table.rows} t WHERE {match.on}) LIMIT 1"
     )
 
 
 def delete_copies(table: Table, match: Match) -> str:
     """Delete as many equal rows as a multiset loses."""
     return (
-        f"DELETE FROM {table} t USING (SELECT t.ctid AS at, s.{COPIES} AS copies, "
-        f"row_number() OVER (PARTITION BY s.ctid) AS number FROM {STAGING} s JOIN {table} t "
+        f"DELETE FROM {table.rows} t USING (SELECT t.tableoid AS part, t.ctid AS at, s.{COPIES} AS copies, "
+        f"pg_catalog.row_number() OVER (PARTITION BY s.ctid) AS number FROM {STAGING} s JOIN {table.rows} t "
         f"ON {match.on} WHERE s.{REMOVED} AND {match.of_staged}) n "
-        "WHERE t.ctid = n.at AND n.number <= n.copies"
+        "WHERE t.ctid = n.at AND t.tableoid = n.part AND n.number <= n.copies"
     )
 
 
@@ -269,16 +314,16 @@ class Match:
     on: str
 
     @classmethod
-    def of(cls, types: Mapping[str, str], nulls: Iterable[Collection[str]]) -> list[Match]:
-        """One match per combination of null columns, of the columns with these types."""
-        return [cls._where(types, set(names)) for names in nulls]
+    def of(cls, columns: Columns, nulls: Iterable[Collection[str]]) -> list[Match]:
+        """One match per combination of null columns, of these columns."""
+        return [cls._where(columns, set(names)) for names in nulls]
 
     @classmethod
-    def _where(cls, types: Mapping[str, str], nulls: Collection[str]) -> Match:
-        staged = [f"s.{quote(n)} IS {'' if n in nulls else 'NOT '}NULL" for n in types]
+    def _where(cls, columns: Columns, nulls: Collection[str]) -> Match:
+        staged = [f"s.{quote(n)} IS {'' if n in nulls else 'NOT '}NULL" for n in columns]
         on = [
-            f"t.{quote(name)} IS NULL" if name in nulls else _equal(name, dtype)
-            for name, dtype in types.items()
+            f"t.{quote(name)} IS NULL" if name in nulls else _equal(name, column)
+            for name, column in columns.items()
         ]
         return cls(" AND ".join(staged) or "true", " AND ".join(on) or "true")
 
@@ -287,15 +332,33 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(map(quote, names))
 
 
-def _cast(types: Mapping[str, str]) -> str:
-    return ", ".join(f"CAST(s.{quote(name)} AS {dtype})" for name, dtype in types.items())
+def _casts(columns: Columns) -> str:
+    return ", ".join(_cast(name, column) for name, column in columns.items())
 
 
-def _equal(name: str, dtype: str, operator: str = "=") -> str:
-    if dtype == "json":  # has no equality
-        return f"CAST(t.{quote(name)} AS jsonb) {operator} CAST(s.{quote(name)} AS jsonb)"
-    return f"t.{quote(name)} {operator} CAST(s.{quote(name)} AS {dtype})"
+def _cast(name: str, column: Column) -> str:
+    return f"CAST(s.{quote(name)} AS {column.dtype})"
 
 
-def _equal_or_null(name: str, dtype: str) -> str:
-    return _equal(name, dtype, "IS NOT DISTINCT FROM")
+def _text(values: Iterable[str]) -> str:
+    """What clients see of the values. A cast to text would remove the spaces of ``character(n)``."""
+    return f"CAST(ROW({', '.join(values)}) AS pg_catalog.text)"
+
+
+def _is_lower(before: str, after: str, sequence: Sequence[str]) -> str:
+    """Whether the sequence of a stored row is lower. Null, which others stored, is the lowest."""
+    left, right = (", ".join(f"{row}.{quote(n)}" for n in sequence) for row in (before, after))
+    return f"(({left}) < ({right})) IS NOT FALSE"
+
+
+def _equal(name: str, column: Column, operator: str = "=") -> str:
+    stored, sent = f"t.{quote(name)}", _cast(name, column)
+    if column.compare == "json":
+        stored, sent = f"CAST({stored} AS pg_catalog.jsonb)", f"CAST({sent} AS pg_catalog.jsonb)"
+    elif column.compare == "text":  # of values that are not null: null and '' differ in a row
+        stored, sent = _text([stored]), f'{_text([sent])} COLLATE "C"'
+    return f"{stored} {operator} {sent}"
+
+
+def _equal_or_null(name: str, column: Column) -> str:
+    return _equal(name, column, "IS NOT DISTINCT FROM")

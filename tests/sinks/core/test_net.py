@@ -97,6 +97,22 @@ def test_the_newest_revision_of_a_key_stays() -> None:
         net(pa.table({"k": ["a", "a"], "v": [2, 3]}), sequence=())
 
 
+@pytest.mark.parametrize(
+    "wrong", [[1, None], None, [{"a": [None]}]], ids=["an item", "the list", "an item of an item"]
+)
+def test_a_sequence_has_no_null_at_any_depth(wrong: Any) -> None:
+    is_nested = isinstance(wrong, list) and isinstance(wrong[0], dict)
+    items = pa.struct([("a", pa.list_(pa.int64()))]) if is_nested else pa.int64()
+    good: Any = [{"a": [1]}] if is_nested else [1, 2]
+    for values, is_right in (([good, [], good], True), ([good, [], wrong], False)):
+        rows = pa.table({"k": [1, 2, 3], "s": pa.array(values, pa.list_(items))})
+        if is_right:
+            assert len(compute_net(rows, key=["k"], sequence=["s"], where="sink").added) == 3
+        else:
+            with pytest.raises(ChangeStreamError, match="NO_SEQUENCE"):
+                compute_net(rows, key=["k"], sequence=["s"], where="sink")
+
+
 def test_copies_of_a_multiset() -> None:
     nan = float("nan")
     rows = pa.table(

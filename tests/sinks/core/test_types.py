@@ -7,11 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops.kernel.errors import SinkError
 from streamops.sinks.core import sql
 from streamops.sinks.core.effect import having
 from streamops.sinks.core.identifiers import from_integers, to_integers
 from streamops.sinks.core.ledger import Delivery, Entry, fenced
 from streamops.sinks.core.stored_types import stored_type
+from streamops.sinks.postgres_table import Found
 
 sa = pytest.importorskip("sqlalchemy")
 types = pytest.importorskip("streamops.sinks.core.sqlalchemy_types")
@@ -34,14 +36,51 @@ def test_postgres_types(dtype: pa.DataType, expected: str) -> None:
     assert sql.accepts(expected, dtype)
 
 
-def test_postgres_text_with_a_length_is_checked_by_the_server() -> None:
-    assert sql.accepts("character varying(10)", pa.string())
-    assert not sql.accepts("bit(10)", pa.string())
+def found(base: str, *, has_length: bool = False, is_deterministic: bool = True) -> Found:
+    return Found(
+        dtype=base,
+        base=base,
+        type_class="b",
+        has_length=has_length,
+        is_deterministic=is_deterministic,
+        is_not_null=False,
+        is_required=False,
+        computed=None,
+    )
 
 
-def test_postgres_json_is_compared_as_jsonb() -> None:
-    match, *_ = sql.Match.of({"a": "json", "b": "bigint"}, [set()])
-    assert 'CAST(t."a" AS jsonb)' in match.on
+@pytest.mark.parametrize(
+    ("column", "compare", "is_checked"),
+    [
+        (found("text"), "values", False),
+        (found("text", is_deterministic=False), "text", False),
+        (found("character varying", has_length=True), "values", True),
+        (found("character", has_length=True), "values", True),
+        (found("character"), "text", True),
+        (found("uuid[]"), "values", True),
+        (found("json"), "text", False),
+        (found("jsonb"), "text", True),
+        (found("extensions.citext"), "text", False),
+    ],
+)
+def test_postgres_text_is_compared_and_checked_where_its_type_needs_it(
+    column: Found, compare: str, is_checked: bool
+) -> None:
+    text = pa.list_(pa.string()) if column.base.endswith("[]") else pa.string()
+    fitting = column.fit(pa.field("a", text), is_json=False, where="sink")
+    assert (fitting.compare, fitting.is_checked) == (compare, is_checked)
+
+
+def test_postgres_types_without_a_conversion_are_refused() -> None:
+    with pytest.raises(SinkError, match="TARGET_TYPE"):
+        found("bit", has_length=True).fit(pa.field("a", pa.string()), is_json=False, where="sink")
+
+
+def test_postgres_nested_columns_are_compared_as_jsonb() -> None:
+    fitting = found("json").fit(pa.field("a", pa.string()), is_json=True, where="sink")
+    match, *_ = sql.Match.of({"a": fitting, "b": sql.Column(dtype="bigint")}, [set()])
+    assert not fitting.is_checked
+    assert 'CAST(t."a" AS pg_catalog.jsonb)' in match.on
 
 
 def test_delta_types() -> None:
