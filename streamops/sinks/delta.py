@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.kernel.packages import require_package
-from streamops.sinks.core import delta_sql, stored_types
+from streamops.sinks.core import delta_log, delta_sql, stored_types
 from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, Range, mark, normalize
 from streamops.sinks.core.effect import (
     check_changes,
@@ -24,7 +24,7 @@ from streamops.sinks.core.effect import (
     remaining_rows,
     repeat,
 )
-from streamops.sinks.core.identifiers import from_integers, to_integers
+from streamops.sinks.core.identifiers import to_integers
 from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.failures import (
@@ -151,10 +151,11 @@ def delta(
 
 
 class _Handle:
-    """A table that is open, as the connection of a session."""
+    """A table that is open, as the connection of a session, and its last commit by this sink."""
 
-    def __init__(self, table: Any) -> None:
-        self.table = table
+    def __init__(self, table: Any, actions: Any) -> None:
+        self.table, self.actions = table, actions
+        self.committed: tuple[int, Entry] | None = None
 
     def close(self) -> None:
         """An open table holds nothing that must be released."""
@@ -203,7 +204,8 @@ class DeltaSink(TableSink):
 
     def _read_ledger(self) -> Entry | None:
         with self._errors():
-            return self._read_entry(self._open())
+            found = self._find(self._open())
+            return None if found.removed_by else found.entry
 
     def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
         path = public_path(self.path)
@@ -215,13 +217,21 @@ class DeltaSink(TableSink):
                 raise target_missing(path, "create it", where=self.label)
         return f"table {path!r}", [] if table else [f"table {path!r}"], self._read_ledger()
 
-    def _read_entry(self, table: Any) -> Entry | None:
+    def _find(self, table: Any) -> delta_log.Found:
+        """The entry that belongs to the rows of the table."""
         if table is None:
-            return None
-        return from_integers(lambda n: table.transaction_version(self._identifier(n)))
+            return delta_log.Found(None)
+        handle: Any = self.session.connection
+        if handle.committed is not None:
+            return delta_log.Found(handle.committed[1])  # nobody else has committed since
+        return delta_log.find_entry(table, self.name, handle.actions, self._open_version)
 
-    def _identifier(self, position: int) -> str:
-        return f"streamops/{self.name}/{position}"
+    def _open_version(self, version: int) -> Any:
+        driver = _require_driver()
+        try:
+            return driver.DeltaTable(self.path, version, storage_options=self._options)
+        except driver.exceptions.DeltaError:
+            return None
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         net = self._net(rows)
@@ -241,9 +251,10 @@ class DeltaSink(TableSink):
     def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> bool:
         """Commit the micro-batch, unless another writer commits first."""
         table = self._open()
-        entry = self._read_entry(table)
-        decision = self._decide(entry, delivery)
-        if decision.entry == entry:
+        found = self._find(table)
+        self._refuse_removed(found, delivery)
+        decision = self._decide(found.entry, delivery)
+        if decision.entry == found.entry:
             return True
         if table is None:
             self._create(self._stored(net.added.schema))
@@ -257,17 +268,40 @@ class DeltaSink(TableSink):
             if now is not None and now.version() == version:
                 raise  # not because of another commit
             return False
+        handle: Any = self.session.connection
+        handle.committed = (table.version(), decision.entry)
         return True
+
+    def _refuse_removed(self, found: delta_log.Found, delivery: Delivery) -> None:
+        """Refuse to continue on rows of somebody else, unless the user wants that."""
+        entry = found.entry
+        is_continued = delivery.batch if entry is None else entry.query == delivery.query
+        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
+            return
+        raise SinkError(
+            "LEDGER_LOST",
+            "another writer has removed the rows that the ledger counts",
+            where=self.label,
+            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}",
+            expected="commits that keep the rows of this sink, or RESTORE to a version with an entry",
+            fix="RESTORE the table to a version before that commit; or start with a new checkpoint; or, if the "
+            'query shall go on with the table as it is, start once with new_checkpoint="continue"',
+        )
 
     def _properties(self, decision: Decision) -> Any:
         driver, entry = _require_driver(), decision.entry
         transactions = [
-            driver.Transaction(self._identifier(position), number)
+            driver.Transaction(delta_log.identifier(self.name, position), number)
             for position, number in enumerate(to_integers(entry))
         ]
         values = {"sink": self.name, "query": entry.query, "run": entry.run, "batch": entry.batch}
         history = {f"streamops.{key}": str(value) for key, value in values.items()}
-        return driver.CommitProperties(app_transactions=transactions, custom_metadata=history)
+        # Without a retry after another commit, whose effect on the rows of the entry must be known first.
+        return driver.CommitProperties(
+            app_transactions=transactions,
+            custom_metadata={**history, delta_log.ACTION: decision.action},
+            max_commit_retries=0,
+        )
 
     def _apply(self, commit: Commit, net: Net, names: Sequence[str], decision: Decision) -> None:
         if decision.action == "skip":
@@ -444,15 +478,20 @@ class DeltaSink(TableSink):
     def _open(self) -> Any:
         """The newest version of the table; None if there is no table."""
         driver = _require_driver()
-        if self.session.connection is not None:
-            table = self.session.connection.table
-            table.update_incremental()
-            return table
+        handle: Any = self.session.connection
+        if handle is not None and handle.committed is not None:
+            with suppress(driver.exceptions.DeltaError):  # the table was created again
+                handle.table.update_incremental()
+                version = handle.table.version()
+                # Another table at the same path can have a log of the same length.
+                commit = delta_log.commit_entry(handle.actions(version), self.name)
+                if handle.committed == (version, commit):
+                    return handle.table
         try:
             table = driver.DeltaTable(self.path, storage_options=self._options)
         except driver.exceptions.TableNotFoundError:
             return None
-        self.session.connection = _Handle(table)
+        self.session.connection = _Handle(table, delta_log.reader(self.path, self._options))
         return table
 
     @contextmanager
