@@ -6,11 +6,10 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -24,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamops.kernel.errors import SinkError, SpecError
 from streamops.kernel.parameters import require_choice
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
-from streamops.sinks.core.manifest import File, Manifest, decode
+from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
 from streamops.sinks.failures import hide, public_path, secrets_of, unavailable
 from streamops.sinks.sink import Columns, Sink
@@ -38,7 +37,7 @@ _ATTEMPTS = 20
 _ROWS_PER_FILE = 1 << 20
 # Spark and other readers skip folders whose names begin with an underscore: without the manifests, they
 # would read the files of micro-batches that were not committed.
-_MANIFESTS, _BATCHES = "_manifests", "_batches"
+_MANIFESTS, _BATCHES, _NEWEST = "_manifests", "_batches", "_newest"
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 
@@ -175,8 +174,7 @@ def read_parquet(
     require_choice(check, Check, parameter="check", where="sinks.read_parquet")
     folder = _Folder(path, filesystem, f"sinks.read_parquet({public_path(path)!r})")
     with folder.errors():
-        manifests = folder.read_all()
-        schema, files = _committed(manifests, folder.label)
+        schema, files = _committed(folder.read_all(check), folder.label)
         folder.check(files, check)
     if spark is not None:
         types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -202,12 +200,6 @@ def _committed(manifests: list[Manifest], where: str) -> tuple[pa.Schema, list[F
             expected="a folder that sinks.parquet has written",
             fix="check the path, or wait for the first micro-batch",
         )
-    for before, after in pairwise(manifests):
-        if before.entry.query == after.entry.query and not (
-            after.is_first or after.entry.batch - before.entry.batch in (0, 1)
-        ):
-            got = f"micro-batch {after.entry.batch} after {before.entry.batch}"
-            raise _damaged("a manifest", got, "the next one", where)
     start = max((n for n, manifest in enumerate(manifests) if manifest.is_first), default=0)
     files = [file for manifest in manifests[start:] for file in manifest.files]
     return manifests[-1].schema, files
@@ -242,6 +234,7 @@ class _Folder:
         self.filesystem, self.path = filesystem, path.rstrip("/")
         self.number = 0
         self.manifest: Manifest | None = None
+        """The newest manifest; one that was written in part can have a higher number."""
 
     def close(self) -> None:
         """A folder holds nothing that must be released."""
@@ -252,17 +245,23 @@ class _Folder:
     def manifest_name(self, number: int) -> str:
         return self.absolute(f"{_MANIFESTS}/{number:020}.json")
 
-    def read_all(self) -> list[Manifest]:
+    def read_all(self, check: Check) -> list[Manifest]:
         """All manifests, the oldest first. One that was written in part was never committed."""
+        newest = self._read_newest()  # first, since manifests are added meanwhile
+        numbers = self._numbers()
         with ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(self._read, self._numbers()))
-        return [manifest for manifest in found if manifest is not None]
+            found = dict(zip(numbers, threads.map(self._read, numbers), strict=True))
+        if newest is None and check == "content" and len(found) > 1:
+            raise _damaged(_NEWEST, "no file", "the number of the newest manifest", self.label)
+        self._refuse_damage(found, newest or 0)
+        return [manifest for manifest in found.values() if manifest is not None]
 
     def refresh(self) -> Manifest | None:
         """The newest manifest."""
-        if not self.number:
+        if not self._is_known():
             numbers = self._numbers()
-            self.number = max(numbers, default=0)
+            self._refuse_damage(dict.fromkeys(numbers), 0)
+            self.number, self.manifest = max(numbers, default=0), None
             for number in reversed(numbers):
                 self.manifest = self._read(number)
                 if self.manifest is not None:
@@ -271,6 +270,14 @@ class _Folder:
             self.number += 1
             self.manifest = self._read(self.number) or self.manifest
         return self.manifest
+
+    def _is_known(self) -> bool:
+        """Whether the newest manifest is still there, and not that of a folder that was created again."""
+        last = self.manifest
+        if last is None or not self._exists(self.manifest_name(last.number)):
+            return False
+        found = self._read(last.number)
+        return found is not None and found.digest == last.digest
 
     def write_rows(self, rows: pa.Table, batch: int) -> tuple[File, ...]:
         """Write the rows to files that no manifest lists yet."""
@@ -288,7 +295,9 @@ class _Folder:
 
     def publish(self, manifest: Manifest) -> bool:
         """Commit a manifest as the next one, unless another writer commits before."""
-        name, content = self.manifest_name(self.number + 1), manifest.encode()
+        number, last = self.number + 1, self.manifest
+        manifest = replace(manifest, number=number, previous="" if last is None else last.digest)
+        name, content = self.manifest_name(number), manifest.encode()
         if self._exists(name):
             return False
         if self.filesystem.type_name in _OBJECT_STORES:
@@ -299,8 +308,11 @@ class _Folder:
             self.write(temporary, content)
             if not self.move(temporary, name):
                 return False
-        written = self._read(self.number + 1)
-        return written is not None and written.entry == manifest.entry
+        written = self._read(number)
+        if written is None or written.entry != manifest.entry:
+            return False
+        self._mark_newest(number)
+        return True
 
     def write(self, name: str, content: Any) -> None:
         """Write a file, and its folder."""
@@ -308,6 +320,31 @@ class _Folder:
             self.filesystem.create_dir(name.rpartition("/")[0], recursive=True)
         with self.filesystem.open_output_stream(name) as stream:
             stream.write(content)
+
+    def _mark_newest(self, number: int) -> None:
+        """Store the number of a complete manifest, so that readers notice when it is missing later."""
+        name, content = self.absolute(_NEWEST), f"{number:020}\n".encode()
+        if not isinstance(self.filesystem, pafs.LocalFileSystem):
+            self.write(name, content)
+            return
+        temporary = f"{name}.{uuid.uuid4().hex}"
+        self.write(temporary, content)
+        os.replace(temporary, name)
+
+    def _read_newest(self) -> int | None:
+        name = self.absolute(_NEWEST)
+        if not self._exists(name):
+            return None
+        with self.filesystem.open_input_stream(name) as stream:
+            content = stream.readall()
+        if not re.fullmatch(rb"\d{20}\n", content):
+            raise _damaged(_NEWEST, f"{len(content)} bytes", "21 bytes", self.label)
+        return int(content)
+
+    def _refuse_damage(self, found: Mapping[int, Manifest | None], newest: int) -> None:
+        damage = find_damage(found, newest)
+        if damage is not None:
+            raise _damaged(*damage, self.label)
 
     def move(self, name: str, new: str) -> bool:
         """Rename a file, unless there is one with the new name."""
@@ -347,7 +384,7 @@ class _Folder:
 
     def _numbers(self) -> list[int]:
         selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
-        names = (info.base_name for info in self.filesystem.get_file_info(selector))
+        names = (info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
         return sorted(int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n))
 
     def _exists(self, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,16 @@ def test_files_that_no_manifest_lists_are_ignored(path: str, target: Target) -> 
 def test_a_manifest_that_was_written_in_part_commits_nothing(
     path: str, target: Target, length: int
 ) -> None:
+    """The number of the newest complete one is stored after it."""
     target.deliver(0, a=[1])
+    newest = Path(path, "_newest").read_bytes()
     target.deliver(1, run_of(2), a=[2])
     last = manifests(path)[-1]
     last.write_bytes(last.read_bytes()[:length])
+    for check in ("size", "content"):
+        with pytest.raises(SinkError, match=r"FILE_DAMAGED.*manifest 2"):
+            sinks.read_parquet(path, check=check)  # type: ignore[call-overload]
+    Path(path, "_newest").write_bytes(newest)
     assert target.content("a") == [(1,)]
     target.deliver(1, run_of(3), a=[2])
     target.deliver(2, run_of(4), a=[3])
@@ -190,6 +197,52 @@ def test_damaged_files_are_an_error(path: str, target: Target) -> None:
     stored.write_bytes(content)
     manifests(path)[1].unlink()
     refused()
+
+
+@pytest.mark.parametrize("choice", ["replace", "continue"])
+def test_no_manifest_can_be_missing(path: str, target: Target, choice: str) -> None:
+    """Also the first one, the last one, and the one that replaces all before it."""
+    other = run_of(2, "other query")
+    for batch, run in ((0, RUN), (1, RUN), (0, other), (1, other)):
+        options = {} if batch else {"new_checkpoint": choice}
+        target.sink(**options)._deliver_rows(pa.table({"a": [batch]}), batch, run)
+    expected = target.content("a")
+    for manifest in manifests(path):
+        content = manifest.read_bytes()
+        manifest.unlink()
+        for check in ("size", "content"):
+            with pytest.raises(SinkError, match="FILE_DAMAGED") as error:
+                sinks.read_parquet(path, check=check)  # type: ignore[call-overload]
+            assert error.value.got == "no file"
+        with pytest.raises(SinkError, match=r"FILE_DAMAGED|BATCH_GAP"):
+            target.deliver(2, run_of(3, other.query), a=[2])
+        manifest.write_bytes(content)
+    first, last = manifests(path)[0], manifests(path)[-1]
+    content = first.read_bytes()
+    first.write_bytes(last.read_bytes())
+    with pytest.raises(SinkError, match="FILE_DAMAGED"):
+        target.rows()
+    first.write_bytes(content)
+    Path(path, "_newest").unlink()
+    with pytest.raises(SinkError, match=r"FILE_DAMAGED.*_newest"):
+        sinks.read_parquet(path, check="content")
+    assert sinks.read_parquet(path).count_rows() == len(expected)
+    target.deliver(2, run_of(3, other.query), a=[2])
+    assert target.content("a") == ordered([*expected, (2,)])
+
+
+def test_a_folder_that_was_created_again_meanwhile(path: str, target: Target) -> None:
+    sink = target.sink()
+    for batch in range(3):
+        sink._deliver_rows(pa.table({"a": [batch]}), batch, RUN)
+    shutil.rmtree(path)
+    for batch in range(3):
+        target.deliver(batch, run_of(2, "other query"), a=[batch])
+    with pytest.raises(SinkError, match="FENCED"):
+        sink._deliver_rows(pa.table({"a": [3]}), 3, RUN)
+    shutil.rmtree(path)
+    with pytest.raises(SinkError, match="LEDGER_LOST"):
+        sink._deliver_rows(pa.table({"a": [3]}), 3, RUN)
 
 
 def test_a_large_micro_batch_has_several_files(path: str, target: Target) -> None:

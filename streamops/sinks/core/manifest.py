@@ -2,6 +2,7 @@
 
 A manifest has the ledger entry after its micro-batch, the files of the micro-batch, and the columns of all
 rows so far. The first line is the SHA-256 of the rest, so that a file that was written in part is detected.
+It names the hash of the manifest before, so that a chain from the first to the last one is complete.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -43,17 +45,28 @@ class Manifest:
         The files of the micro-batch.
     is_first : bool
         Whether the rows of the manifests before are not part of the target any more.
+    number : int
+        Its position in the folder, starting at 1.
+    previous : str
+        The hash of the manifest before; of the first one, an empty text.
+    digest : str
+        The hash of this one, once it is written.
     """
 
     entry: Entry
     schema: pa.Schema
     files: tuple[File, ...] = field(default=())
     is_first: bool = False
+    number: int = 1
+    previous: str = ""
+    digest: str = field(default="", compare=False)
 
     def encode(self) -> bytes:
         """Return the manifest as text, with its hash in the first line."""
         values: dict[str, Any] = {
             "version": VERSION,
+            "number": self.number,
+            "previous": self.previous,
             "entry": asdict(self.entry),
             "is_first": self.is_first,
             "files": [asdict(file) for file in self.files],
@@ -84,4 +97,42 @@ def decode(text: bytes) -> Manifest | None:
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"]))),
         tuple(File(**file) for file in values["files"]),
         values["is_first"],
+        values["number"],
+        values["previous"],
+        digest.decode(),
     )
+
+
+def find_damage(found: Mapping[int, Manifest | None], newest: int) -> tuple[str, str, str] | None:
+    """Return which manifest is missing, what there is, and what should be; None if all are there.
+
+    Parameters
+    ----------
+    found : mapping
+        The manifests by the numbers of their files; None for one that was written in part.
+    newest : int
+        The last manifest that is known to be complete; 0 if none is known.
+
+    Examples
+    --------
+    >>> entry = Entry("query", 1, "run", 0, rows=0, digest=0)
+    >>> first = decode(Manifest(entry, pa.schema([])).encode())
+    >>> find_damage({1: first}, newest=1)
+    >>> find_damage({1: first}, newest=2)
+    ('manifest 2', 'no file', 'a manifest')
+    """
+    previous = ""
+    for number in range(1, max(newest, *found, 0) + 1):
+        manifest = found.get(number)
+        if number not in found or (manifest is None and number == newest):
+            got = "a file that was written in part" if number in found else "no file"
+            return f"manifest {number}", got, "a manifest"
+        if manifest is None:
+            continue
+        if manifest.number != number:
+            return f"manifest {number}", f"manifest {manifest.number}", f"manifest {number}"
+        if manifest.previous != previous:
+            got = f"SHA-256 {previous or 'of none'}"
+            return f"the manifest before {number}", got, manifest.previous or "no manifest"
+        previous = manifest.digest
+    return None
