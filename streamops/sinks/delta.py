@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
-from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.errors import SchemaError, SinkError, SpecError, StreamopsError
 from streamops.kernel.packages import require_package
-from streamops.sinks.core import delta_log, delta_sql, stored_types
+from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
 from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, Range, mark, normalize
 from streamops.sinks.core.effect import (
     check_changes,
@@ -310,7 +310,7 @@ class DeltaSink(TableSink):
         form, sequence = form_of(names, self.key), self._sequence_of(names)
         schema = self._fit(commit, self._stored(net.added.schema))
         removed, added = (
-            normalize(rows.cast(schema), self.key or ()) for rows in (net.removed, net.added)
+            self._converted(rows, schema, commit) for rows in (net.removed, net.added)
         )
         net = replace(net, removed=removed, added=added)
         content = content_columns(schema.names, sequence if form == "changes" else ())
@@ -343,6 +343,24 @@ class DeltaSink(TableSink):
         else:
             self._change_multiset(commit, net, content)
 
+    def _converted(self, rows: pa.Table, schema: pa.Schema, commit: Commit) -> pa.Table:
+        """The rows in the types of the table."""
+        rows = rows.cast(schema)
+        for part in commit.stored:  # which deltalake does not refuse if columns are added
+            if (
+                not part.nullable
+                and part.name in schema.names
+                and rows.column(part.name).null_count
+            ):
+                reason = ValueError(f"null in column {part.name!r}, which is NOT NULL")
+                raise refused("the Delta table", reason, where=self.label)
+        partitions = commit.table.metadata().partition_columns
+        unfit = delta_table.find_unfit(rows, commit.table.schema().fields, partitions)
+        if unfit is not None:
+            name, got, expected = unfit
+            raise type_differs(name, got, expected, expected, where=self.label)
+        return normalize(rows, self.key or ())
+
     def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
         """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
         if form == "changes":
@@ -352,7 +370,10 @@ class DeltaSink(TableSink):
 
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
         key = self.key or ()
-        if not all(stored_types.is_exact(added.schema.field(name).type) for name in sequence):
+        if not all(
+            name in commit.stored.names and stored_types.is_exact(added.schema.field(name).type)
+            for name in sequence
+        ):
             found = commit.rows_like(added, key, sequence)
             added = added.filter(newer_rows(added, found, key=key, sequence=sequence))
             sequence = ()
@@ -421,7 +442,9 @@ class DeltaSink(TableSink):
         found = commit.schema
         new = [part for part in wanted if part.name not in found.names]
         required = [
-            part.name for part in found if not part.nullable and part.name not in wanted.names
+            name
+            for name in delta_table.must_be_given(commit.table.schema().fields)
+            if name not in wanted.names
         ]
         folded = {name.casefold() for name in found.names}
         if (
@@ -440,23 +463,21 @@ class DeltaSink(TableSink):
         return pa.schema([commit.schema.field(name).with_nullable(True) for name in wanted.names])
 
     def _refuse_features(self, table: Any) -> None:
-        features = table.protocol().writer_features or []
-        settings = table.metadata().configuration
-        mapping = settings.get("delta.columnMapping.mode", "none")
-        vectors = settings.get("delta.enableDeletionVectors", "false")
-        if mapping == "none" and (
-            "deletionVectors" not in features
-            or (vectors != "true" and not _count(table.deletion_vectors()))
-        ):
-            return
-        raise SinkError(
+        settings, protocol = table.metadata().configuration, table.protocol()
+        is_listed = "deletionVectors" in (protocol.writer_features or ())
+        has_vectors = is_listed and _count(table.deletion_vectors()) > 0
+        features = delta_table.unsupported_features(protocol, settings, has_vectors)
+        if features:
+            raise self._unsupported(", ".join(features), features)
+
+    def _unsupported(self, got: str, features: Sequence[str]) -> SinkError:
+        return SinkError(
             "TARGET_FEATURE",
             "the table has a feature that this sink does not write",
             where=self.label,
-            got=f"columnMapping.mode={mapping}, enableDeletionVectors={vectors}",
-            expected="a table without deletion vectors and without column mapping",
-            fix="ALTER TABLE ... SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then REORG TABLE "
-            "... APPLY (PURGE); a table with column mapping must be copied to a new one",
+            got=got,
+            expected="a table with features that deltalake writes",
+            fix=delta_table.remedy(features),
         )
 
     def _create(self, schema: pa.Schema) -> None:
@@ -491,6 +512,10 @@ class DeltaSink(TableSink):
             table = driver.DeltaTable(self.path, storage_options=self._options)
         except driver.exceptions.TableNotFoundError:
             return None
+        except driver.exceptions.DeltaError as error:
+            if "nsupported" in str(error):
+                raise self._unsupported(str(error), ()) from error
+            raise
         self.session.connection = _Handle(table, delta_log.reader(self.path, self._options))
         return table
 
@@ -504,9 +529,13 @@ class DeltaSink(TableSink):
                 yield
             except BaseException as error:
                 self.session.close()
-                if isinstance(error, exceptions.CommitFailedError | OSError):
+                if isinstance(error, StreamopsError):
+                    raise
+                is_append_only = "append-only" in str(error)
+                if isinstance(error, exceptions.CommitFailedError | OSError) and not is_append_only:
                     raise unavailable("the Delta table", error, where=self.label) from error
-                if isinstance(error, exceptions.DeltaError):
+                # Arrow refuses a null in a nested column that must not have one.
+                if isinstance(error, exceptions.DeltaError | ValueError):
                     raise refused("the Delta table", error, where=self.label) from error
                 raise
 

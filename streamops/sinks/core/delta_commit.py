@@ -160,13 +160,19 @@ class Commit:
 
     def _merge(self, rows: pa.Table, predicate: str) -> Any:
         return self.table.merge(
-            rows,
+            self._declared(rows),
             predicate=predicate,
             source_alias=delta_sql.SOURCE,
             target_alias=delta_sql.TARGET,
             merge_schema=self.has_new_columns,
             commit_properties=self.properties,
         )
+
+    def _declared(self, rows: pa.Table) -> pa.Table:
+        """The rows with the NOT NULL of the table, from which deltalake takes it if columns are added."""
+        names = self.stored.names if self.has_new_columns else ()
+        declared = {name: self.stored.field(name) for name in names}
+        return rows.cast(pa.schema([declared.get(part.name, part) for part in rows.schema]))
 
     def _execute(self, merge: Any) -> None:
         version = self.table.version()
@@ -177,7 +183,7 @@ class Commit:
     def _write(self, rows: pa.Table, mode: Any, predicate: str | None = None) -> None:
         importlib.import_module("deltalake").write_deltalake(
             self.table,
-            rows,
+            self._declared(rows),
             mode=mode,
             predicate=predicate,
             schema_mode="merge" if self.has_new_columns else None,
