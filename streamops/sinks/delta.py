@@ -15,7 +15,15 @@ from streamops.kernel.columns import key_codes
 from streamops.kernel.errors import SchemaError, SinkError, SpecError, StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
-from streamops.sinks.core.delta_commit import DELETE, PUT, Commit, Range, mark, normalize
+from streamops.sinks.core.delta_commit import (
+    DELETE,
+    PUT,
+    Commit,
+    Range,
+    has_local_time_in_map,
+    mark,
+    normalize,
+)
 from streamops.sinks.core.effect import (
     check_changes,
     is_among,
@@ -486,6 +494,17 @@ class DeltaSink(TableSink):
             columns = ", ".join(f"{part.name} {part.type}" for part in schema)
             fix = f"create it with these columns: {columns}"
             raise target_missing(public_path(self.path), fix, where=self.label)
+        for part in schema:
+            if has_local_time_in_map(part.type):
+                raise SchemaError(
+                    "TYPE_UNSUPPORTED",
+                    f"column {part.name!r} has a timestamp without time zone inside of a map, and deltalake "
+                    "creates a table that cannot be read",
+                    where=self.label,
+                    got=part.type,
+                    expected="timestamp inside of maps, or a table that exists",
+                    fix="cast it to timestamp, or create the table before with the feature timestampNtz",
+                )
         try:
             driver.DeltaTable.create(self.path, schema, storage_options=self._options)
         except driver.exceptions.DeltaError:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from streamops.kernel.errors import SinkError, SpecError
+from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.kernel.parameters import require_choice
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
@@ -381,6 +381,15 @@ class _Folder:
                 yield
             except OSError as error:
                 raise unavailable("the folder", error, where=self.label) from error
+            except pa.ArrowNotImplementedError as error:
+                raise SchemaError(
+                    "TYPE_UNSUPPORTED",
+                    "a column has a type that Parquet does not have",
+                    where=self.label,
+                    got=str(error),
+                    expected="columns with types that Arrow writes to Parquet",
+                    fix="cast or drop the column",
+                ) from error
 
     def _numbers(self) -> list[int]:
         selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)

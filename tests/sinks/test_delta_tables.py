@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import sinks
-from streamops.errors import SinkError
+from streamops.errors import SchemaError, SinkError
 from tests.sinks.contract import RUN, run_of
 
 deltalake = pytest.importorskip("deltalake")
@@ -229,3 +229,24 @@ def test_a_table_with_checkpoints_of_the_second_version(tmp_path: Path) -> None:
     for batch in range(5):
         sink._deliver_rows(pa.table({"a": [batch]}), batch, RUN)
     assert sorted(row["a"] for row in rows(path)) == list(range(5))
+
+
+LOCAL = pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [pa.map_(pa.string(), LOCAL), pa.list_(pa.struct([("m", pa.map_(LOCAL, pa.int64()))]))],
+    ids=str,
+)
+def test_local_times_in_maps_need_a_table_or_a_column_that_is_added(
+    tmp_path: Path, dtype: pa.DataType
+) -> None:
+    path = str(tmp_path / "table")
+    values = pa.array([None], dtype)
+    with pytest.raises(SchemaError, match="TYPE_UNSUPPORTED"):
+        deliver(path, a=values)
+    assert not Path(path).exists()
+    deliver(path, n=[1])
+    deliver(path, 1, {"columns": "add"}, n=[2], a=values)
+    assert len(rows(path)) == 2

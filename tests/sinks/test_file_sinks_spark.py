@@ -174,6 +174,61 @@ def test_spark_types_are_stored_in_delta(spark: SparkSession, tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_nested_values_do_not_depend_on_the_time_zone_of_the_session(
+    spark: SparkSession, tmp_path: Path, zone: str
+) -> None:
+    """Also in the hours in which clocks are changed, and before time zones."""
+    previous = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.sql(
+            "SELECT t, array(t, NULL) AS a, named_struct('t', t, 'l', l, 'd', 1.10BD) AS s, map(t, 'x') AS m, "
+            "array(named_struct('l', l)) AS n FROM VALUES "
+            "(timestamp_micros(1772955000000001), TIMESTAMP_NTZ '2026-03-08 02:30:00.000001'), "
+            "(timestamp_micros(1793511000123456), TIMESTAMP_NTZ '0001-01-01 00:00:00.000001'), "
+            "(timestamp_micros(-62135596799999999), TIMESTAMP_NTZ '9999-12-31 23:59:59.999999') AS v(t, l)"
+        )
+        sinks.delta(str(tmp_path / "delta")).write(frame, query="job")
+        sinks.parquet(str(tmp_path / "parquet")).write(frame, query="job")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(previous))
+    delta = pa.table(deltalake.DeltaTable(str(tmp_path / "delta")).scan().read_all())
+    micros = [1772955000000001, 1793511000123456, -62135596799999999]
+    local = [1772937000000001, -62135596799999999, 253402300799999999]
+    instant, plain = pa.timestamp("us", "UTC"), pa.timestamp("us")
+    for found in (delta, sinks.read_parquet(str(tmp_path / "parquet"), check="content").to_table()):
+        found = found.sort_by([("t", "descending")])
+        at = [sorted(micros, reverse=True).index(value) for value in micros]
+        found = found.take(pa.array(at))
+        values = {name: found.column(name).combine_chunks() for name in ("t", "a", "s", "m", "n")}
+        assert values["t"].cast(instant).cast(pa.int64()).to_pylist() == micros
+        lists = values["a"].flatten().cast(instant).cast(pa.int64()).to_pylist()
+        assert lists == [part for value in micros for part in (value, None)]
+        assert values["s"].field("t").cast(instant).cast(pa.int64()).to_pylist() == micros
+        assert values["s"].field("l").cast(plain).cast(pa.int64()).to_pylist() == local
+        assert set(values["s"].field("d").to_pylist()) == {Decimal("1.10")}
+        keys = values["m"].keys.cast(instant).cast(pa.int64()).to_pylist()
+        assert sorted(keys) == sorted(micros)
+        assert sorted(
+            values["n"].flatten().field("l").cast(plain).cast(pa.int64()).to_pylist()
+        ) == sorted(local)
+
+
+@pytest.mark.parametrize("sink", ["delta", "parquet"])
+@pytest.mark.parametrize(
+    "value",
+    ["make_interval(1, 2)", "INTERVAL '1-2' YEAR TO MONTH", "array(INTERVAL '1-2' YEAR TO MONTH)"],
+)
+def test_types_without_a_form_in_arrow_are_refused(
+    spark: SparkSession, tmp_path: Path, sink: str, value: str
+) -> None:
+    path = tmp_path / "target"
+    with pytest.raises(Exception, match="UNSUPPORTED"):
+        getattr(sinks, sink)(str(path)).write(spark.sql(f"SELECT {value} AS v"), query="job")
+    assert not path.exists()
+
+
 def _plain(schema: pa.Schema) -> pa.Schema:
     views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     return pa.schema([part.with_type(views.get(part.type, part.type)) for part in schema])

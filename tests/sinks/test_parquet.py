@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from streamops import sinks
-from streamops.errors import SinkError, SpecError
+from streamops.errors import SchemaError, SinkError, SpecError
 from tests.sinks.contract import (
     NAN,
     ODD,
@@ -86,6 +86,12 @@ def test_types_are_stored_without_loss(
     values = [*values, None]
     target.deliver(0, k=range(len(values)), v=pa.array(values, dtype))
     assert comparable(target.content("k", "v")) == comparable(ordered(enumerate(values)))
+
+
+def test_a_type_that_parquet_does_not_have_is_refused(path: str, target: Target) -> None:
+    with pytest.raises(SchemaError, match="TYPE_UNSUPPORTED"):
+        target.deliver(0, a=pa.array([{}], pa.struct([])))
+    assert not list(Path(path).rglob("*.*"))
 
 
 def test_changes_are_stored_as_they_are(target: Target) -> None:

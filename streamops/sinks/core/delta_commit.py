@@ -221,3 +221,13 @@ def _has_local_time(dtype: pa.DataType) -> bool:
     """Whether there is a timestamp without time zone, which is a feature of a table."""
     inside = (dtype.field(position).type for position in range(dtype.num_fields))
     return dtype == pa.timestamp("us") or any(map(_has_local_time, inside))
+
+
+def has_local_time_in_map(dtype: pa.DataType) -> bool:
+    """Whether there is one inside of a map, where deltalake does not see it when it creates a table."""
+    inside = (dtype.field(position).type for position in range(dtype.num_fields))
+    return (
+        _has_local_time(dtype)
+        if pa.types.is_map(dtype)
+        else any(map(has_local_time_in_map, inside))
+    )

@@ -119,7 +119,7 @@ def _is_exact_in_a_path(dtype: pa.DataType) -> bool:
     It writes escapes for bytes and does not read them, and two signs in negative decimals. A timestamp has no
     time zone there, and Spark reads it in that of the session. Floats have names of files of any length.
     """
-    return (
+    return bool(
         pa.types.is_integer(dtype)
         or pa.types.is_boolean(dtype)
         or pa.types.is_date32(dtype)
