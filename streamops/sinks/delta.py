@@ -141,7 +141,8 @@ def delta(
     A micro-batch passes through the memory of the driver. If the table has at most 32 rows per change between
     the lowest and the highest key, these rows do, too, up to 256 MB, and are replaced in one commit. Otherwise
     the rows are merged, and the keys of the table pass through the driver in parts if the rows are a change
-    stream. Tables with deletion vectors or column mapping are refused.
+    stream. Tables with features that deltalake does not write, such as deletion vectors or column mapping, are
+    refused.
     """
     _require_driver()
     return DeltaSink(
@@ -373,8 +374,26 @@ class DeltaSink(TableSink):
         """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
         if form == "changes":
             key = self.key or ()
+            self._require_unique(found)
             return check_changes(net, found, key=key, content=content, where=self.label)
         return remaining_rows(net, found, content=content, where=self.label)
+
+    def _require_unique(self, found: pa.Table) -> None:
+        """Refuse a table in which a key has several rows."""
+        key = self.key or ()
+        codes = key_codes([found.column(name) for name in key], len(found))
+        first = np.unique(codes, return_index=True)[1]
+        if len(first) == len(found):
+            return
+        second = int(np.setdiff1d(np.arange(len(found)), first)[0])
+        raise SinkError(
+            "TARGET_KEY",
+            "the table has several rows of one key",
+            where=self.label,
+            got=str(found.select(key).slice(second, 1).to_pylist()[0]),
+            expected=f"one row per value of {', '.join(key)}",
+            fix="remove all rows of the key but one, or write appended rows without `key`",
+        )
 
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
         key = self.key or ()
@@ -390,8 +409,9 @@ class DeltaSink(TableSink):
             commit.merge(mark(added, PUT), key, delta_sql.is_newer(sequence))
             return
         is_changed = is_like(stored.rows, added, key)
+        found = stored.rows.filter(pa.array(is_changed))
+        self._require_unique(found)
         if sequence:
-            found = stored.rows.filter(pa.array(is_changed))
             newer = newer_rows(added, found, key=key, sequence=sequence)
             if not newer.all():
                 added = added.filter(pa.array(newer))

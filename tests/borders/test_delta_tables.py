@@ -251,11 +251,6 @@ def make_table(path: str, chance: random.Random) -> Table:
         feature = chance.choice(FEATURES)
         if feature == "columnMapping":
             table.settings["delta.columnMapping.mode"] = "name"
-            for number, part in enumerate(table.schema):
-                part["metadata"] |= {
-                    "delta.columnMapping.id": number + 1,
-                    "delta.columnMapping.physicalName": f"col-{number}",
-                }
         elif feature == "deletionVectors":
             table.settings["delta.enableDeletionVectors"] = "true"
         table.features.append(feature)
@@ -284,6 +279,10 @@ def make_table(path: str, chance: random.Random) -> Table:
         table.refuses.add("TARGET_COLUMNS")
     if chance.random() < 0.3:
         table.schema.append({"name": "other", "type": "string", "nullable": True, "metadata": {}})
+    if "columnMapping" in table.features:
+        for number, part in enumerate(table.schema):
+            name = {"delta.columnMapping.physicalName": f"col-{number}"}
+            part["metadata"] |= {"delta.columnMapping.id": number + 1, **name}
     table.create()
     return table
 

@@ -90,6 +90,24 @@ def test_a_restored_table_has_the_entry_of_its_rows(
     assert rows(path) == list(range(6))
 
 
+def test_the_checkpoint_is_rewound_to_a_restored_table(path: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    for name, numbers in (("offsets", range(5)), ("commits", range(4))):
+        (checkpoint / name).mkdir(parents=True)
+        for number in numbers:
+            (checkpoint / name / str(number)).write_text("v1")
+    (checkpoint / "metadata").write_text(json.dumps({"id": RUN.query}))
+    deltalake.DeltaTable(path).restore(2)
+    sinks.rewind(str(checkpoint), sinks.delta(path), dry_run=False)
+    remaining = {
+        name: {p.name for p in (checkpoint / name).iterdir()} for name in ("offsets", "commits")
+    }
+    assert remaining == {"offsets": {"0", "1"}, "commits": {"0", "1"}}
+    deltalake.DeltaTable(path).restore(0)
+    with pytest.raises(SinkError, match="LEDGER_LOST"):
+        sinks.rewind(str(checkpoint), sinks.delta(path))
+
+
 def test_a_restore_is_found_behind_other_commits_and_undone(path: str) -> None:
     table = deltalake.DeltaTable(path)
     table.restore(2)

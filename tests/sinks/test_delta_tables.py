@@ -250,3 +250,23 @@ def test_local_times_in_maps_need_a_table_or_a_column_that_is_added(
     deliver(path, n=[1])
     deliver(path, 1, {"columns": "add"}, n=[2], a=values)
     assert len(rows(path)) == 2
+
+
+@pytest.mark.parametrize("form", ["upsert", "changes", "merged changes"])
+def test_a_key_with_several_rows_is_refused(tmp_path: Path, form: str) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    fields = (("k", "long"), ("v", "long"), ("revision", "long"))
+    path = create(tmp_path, *fields, protocol=protocol)
+    stored = {"k": [1, 2, 1, None, None], "v": [1] * 5, "revision": [0] * 5}
+    deltalake.write_deltalake(path, pa.table(stored), mode="append")
+    if form == "merged changes":
+        deltalake.DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "100"})
+    for key in (1, None):
+        given = {"k": pa.array([key], pa.int64()), "v": [1], "revision": [0]}
+        if form != "upsert":
+            given["_change_type"] = ["delete"]
+        with pytest.raises(SinkError, match="TARGET_KEY") as error:
+            deliver(path, 0, {"key": "k"}, **given)
+        assert str({"k": key}) == error.value.got
+    deliver(path, 0, {"key": "k"}, k=[2], v=[2], revision=[1])
+    assert len(rows(path)) == 5
