@@ -249,6 +249,8 @@ def make_table(path: str, chance: random.Random) -> Table:
                 table.refuses.add("TARGET_TYPE")
     elif roll < 0.6:
         feature = chance.choice(FEATURES)
+        if feature == "columnMapping" and any(isinstance(p["type"], dict) for p in table.schema):
+            feature = "rowTracking"  # nested fields would need names of their own
         if feature == "columnMapping":
             table.settings["delta.columnMapping.mode"] = "name"
         elif feature == "deletionVectors":
