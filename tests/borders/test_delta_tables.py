@@ -283,8 +283,8 @@ def make_table(path: str, chance: random.Random) -> Table:
         table.schema.append({"name": "other", "type": "string", "nullable": True, "metadata": {}})
     if "columnMapping" in table.features:
         for number, part in enumerate(table.schema):
-            name = {"delta.columnMapping.physicalName": f"col-{number}"}
-            part["metadata"] |= {"delta.columnMapping.id": number + 1, **name}
+            part["metadata"]["delta.columnMapping.id"] = number + 1
+            part["metadata"]["delta.columnMapping.physicalName"] = f"col-{number}"
     table.create()
     return table
 
@@ -410,7 +410,8 @@ def batches(
                 model.put(row)
 
         return unique, put
-    changes, effects = [], []
+    changes: list[Row] = []
+    effects: list[tuple[Row | None, Row | None]] = []
     for row in unique:
         old = next((r for r in model.rows if key_of(r["k"]) == key_of(row["k"])), None)
         if old is None:

@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> str:
     return path
 
 
-def deliver(sink: sinks.DeltaSink, *batches: int, run: Any = RUN) -> None:
+def deliver(sink: Any, *batches: int, run: Any = RUN) -> None:
     for batch in batches:
         sink._deliver_rows(pa.table({"n": [batch]}), batch, run)
 
@@ -204,6 +204,11 @@ def test_rows_that_another_writer_has_removed(path: str, name: str, is_running: 
     deliver(sinks.delta(path), 5, run=run_of(6))
 
 
+def append_and_restore(path: str) -> None:
+    append(path, 7)
+    deltalake.DeltaTable(path).restore(4)
+
+
 HARMLESS: dict[str, Callable[[str], Any]] = {
     "appended": lambda path: append(path, 7),
     "compacted": lambda path: deltalake.DeltaTable(path).optimize.compact(),
@@ -231,10 +236,7 @@ HARMLESS: dict[str, Callable[[str], Any]] = {
     "properties set": lambda path: deltalake.DeltaTable(path).alter.set_table_properties(
         {"delta.appendOnly": "true"}
     ),
-    "restored to the last micro-batch": lambda path: (
-        append(path, 7),
-        deltalake.DeltaTable(path).restore(4),
-    ),
+    "restored to the last micro-batch": lambda path: append_and_restore(path),
     "by another sink": lambda path: deliver(sinks.delta(path, name="b"), 0, run=run_of(1, "other")),
     "merged by another sink": lambda path: sinks.delta(path, name="b", key="n")._deliver_rows(
         pa.table({"n": [3]}), 0, run_of(1, "other")
@@ -324,7 +326,8 @@ def test_a_commit_between_the_decision_and_the_commit_is_seen(
 ) -> None:
     """An append does not conflict with a restore in deltalake: the sink decides again itself."""
     sink = sinks.delta(path)
-    decide, restored = type(sink)._decide, []
+    decide = type(sink)._decide
+    restored: list[Any] = []
 
     def restore_after(self: Any, *arguments: Any) -> Any:
         decision = decide(self, *arguments)
