@@ -112,7 +112,7 @@ class Encryption:
         needed = {"columns": self.columns, "subject": [self.subject]}
         require_columns(fields, needed, where=self.where)
         refuse_collated(frame, [self.subject], where=self.where)
-        _require_subject(fields[self.subject], f"column {self.subject!r}", self.where)
+        require_subject(fields[self.subject], f"column {self.subject!r}", self.where)
         _check_keys(self.keys, f"{self.where}, keys")
 
     def replace_columns(
@@ -186,7 +186,7 @@ def _check_keys(keys: DataFrame, where: str) -> None:
     fields = {item.name: item for item in keys.schema.fields}
     require_columns(fields, {"keys": ("subject", "version", "key")}, where=where)
     refuse_collated(keys, ["subject"], where=where)
-    _require_subject(fields["subject"], "column 'subject'", where)
+    require_subject(fields["subject"], "column 'subject'", where)
     for name, accepted, text in (("version", IntegralType, "int"), ("key", BinaryType, "binary")):
         dtype = fields[name].dataType
         if not isinstance(dtype, accepted):
@@ -200,7 +200,8 @@ def _check_keys(keys: DataFrame, where: str) -> None:
             )
 
 
-def _require_subject(item: StructField, what: str, where: str) -> None:
+def require_subject(item: StructField, what: str, where: str) -> None:
+    """Refuse a column that is neither text nor integers: its text would be the subject of nobody."""
     dtype: DataType = item.dataType
     if not isinstance(dtype, StringType | IntegralType):
         raise SchemaError(

@@ -9,15 +9,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
+from streamops.erasure.encryption import require_subject
 from streamops.kernel.conninfo import mask
 from streamops.kernel.database_urls import parse_database_url, secrets_of_database_url
 from streamops.kernel.errors import SpecError, StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.values import Refused, converter
 from streamops.spark.columns import column, require_frame
 
 __all__ = ["KeyTable"]
@@ -28,6 +31,8 @@ _AT_A_TIME = 1_000
 """Subjects in a condition: databases limit the number of parameters."""
 _SECONDS = 60
 """How long a writer of SQLite waits for another one."""
+
+_to_text, _to_bigint = converter(pa.string()), converter(pa.int64())
 
 Subjects = str | int | Iterable[str | int]
 Entry = tuple[str, int, bytes | None]
@@ -133,8 +138,8 @@ class KeyTable:
         ------
         SpecError
             ``NOT_A_FRAME``, ``BATCH_IS_A_STREAM``.
-        ColumnNotFound
-            There is no column `subject`.
+        ColumnNotFound, SchemaError
+            There is no column `subject`, or it is neither text nor integers.
         """
         require_frame(batch, "the first argument", where=_WHERE)
         require_columns(batch.columns, {"subject": [subject]}, where=_WHERE)
@@ -147,6 +152,7 @@ class KeyTable:
                 expected="a micro-batch",
                 fix="create the keys in foreachBatch, and shred the micro-batch there",
             )
+        require_subject(batch.schema[subject], "the column", _WHERE)
         found = batch.select(column(subject).cast("string").alias("subject")).distinct().toArrow()
         return _to_frame(batch.sparkSession, self._create(found.column("subject").to_pylist()))
 
@@ -162,6 +168,11 @@ class KeyTable:
         """Delete the keys of subjects, for good, and return how many of them had one.
 
         A subject that has no key yet is erased, too: it will not get one.
+
+        Raises
+        ------
+        SpecError
+            ``NOT_A_SUBJECT``: a value is neither text nor an integer, such as None or 17.0.
         """
         sa = _sqlalchemy()
         wanted = _parse_subjects(subjects)
@@ -406,8 +417,30 @@ def _chunks(subjects: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _parse_subjects(subjects: Subjects) -> list[str]:
     """Subjects in their form as text, sorted; without those that PostgreSQL cannot store."""
-    listed = [subjects] if isinstance(subjects, str | int) else subjects
-    return sorted({text for text in map(str, listed) if "\0" not in text})
+    is_one = isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable)
+    listed: list[Any] = [subjects] if is_one else list(subjects)  # type: ignore[arg-type]
+    return sorted({text for text in map(_subject_text, listed) if "\0" not in text})
+
+
+def _subject_text(subject: Any) -> str:
+    """The form of a subject that Spark's cast to text gives, too. Another one would be nobody's."""
+    try:
+        is_number = isinstance(subject, int | np.integer) and not isinstance(subject, bool)
+        text: str | None = str(_to_bigint(subject)) if is_number else _to_text(subject)
+        got = "None"
+    except Refused as error:
+        text, got = None, str(error)
+    if text is not None:
+        return text
+    raise SpecError(
+        "NOT_A_SUBJECT",
+        "a subject is neither text nor an integer; nothing was changed",
+        where=_WHERE,
+        got=got,
+        expected="strings or integers, as in the column `subject`",
+        fix="a pandas column with missing values has floats: column.dropna().astype('int64').tolist(); rows of "
+        "Spark: [row.subject for row in rows]",
+    )
 
 
 def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:

@@ -11,6 +11,7 @@ from streamops.kernel.ddl import SchemaLike, parse_schema
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
+from streamops.kernel.values import UnsupportedType, converter
 from streamops.process.core import per_key as core
 from streamops.process.core.spec import (
     DEFAULT_MAX_KEYS,
@@ -19,6 +20,7 @@ from streamops.process.core.spec import (
     PerKeySpec,
     Stragglers,
 )
+from streamops.process.core.values import parse_initial
 from streamops.spark.operator import Operator
 
 __all__ = ["per_key"]
@@ -154,22 +156,14 @@ def per_key(
     Apache Flink: "Process Function", ``KeyedProcessFunction``. Bytewax: ``stateful_map``.
     """
     where = "process.per_key"
-    if initial is not None and not isinstance(initial, Mapping):
-        raise SpecError(
-            "BAD_STATE",
-            "`initial` is not a mapping of fields to values",
-            where=where,
-            got=f"initial={initial!r}",
-            expected="values by field",
-            fix='initial={"count": 0}',
-        )
+    fields = to_schema(state, parameter="state", where=where)
     spec = PerKeySpec(
         operator=where,
         function=function,
         by=parse_names(by, parameter="by", where=where),
-        state=to_schema(state, parameter="state", where=where),
+        state=fields,
         columns=to_schema(output, parameter="output", where=where),
-        initial=tuple((initial or {}).items()),
+        initial=parse_initial(fields, initial, where=where),
         on_timer=on_timer,
         time=time,
         order_by=parse_names(order_by, parameter="order_by", where=where),
@@ -190,4 +184,18 @@ def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> 
             for field in value.fields
         ]
         value = ", ".join(fields)
-    return parse_schema(value, parameter=parameter, where=where)
+    schema = parse_schema(value, parameter=parameter, where=where)
+    for field in schema:
+        try:
+            converter(field.type)
+        except UnsupportedType as error:
+            raise SpecError(
+                "BAD_SCHEMA",
+                f"values of {field.name!r} are not exchanged with Python",
+                where=where,
+                got=f"{parameter}={field.name} {error}",
+                expected="types of Spark with values in Python; keys of maps are not nested",
+                fix="declare another type: text or binary for values of your own form, an array of structs for "
+                "a map with such keys",
+            ) from None
+    return schema

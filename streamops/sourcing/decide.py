@@ -18,11 +18,13 @@ from streamops.kernel.parameters import (
     require_name,
 )
 from streamops.kernel.time import Duration
+from streamops.kernel.values import record_values
 from streamops.process.core import per_key as core
 from streamops.process.core.per_key import IGNORED
 from streamops.process.core.spec import DEFAULT_MAX_KEYS, PerKeySpec, Stragglers
-from streamops.process.core.values import row_type
+from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
+from streamops.sourcing.core.evolve import Record
 from streamops.spark.operator import Operator
 
 __all__ = ["Rejected", "decide"]
@@ -190,13 +192,14 @@ def decide(
     fields = to_schema(state, parameter="state", where=_WHERE)
     events = to_schema(event, parameter="event", where=_WHERE)
     own = [(_VERSION, pa.int64()), (_IDS, pa.list_(pa.string()))]
+    given = parse_initial(fields, initial, where=_WHERE)
     fix = "name the field differently"
     refuse_taken_names(
         fields.names, [name for name, _ in own], {"state": fields.names}, fix, _WHERE
     )
     columns = [pa.field(f.name, f.type) for f in events]
     parsed = parse_names(order_by, parameter="order_by", where=_WHERE)
-    decider = _Decider(decide, evolve, fields, events.names, command_id, expected_version, max_ids)
+    decider = _Decider(decide, evolve, fields, events, command_id, expected_version, max_ids)
     spec = PerKeySpec(
         operator=_WHERE,
         function=decider,
@@ -205,8 +208,9 @@ def decide(
         columns=pa.schema(
             [(_VERSION, pa.int64()), (_COMMAND, pa.string()), *columns, (_REJECTION, pa.string())]
         ),
-        initial=((_VERSION, 0), (_IDS, []), *(initial or {}).items()),
+        initial=((_VERSION, 0), (_IDS, []), *given),
         time=time,
+        expected_version=expected_version,
         order_by=parsed if command_id in parsed else (*parsed, command_id),
         delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
         stragglers=stragglers,
@@ -222,63 +226,61 @@ class _Decider:
     decide: Decide
     evolve: Evolve
     state: pa.Schema
-    event: Sequence[str]
+    event: pa.Schema
     command_id: str
     expected_version: str | None
     max_ids: int
 
     def __call__(self, key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
         names, nothing = self.state.names, (None,) * len(self.event)
-        made, event_of = row_type(tuple(names), "State"), row_type(tuple(self.event), "Event")
-        current = made._make([getattr(state, name) for name in names])
+        states = Record(self.state, "State", what="state", where=_WHERE)
+        events = Record(self.event, "Event", what="event", where=_WHERE)
+        current = states.of([getattr(state, name) for name in names])
         for command in rows:
-            number = getattr(command, self.command_id)
+            number = command[self.command_id]
             if number is None:
                 yield (state.version, None, *nothing, "null_command_id")
                 continue
-            identifier = str(number)
+            # -0.0 and 0.0 are one id.
+            identifier = str(number + 0.0 if isinstance(number, float) else number)
             if identifier in state.command_ids:
                 yield IGNORED
                 continue
             state.command_ids = [*state.command_ids, identifier][-self.max_ids :]
             expected = None
             if self.expected_version is not None:
-                expected = getattr(command, self.expected_version)
+                expected = command[self.expected_version]
             if expected is not None and expected != state.version:
                 yield (state.version, identifier, *nothing, "version_conflict")
                 continue
-            decided = self.decide(current, command)
+            decided = self.decide(states.lend(current), command)
             if isinstance(decided, Rejected):
                 yield (state.version, identifier, *nothing, decided.reason)
                 continue
-            for event in self._events(decided):
-                made_event = event_of._make(event)
-                current = self._evolve(current, made_event)
+            for event in map(events.of, self._events(decided)):
+                lent = states.lend(current), events.lend(event)
+                current = states.evolve(self.evolve, *lent, _WHERE)
                 state.version += 1
                 for name, value in zip(names, current, strict=True):
                     setattr(state, name, value)
-                yield (state.version, identifier, *made_event, None)
+                yield (state.version, identifier, *event, None)
 
     def _events(self, decided: Any) -> list[Any]:
-        if not isinstance(decided, list | tuple) or hasattr(decided, "_fields"):
+        """The values of each event."""
+        if type(decided) not in (list, tuple):
             raise self._error(
                 "`decide` did not return a list of events", decided, "a list, or Rejected"
             )
-        events = []
+        names, events = self.event.names, []
         for event in decided:
-            if isinstance(event, Mapping) and event.keys() <= {*self.event}:
-                event = tuple(event.get(name) for name in self.event)
-            if not isinstance(event, tuple | list) or len(event) != len(self.event):
-                expected = f"a tuple of {len(self.event)}, or a dict: {', '.join(self.event)}"
+            values = [*event] if type(event) is list else record_values(event, names)
+            if isinstance(event, Mapping) and event.keys() <= {*names}:
+                values = [event.get(name) for name in names]
+            if values is None or len(values) != len(names):
+                expected = f"a tuple of {len(names)}, or a dict: {', '.join(names)}"
                 raise self._error("`decide` returned what is not an event", event, expected)
-            events.append(event)
+            events.append(values)
         return events
-
-    def _evolve(self, current: Any, event: Any) -> Any:
-        after = self.evolve(current, event)
-        if type(after) is not type(current):
-            raise self._error("`evolve` did not return a state", after, "state._replace(...)")
-        return after
 
     def _error(self, what: str, got: Any, expected: str) -> FunctionError:
         return FunctionError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, refuse_taken_names, require_name
+from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
 from streamops.sourcing.core import fold as core
 from streamops.spark.columns import require_frame
@@ -112,7 +112,16 @@ def fold(
     given = {"by": list(keys), "version": version, "state": fields.names}
     fix = "name the field differently"
     refuse_taken_names([*keys, version, *fields.names], (), given, fix, _WHERE)
-    _require_initial(dict(initial or {}), fields)
+    if not fields.names:
+        raise SpecError(
+            "BAD_STATE",
+            "the state has no fields",
+            where=_WHERE,
+            got="state without fields",
+            expected="fields of the state, and initial values of them",
+            fix='state="balance bigint", initial={"balance": 0}',
+        )
+    values = parse_initial(fields, initial, where=_WHERE)
     if snapshot is not None:
         require_frame(snapshot, "the snapshot", where=_WHERE)
     spec = core.FoldSpec(
@@ -122,23 +131,10 @@ def fold(
         by=keys,
         version=version,
         state=fields,
-        initial=tuple((initial or {}).items()),
+        initial=values,
         has_snapshot=snapshot is not None,
     )
     return Operator(_WHERE, spec, core, right=snapshot, check=_refuse_stream)
-
-
-def _require_initial(initial: dict[str, Any], fields: pa.Schema) -> None:
-    bad = [name for name in initial if name not in fields.names]
-    if not fields.names or bad:
-        raise SpecError(
-            "BAD_STATE",
-            f"`initial` has a value for {bad[0]!r}" if bad else "the state has no fields",
-            where=_WHERE,
-            got=f"state with {', '.join(fields.names) or 'no field'}",
-            expected="fields of the state, and initial values of them",
-            fix='state="balance bigint", initial={"balance": 0}',
-        )
 
 
 def _refuse_stream(frame: DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration
+from streamops.kernel.values import Refused, UnsupportedType, to_column
 from streamops.spark.columns import IN_UTC
 from streamops.spark.operator import Operator
 
@@ -169,7 +170,7 @@ def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schem
     rows: list[Mapping[str, Any]] = []
     for batch in batches:
         if not _is_rows(batch):
-            return canonical(_to_arrow(batch, None).schema)
+            return canonical(_to_arrow(batch).schema)
         rows.extend(batch)
     names = list(dict.fromkeys(name for row in rows for name in row))
     _refuse_misspelt(names, rows)
@@ -182,7 +183,12 @@ def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schem
             expected="a row, a table, or schema=...",
             fix='schema=pa.schema([("ts", pa.timestamp("us", tz="UTC")), ...])',
         )
-    columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise _wrong_type(f"{name!r}: {error}", "values of one type in each column") from error
     return canonical(pa.table(columns).schema)
 
 
@@ -191,29 +197,89 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
 
     A row may omit columns (they are null), but must not have other columns.
     """
-    names = list(dict.fromkeys(name for row in batch for name in row)) if _is_rows(batch) else None
+    table = None if _is_rows(batch) else _to_arrow(batch)
+    names = [name for row in batch for name in row] if table is None else table.column_names
+    for name in dict.fromkeys(names):
+        if name not in schema.names:
+            raise ColumnNotFound(
+                name, schema.names, where="streamops.testing", role="a column of a micro-batch"
+            )
+    if table is None:
+        columns = [_to_column([row.get(field.name) for row in batch], field) for field in schema]
+        return pa.table(columns, schema=schema)
+    for name in schema.names:
+        if name not in table.column_names:
+            raise ColumnNotFound(name, table.column_names, where="streamops.testing", role="schema")
+    table = table.select(schema.names)
+    for given, field in zip(table.schema, schema, strict=True):
+        if not _fits(given.type, field.type):
+            raise _wrong_type(f"{field.name!r} of type {given.type}", str(field.type))
     try:
-        table = _to_arrow(batch, schema)
-        for name in table.column_names if names is None else names:
-            if name not in schema.names:
-                raise ColumnNotFound(
-                    name, schema.names, where="streamops.testing", role="a column of a micro-batch"
-                )
-        for name in schema.names:
-            if name not in table.column_names:
-                raise ColumnNotFound(
-                    name, table.column_names, where="streamops.testing", role="schema"
-                )
-        return table.select(schema.names).cast(schema).combine_chunks()
+        return table.cast(schema).combine_chunks()
     except pa.ArrowException as error:
-        raise SchemaError(
-            "BATCH_TYPE",
-            "a micro-batch does not have the types of the script",
-            where="streamops.testing",
-            got=str(error),
-            expected=str(schema).replace("\n", ", "),
-            fix="cast the column, or pass the intended schema: schema=...",
-        ) from error
+        raise _wrong_type(str(error), str(schema).replace("\n", ", ")) from error
+
+
+def _to_column(values: list[Any], field: pa.Field) -> pa.Array:
+    """The values of one column, each of which is taken exactly."""
+    try:
+        return to_column(values, field)
+    except UnsupportedType as error:
+        raise _wrong_type(f"{field.name!r} as dicts", f"a Table, for the type {error}") from None
+    except Refused as error:
+        raise _wrong_type(f"{field.name!r}: {error}", str(field.type)) from None
+
+
+def _wrong_type(got: str, expected: str) -> SchemaError:
+    return SchemaError(
+        "BATCH_TYPE",
+        "a micro-batch does not have the types of the script",
+        where="streamops.testing",
+        got=got,
+        expected=expected,
+        fix="cast the column, or pass the intended schema: schema=...",
+    )
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast keeps each value, or refuses it: text is no number, and a date is no instant."""
+    types = pa.types
+    if types.is_dictionary(given):
+        given = given.value_type
+    if given == wanted or types.is_null(given):
+        return True
+    if types.is_nested(given) and types.is_nested(wanted):
+        pairs = [
+            (given.field(at), wanted.field(at))
+            for at in range(min(given.num_fields, wanted.num_fields))
+        ]
+        same_names = not types.is_struct(wanted) or all(one.name == two.name for one, two in pairs)
+        is_same = any(is_kind(given) and is_kind(wanted) for is_kind in _NESTED)
+        is_same = is_same and same_names and given.num_fields == wanted.num_fields
+        return is_same and all(_fits(one.type, two.type) for one, two in pairs)
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)
+    is_narrower = types.is_float64(given) and types.is_float32(wanted)
+    return not is_narrower and any(is_kind(given) and is_kind(wanted) for is_kind in _LEAVES)
+
+
+def _is_one_of(*names: str) -> Callable[[pa.DataType], bool]:
+    tests = [getattr(pa.types, f"is_{name}") for name in names]
+    return lambda dtype: any(test(dtype) for test in tests)
+
+
+_NESTED = [
+    _is_one_of("list", "large_list", "fixed_size_list"),
+    _is_one_of("map"),
+    _is_one_of("struct"),
+]
+_LEAVES = [
+    _is_one_of("integer", "floating"),
+    _is_one_of("integer", "decimal"),
+    _is_one_of("string", "large_string"),
+    _is_one_of("binary", "large_binary", "fixed_size_binary"),
+    *map(_is_one_of, ("date", "time", "duration")),
+]
 
 
 def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -261,9 +327,7 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     )
 
 
-def _to_arrow(batch: Any, schema: pa.Schema | None) -> pa.Table:
+def _to_arrow(batch: Any) -> pa.Table:
     if isinstance(batch, pa.Table):
         return batch
-    if _is_rows(batch):
-        return pa.Table.from_pylist(list(batch), schema)
     return pa.Table.from_pandas(batch, preserve_index=False).replace_schema_metadata(None)

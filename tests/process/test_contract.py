@@ -15,7 +15,7 @@ from streamops import process
 from streamops.errors import FunctionError
 from streamops.kernel.core import State
 from streamops.process.core import per_key
-from streamops.process.core.values import _first_bad, to_rows
+from streamops.process.core.values import to_rows
 from streamops.testing import at, replay
 from tests.process.functions import sums
 from tests.process.silences import Silences, silences
@@ -113,11 +113,6 @@ def test_a_function_that_reads_too_little_fails_the_query_although_errors_are_ro
     with pytest.raises(FunctionError, match="ROWS_NOT_READ"):
         replay(operator, [[event("a", 1)]])
     assert len(calls) == 2
-
-
-def test_values_that_only_together_have_no_type_are_described() -> None:
-    assert _first_bad([1, "x"], pa.int64()) == "a value of type str"
-    assert _first_bad([1, 2], pa.int64()) == "values of different types"
 
 
 # -- operators of one's own

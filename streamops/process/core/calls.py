@@ -16,10 +16,12 @@ from typing import Any
 
 from streamops.kernel.errors import FunctionError
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
-from streamops.process.core.spec import PerKeySpec
+from streamops.kernel.values import Refused, converter
+from streamops.process.core.spec import INSTANT, PerKeySpec
 from streamops.process.core.values import instant_of, micros_of
 
 _MOST_TIMERS_AT_THE_END = 100_000
+_to_instant = converter(INSTANT)
 
 
 class Timers:
@@ -76,14 +78,18 @@ class Timers:
         return [instant_of(micros) for micros in self.times]
 
     def _micros(self, time: Any) -> int:
-        if isinstance(time, dt.datetime) and time.tzinfo is not None:
-            return micros_of(time)
+        try:
+            instant = _to_instant(time)
+            got = "None"
+        except Refused as error:
+            instant, got = None, str(error)
+        if instant is not None:
+            return micros_of(instant)
         raise FunctionError(
             "TIMER_NOT_AN_INSTANT",
             "the time of a timer is not an instant",
             where=self._where,
-            got=f"a {type(time).__name__}"
-            + (" without a time zone" * isinstance(time, dt.datetime)),
+            got=got,
             expected="a datetime with a time zone, such as the event time of a row",
             fix="timers.set(row.ts + timedelta(minutes=5))",
         )
@@ -109,6 +115,14 @@ class Batch:
         The sorted timers of each key.
     reload : callable
         From the number of a key to a new object with its stored state.
+    reload_rows : callable
+        From two positions to new objects with the rows between them.
+    settle : callable, optional
+        Converts what a function changed inside of the lists and dicts of a state.
+    to_tuple : callable
+        From what a function yielded to a tuple that it cannot change later.
+    keeps_tuples : bool
+        Whether that is true of each tuple: no value is a list, a dict or a buffer.
     hashes : callable
         From the number of a key to its hash.
     watermark : int
@@ -122,6 +136,10 @@ class Batch:
     states: list[Any]
     timers: list[list[int]]
     reload: Callable[[int], Any]
+    reload_rows: Callable[[int, int], list[Any]]
+    settle: Callable[[Any], None] | None
+    to_tuple: Callable[[Any], Any]
+    keeps_tuples: bool
     hashes: Callable[[int], int]
     watermark: int
 
@@ -175,6 +193,8 @@ def call_keys(spec: PerKeySpec, batch: Batch) -> Calls:
             # Once more, a row at a time, to find the rows that fail. The others count.
             del calls.output[before:], calls.times[before:]
             batch.states[key], batch.timers[key] = batch.reload(key), pending
+            rows = slice(batch.starts[key], batch.starts[key + 1])
+            batch.rows[rows] = batch.reload_rows(rows.start, rows.stop)
             caller.call_row_by_row(key)
         calls.counts.append(len(calls.output) - before)
     return calls
@@ -195,9 +215,7 @@ class _Caller:
         self.at, end = batch.starts[key], batch.starts[key + 1]
         self.now = BEFORE_ALL
         if spec.on_timer is None:
-            self._call_function(
-                spec.function(batch.keys[key], self._rows(end), batch.states[key]), end
-            )
+            self._call_function(key, end, None)
             return
         timers = Timers(batch.timers[key], spec.operator)
         fired = 0
@@ -206,9 +224,7 @@ class _Caller:
                 fired = self._count_at_the_end(fired, end)
                 self._fire(key, timers)
             else:
-                rows = self._rows_until(end, timers.times)
-                arguments = batch.keys[key], rows, batch.states[key], timers
-                self._call_function(spec.function(*arguments), end)
+                self._call_function(key, end, timers)
 
     def call_row_by_row(self, key: int) -> None:
         """The same, but rows and timers for which a function raises an exception have no effect."""
@@ -226,17 +242,14 @@ class _Caller:
                     fired = self._count_at_the_end(fired, end)
                     self._fire(key, timers)
                 else:
-                    arguments = [batch.keys[key], self._rows(at + 1), batch.states[key]]
-                    if spec.on_timer is not None:
-                        arguments.append(timers)
-                    self._call_function(spec.function(*arguments), at + 1)
+                    self._call_function(key, at + 1, timers if spec.on_timer is not None else None)
             except FunctionError:
                 raise
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
                 del self.calls.output[count:], self.calls.times[count:]
                 batch.states[key] = state
-                timers.times[:] = pending[1:] if timer else pending
+                timers.times[:], timers._after = pending[1:] if timer else pending, None
                 row, time = (-1, due) if timer else (at, batch.times[at])
                 self.calls.failures.append(Failure(key, row, time, reason))
                 self.at = at if timer else at + 1
@@ -249,28 +262,26 @@ class _Caller:
             return due < batch.times[self.at]
         return True if due <= batch.watermark else None
 
-    def _rows(self, end: int) -> Iterator[Any]:
-        rows, times = self.batch.rows, self.batch.times
-        for at in range(self.at, end):
-            self.now, self.at = times[at], at + 1
-            yield rows[at]
-
-    def _rows_until(self, end: int, timers: Sequence[int]) -> Iterator[Any]:
+    def _rows(self, key: int, end: int, timers: Sequence[int] = ()) -> Iterator[Any]:
         """The rows before the first timer, which may be set while they are read."""
-        rows, times = self.batch.rows, self.batch.times
+        rows, times, settle = self.batch.rows, self.batch.times, self.batch.settle
         for at in range(self.at, end):
             if timers and timers[0] < times[at]:
                 self.is_cut = True
                 return
             self.now, self.at = times[at], at + 1
             yield rows[at]
+            if settle is not None:
+                settle(self.batch.states[key])
 
-    def _call_function(self, yielded: Iterator[Any], end: int) -> None:
-        output, times = self.calls.output, self.calls.times
+    def _call_function(self, key: int, end: int, timers: Timers | None) -> None:
+        batch, spec, first = self.batch, self.spec, self.at
+        rows = self._rows(key, end, () if timers is None else timers.times)
+        arguments = [batch.keys[key], rows, batch.states[key]]
+        if timers is not None:
+            arguments.append(timers)
         self.is_cut = False
-        for row in yielded:
-            output.append(row)
-            times.append(self.now)
+        self._collect(spec.function(*arguments), -1 if spec.time is None else first)
         if self.at < end and not self.is_cut:
             raise FunctionError(
                 "ROWS_NOT_READ",
@@ -280,6 +291,28 @@ class _Caller:
                 expected="a loop over all rows: where a micro-batch ends has no meaning",
                 fix="for row in rows: ...; use `continue` to ignore a row",
             )
+        self._settle(key)
+
+    def _collect(self, yielded: Iterator[Any], unread: int = -1) -> None:
+        """Collect output. While the next row is that at `unread`, it has no event time."""
+        output, times = self.calls.output, self.calls.times
+        keeps_tuples, to_tuple = self.batch.keeps_tuples, self.batch.to_tuple
+        for row in yielded:
+            if self.at == unread:
+                raise FunctionError(
+                    "OUTPUT_ROW",
+                    "the function yielded before it had read a row, so the output has no event time",
+                    where=self.spec.operator,
+                    got="a yield before the first row",
+                    expected="a yield inside the loop over the rows",
+                    fix="for row in rows: yield ...",
+                )
+            output.append(row if keeps_tuples and type(row) is tuple else to_tuple(row))
+            times.append(self.now)
+
+    def _settle(self, key: int) -> None:
+        if self.batch.settle is not None:
+            self.batch.settle(self.batch.states[key])
 
     def _fire(self, key: int, timers: Timers) -> None:
         due = timers.times.pop(0)
@@ -288,11 +321,9 @@ class _Caller:
         timers._after = due
         function, batch = self.spec.on_timer, self.batch
         assert function is not None
-        output, times = self.calls.output, self.calls.times
-        for row in function(batch.keys[key], instant_of(due), batch.states[key], timers):
-            output.append(row)
-            times.append(self.now)
+        self._collect(function(batch.keys[key], instant_of(due), batch.states[key], timers))
         timers._after = None
+        self._settle(key)
 
     def _count_at_the_end(self, fired: int, end: int) -> int:
         """Count timers after the last row of a stream that has ended."""

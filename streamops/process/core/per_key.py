@@ -9,8 +9,9 @@ its own is lost.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -38,11 +39,20 @@ from streamops.kernel.time import (
     Instants,
     advance_watermark,
 )
+from streamops.kernel.values import is_mutable, record_values
 from streamops.process.core.arrivals import ProcessMetrics, accept, build_failures
 from streamops.process.core.calls import Batch, Calls, call_keys
 from streamops.process.core.spec import INSTANT, PerKeySpec
 from streamops.process.core.states import TIMER, States, keys_of, layout, packed_schema, read_tables
-from streamops.process.core.values import from_values, row_type, to_rows, to_values
+from streamops.process.core.values import (
+    converters,
+    from_values,
+    make_rows,
+    row_type,
+    settler,
+    to_rows,
+    to_values,
+)
 
 __all__ = [
     "IGNORED",
@@ -202,14 +212,22 @@ def _call(
     released, times, of_rows = take(released, order), times[order], slot[of_rows][order]
     key_columns = [key.take(pa.array(firsts[touched])) for key in keys]
     states = States(spec, stored, of_stored, touched)
+    read = released.select(spec.input.names)
+    mutable = [field.name for field in spec.columns if is_mutable(field.type)]
+    convert = converters(spec.columns, where=spec.operator, what="output", only=mutable)
+    by_position = [(spec.columns.names.index(name), made) for name, made in convert.items()]
     batch = Batch(
         keys=_key_values(spec, key_columns, len(touched)),
-        rows=to_rows(released.select(spec.input.names)),
+        rows=to_rows(read),
         times=times.tolist(),
         starts=np.searchsorted(of_rows, np.arange(len(touched) + 1)).tolist(),
         states=states.load(),
         timers=_timers_by_key(slot[of_timers], timers, len(touched)),
         reload=states.reload,
+        reload_rows=lambda start, end: to_rows(read.slice(start, end - start)),
+        settle=settler(list(spec.state), spec.operator),
+        to_tuple=partial(_to_tuple, spec, by_position),
+        keeps_tuples=not mutable,
         hashes=lambda key: int(np.uint64(xxhash64([c.slice(key, 1) for c in key_columns])[0])),
         watermark=mark,
     )
@@ -275,7 +293,7 @@ def _key_values(spec: PerKeySpec, columns: list[pa.Array], count: int) -> list[A
     made = row_type(spec.by, "Key")
     if not columns:
         return [made()] * count
-    return list(map(made._make, zip(*map(to_values, columns), strict=True)))
+    return make_rows(made, zip(*map(to_values, columns), strict=True))
 
 
 def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, int]:
@@ -290,8 +308,6 @@ def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, i
         yielded, times = [yielded[at] for at in chosen], [times[at] for at in chosen]
         of_key = of_key[np.array(chosen, np.int64)]
     names = spec.columns.names
-    if any(not issubclass(type_, tuple | list) for type_ in types - {Ignored}):
-        yielded = [_as_tuple(spec, row) for row in yielded]
     try:
         columns = list(zip(*yielded, strict=True)) or [()] * len(names)
     except (TypeError, ValueError):
@@ -300,7 +316,9 @@ def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, i
         sizes = sorted({len(row) for row in yielded})
         raise _bad_row(spec, f"rows of {' or '.join(map(str, sizes))} values")
     arrays = [
-        from_values(list(values), field, where=spec.operator, what="output")
+        pa.array(values, field.type)  # converted when they were yielded
+        if is_mutable(field.type)
+        else from_values(values, field, where=spec.operator, what="output")
         for values, field in zip(columns, spec.columns, strict=True)
     ]
     return _table(spec, keys, of_key, times, arrays), ignored
@@ -319,15 +337,27 @@ def _table(
     return pa.table(columns, schema=spec.output)
 
 
-def _as_tuple(spec: PerKeySpec, row: Any) -> Any:
-    if isinstance(row, tuple | list):
-        return row
-    if not isinstance(row, Mapping):
-        raise _bad_row(spec, f"a value of type {type(row).__name__}")
+def _to_tuple(
+    spec: PerKeySpec, convert: Sequence[tuple[int, Callable[[Any], Any]]], row: Any
+) -> Any:
+    """What a function yielded, as a tuple without values that the function can change later."""
     names = spec.columns.names
-    if unknown := sorted(row.keys() - {*names}):
-        raise _bad_row(spec, f"a dict with {', '.join(map(repr, unknown))}")
-    return tuple(row.get(name) for name in names)
+    if type(row) is Ignored:
+        return row
+    if isinstance(row, Mapping):
+        if unknown := sorted(map(str, row.keys() - {*names})):
+            raise _bad_row(spec, f"a dict with {', '.join(map(repr, unknown))}")
+        values = [row.get(name) for name in names]
+    elif type(row) in (tuple, list):
+        values = list(row)
+    elif (found := record_values(row, names)) is not None:
+        values = list(found)
+    else:
+        raise _bad_row(spec, f"a value of type {type(row).__name__}")
+    if len(values) == len(names):
+        for at, to_stored in convert:
+            values[at] = to_stored(values[at])
+    return tuple(values)
 
 
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
@@ -68,6 +68,8 @@ class PerKeySpec:
         Event-time column. None if rows are processed as they arrive.
     order_by : tuple of str
         Columns that order rows of one key and instant.
+    expected_version : str, optional
+        Column with integers that the function of ``sourcing.decide`` compares.
     delay : int, optional
         Delay of the watermark that the operator defines.
     stragglers, errors : str
@@ -89,6 +91,7 @@ class PerKeySpec:
     on_timer: Function | None = field(default=None, metadata=_FUNCTION)
     time: str | None = None
     order_by: tuple[str, ...] = ()
+    expected_version: str | None = None
     delay: int | None = field(default=None, metadata={"shown": show_duration})
     stragglers: Stragglers = "drop"
     errors: Errors = "fail"
@@ -110,7 +113,6 @@ class PerKeySpec:
             require_name(self.time, parameter="time", where=where)
         self._require_event_time()
         self._require_functions()
-        self._require_state()
         if not self.columns.names:
             raise SpecError(
                 "NO_OUTPUT",
@@ -153,45 +155,25 @@ class PerKeySpec:
                     fix=f'time="ts", delay="10 seconds"; or leave {name} out',
                 )
 
-    def _require_state(self) -> None:
-        names = self.state.names
-        bad = [name for name in names if not name.isidentifier() or name.startswith("__")]
-        unknown = [name for name, _ in self.initial if name not in names]
-        if bad or unknown:
-            raise SpecError(
-                "BAD_STATE",
-                f"{bad[0]!r} is not a name of an attribute"
-                if bad
-                else f"`initial` has a value for {unknown[0]!r}, which is not a field of the state",
-                where=self.operator,
-                got=f"state with {', '.join(names) or 'no field'}",
-                expected="names of attributes of the state; initial values of its fields",
-                fix="name the field like a variable in Python"
-                if bad
-                else f"add {unknown[0]!r} to `state`, or remove it from `initial`",
-            )
-        for name, value in self.initial:
-            dtype = self.state.field(name).type
-            try:
-                pa.array([value], dtype)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise SpecError(
-                    "BAD_STATE",
-                    f"the initial value of {name!r} does not have the type of the field",
-                    where=self.operator,
-                    got=f"initial={{{name!r}: {value!r}}}",
-                    expected=f"a value of type {dtype}",
-                    fix="change the value, or the type in `state`",
-                ) from error
-
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
         """Resolve the columns, see :class:`streamops.spark.definition.Parameters`."""
         (schema,) = schemas
         where = self.operator
+        expected = self.expected_version
         required = {"by": self.by, "time": [self.time], "order_by": self.order_by}
+        required["expected_version"] = [expected]
         require_columns(schema.names, required, where=where)
+        if expected is not None and not pa.types.is_integer(schema.field(expected).type):
+            raise SchemaError(
+                "COLUMN_TYPE",
+                f"column {expected!r} cannot be used as the expected version",
+                where=where,
+                got=f"{expected!r} of type {schema.field(expected).type}",
+                expected="an integer: the version that the sender of a command has seen",
+                fix=f"cast it: df.withColumn({expected!r}, F.col({expected!r}).cast('bigint'))",
+            )
         if self.time is not None:
             require_instant(schema, self.time, where=where)
         require_keys(schema, self.by, where=where)
@@ -230,7 +212,7 @@ class PerKeySpec:
     @property
     def initial_values(self) -> list[Any]:
         """The value of each field of the state of a new key."""
-        given = dict(self.initial)
+        given = dict(self.initial)  # converted where they are loaded
         return [given.get(name) for name in self.state.names]
 
     @property

@@ -14,6 +14,7 @@ from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.groups import Ids
+from streamops.kernel.values import field_converter
 from streamops.process.core.calls import Batch
 from streamops.process.core.spec import PerKeySpec
 from streamops.process.core.values import from_values, state_type, to_values
@@ -107,10 +108,14 @@ class States:
         positions: Ids = found[self.touched]
         return positions
 
+    @property
+    def _type(self) -> Any:
+        return state_type(tuple(self.spec.state), self.spec.operator)
+
     def load(self, keys: Ids | None = None) -> list[Any]:
         """New objects with the states of all keys, or of these."""
         positions = self.positions if keys is None else self.positions[keys]
-        made = state_type(tuple(self.spec.state.names))
+        made = self._type
         if not self.spec.state.names:
             return [made() for _ in positions]
         is_new = positions < 0
@@ -137,9 +142,16 @@ class States:
         values = (
             [get(s) for s in batch.states] if len(names) > 1 else [(get(s),) for s in batch.states]
         )
-        made = state_type(tuple(names))
-        first = get(self._initial(made)) if len(names) > 1 else (get(self._initial(made)),)
-        changed = [at for at, value in enumerate(values) if value != first]
+        given = zip(spec.state, spec.initial_values, strict=True)
+        first = tuple(field_converter(field)(value) for field, value in given)
+        # As text, -0.0 is not 0.0, which is not the same to a function, and NaN is NaN.
+        text = repr(first)
+        has_nan = "nan" in text
+        changed = [
+            at
+            for at, value in enumerate(values)
+            if (value != first and not has_nan) or repr(value) != text
+        ]
         columns = list(zip(*(values[at] for at in changed), strict=True)) or [()] * len(names)
         arrays = [
             from_values(list(column), field, where=spec.operator, what="state")
@@ -147,7 +159,3 @@ class States:
         ]
         index = pa.array(np.array(changed, np.int64))
         return pa.table([*(key.take(index) for key in keys), *arrays], schema=schema)
-
-    def _initial(self, made: Any) -> Any:
-        pairs = zip(self.spec.state, self.spec.initial_values, strict=True)
-        return made(*(to_values(pa.array([value], field.type))[0] for field, value in pairs))

@@ -7,20 +7,30 @@ of a nested type is a new object for each row: a function may change it.
 from __future__ import annotations
 
 import datetime as dt
+import keyword
+import unicodedata
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import make_dataclass
-from functools import lru_cache
-from operator import itemgetter
-from typing import Any
+from functools import lru_cache, partial
+from operator import attrgetter
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import FunctionError
+from streamops.kernel.errors import FunctionError, SpecError
+from streamops.kernel.values import (
+    EPOCH,
+    Refused,
+    UnsupportedType,
+    converter,
+    field_converter,
+    to_column,
+)
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND = dt.timedelta(microseconds=1)
 
 
@@ -42,6 +52,10 @@ def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         numbers: list[Any] = array.to_numpy().tolist()
         return numbers
     values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
+    if pa.types.is_nested(dtype) and "tz=" in str(dtype):
+        # Arrow has another object for UTC inside of nested values.
+        with suppress(UnsupportedType):
+            values = list(map(converter(dtype), values))
     return values
 
 
@@ -55,7 +69,7 @@ def _timestamps(array: pa.Array) -> list[Any]:
 
 
 def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str) -> pa.Array:
-    """Return a column with these values.
+    """Return a column with these values, each of which is converted exactly.
 
     Raises
     ------
@@ -64,68 +78,207 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
         column is declared NOT NULL.
     """
     try:
-        array = _to_array(values, field.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise FunctionError(
-            "VALUE_TYPE",
-            f"a value of {what} {field.name!r} does not have its type",
-            where=where,
-            got=_first_bad(values, field.type),
-            expected=f"{field.type}, or None",
-            fix="convert the value in the function, or declare another type",
-        ) from None  # Arrow's message has the value in it
-    if not field.nullable and array.null_count:
-        raise FunctionError(
+        return to_column(values, field)
+    except Refused as error:
+        raise value_error(error, field, where=where, what=what) from None
+
+
+def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> FunctionError:
+    """The error for a value that a field does not take. It does not have the value in it."""
+    if error.is_missing:
+        return FunctionError(
             "VALUE_MISSING",
             f"{what} {field.name!r} is declared NOT NULL, and is None",
             where=where,
-            got="None",
+            got=str(error),
             expected=f"{field.type}",
             fix="assign a value in the function, give it one in `initial`, or remove NOT NULL",
         )
-    return array
+    return FunctionError(
+        "VALUE_TYPE",
+        f"a value of {what} {field.name!r} does not have its type",
+        where=where,
+        got=str(error),
+        expected=f"{field.type}, or None" if field.nullable else f"{field.type}",
+        fix="convert the value in the function, or declare another type",
+    )
 
 
-def _to_array(values: Sequence[Any], dtype: pa.DataType) -> pa.Array:
-    if pa.types.is_integer(dtype) and any(issubclass(t, float) for t in set(map(type, values))):
-        message = "a float is not an integer"  # Arrow would cut its digits off
-        raise TypeError(message)
-    return pa.array(values, dtype)
+def converters(
+    schema: pa.Schema, *, where: str, what: str, only: Sequence[str] | None = None
+) -> dict[str, Callable[..., Any]]:
+    """The conversion of each field, or of these, with errors that name the field."""
+    fields = [part for part in schema if only is None or part.name in only]
+    return {part.name: _named(part, where, what) for part in fields}
 
 
-def _first_bad(values: Sequence[Any], dtype: pa.DataType) -> str:
-    """The type of the first value that Arrow cannot convert. The value itself may be confidential."""
-    for value in values:
+def _named(field: pa.Field, where: str, what: str) -> Callable[..., Any]:
+    convert = field_converter(field)
+
+    def convert_named(value: Any, *in_place: bool) -> Any:
         try:
-            _to_array([value], dtype)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return f"a value of type {type(value).__name__}"
-    return "values of different types"
+            return convert(value, *in_place)
+        except Refused as error:
+            raise value_error(error, field, where=where, what=what) from None
+
+    return convert_named
 
 
 @lru_cache(maxsize=64)
 def row_type(names: tuple[str, ...], name: str = "Row") -> Any:
-    """Return the class of rows with these columns: a named tuple.
+    """Return the class of rows with these columns: a named tuple, which may have any names.
 
-    Columns whose names are not names of attributes in Python are read by position, or by ``getattr``.
+    A column is read as an attribute or by its name. Where a column is called like a method of tuples, it is the
+    column. Names with two underscores at both ends belong to Python: such a column is read by its name only.
 
     Examples
     --------
-    >>> row = row_type(("user", "_id", "my col"))("ann", 7, None)
-    >>> row.user, row._id, getattr(row, "my col"), row[1]
+    >>> row = row_type(("user", "_1", "my col"))("ann", 7, None)
+    >>> row.user, row._1, row["my col"], row[1]
     ('ann', 7, None, 7)
     """
-    made: Any = namedtuple(name, names, rename=True)  # type: ignore[misc]
-    for at, (column, attribute) in enumerate(zip(names, list[str](made._fields), strict=True)):
-        if column != attribute and not hasattr(made, column):
-            setattr(made, column, property(itemgetter(at)))
-    return made
+    positions = {column: at for at, column in enumerate(names)}
+    count = len(names)
+
+    def new(cls: Any, /, *values: Any, **by_name: Any) -> Any:
+        if by_name:
+            values += tuple(by_name[column] for column in names[len(values) :] if column in by_name)
+        if len(values) != count or by_name.keys() - positions.keys():
+            message = f"{name} has the columns {', '.join(names)}"
+            raise TypeError(message)
+        return tuple.__new__(cls, values)
+
+    def get(row: Any, key: Any) -> Any:
+        return tuple.__getitem__(row, positions[key] if isinstance(key, str) else key)
+
+    def change(row: Any, /, **changes: Any) -> Any:
+        if unknown := changes.keys() - positions.keys():
+            message = f"{name} does not have {', '.join(sorted(unknown))}"
+            raise ValueError(message)
+        return tuple.__new__(
+            type(row), [changes.get(key, old) for key, old in zip(names, row, strict=True)]
+        )
+
+    def show(row: Any) -> str:
+        return f"{name}({', '.join(f'{k}={v!r}' for k, v in zip(names, row, strict=True))})"
+
+    # Descriptors of named tuples read an item without a call of Python.
+    getters = vars(namedtuple(name, [f"c{at}" for at in range(count)]))
+    own = {
+        "_fields": names,
+        "_make": classmethod(tuple.__new__),
+        "_replace": change,
+        "_asdict": lambda row: dict(zip(names, row, strict=True)),
+    }
+    columns = {column: getters[f"c{at}"] for column, at in positions.items()}
+    special = {
+        "__slots__": (),
+        "__match_args__": names,
+        "__new__": new,
+        "__getitem__": get,
+        "__getnewargs__": tuple,
+        "__repr__": show,
+    }
+    public = {key: item for key, item in columns.items() if not _is_of_python(key)}
+    return type(name, (tuple,), own | public | special)
+
+
+def _is_of_python(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def make_rows(made: Any, rows: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return rows of a class of :func:`row_type`, whatever its columns are called."""
+    return list(map(partial(tuple.__new__, made), rows))
+
+
+def parse_initial(state: pa.Schema, initial: Any, *, where: str) -> tuple[tuple[str, Any], ...]:
+    """Return the initial values of a state, whose fields are names of attributes."""
+
+    def refuse(what: str, got: str, expected: str, fix: str) -> NoReturn:
+        raise SpecError("BAD_STATE", what, where=where, got=got, expected=expected, fix=fix)
+
+    for name in state.names:
+        if not _is_attribute(name):
+            fix = "name the field like a variable in Python"
+            what = f"{name!r} is not a name of an attribute"
+            refuse(what, f"state with {', '.join(state.names)}", "names of attributes", fix)
+    initial = {} if initial is None else initial
+    if not isinstance(initial, Mapping):
+        fix = 'initial={"count": 0}'
+        what = "`initial` is not a mapping of fields to values"
+        refuse(what, f"initial={initial!r}", "values by field", fix)
+    for name, value in initial.items():
+        if name not in state.names:
+            got = f"state with {', '.join(state.names) or 'no field'}"
+            what = f"`initial` has a value for {name!r}, which is not a field of the state"
+            fix = f"add {name!r} to `state`, or remove it from `initial`"
+            refuse(what, got, "initial values of its fields", fix)
+        field = state.field(name)
+        try:
+            field_converter(field)(value)
+        except Refused as error:
+            got = f"initial={{{name!r}: {value!r}}}: {error}"
+            what = f"the initial value of {name!r} does not have the type of the field"
+            fix = "change the value, or the type in `state`"
+            refuse(what, got, f"a value of type {field.type}", fix)
+    return tuple(initial.items())
+
+
+def _is_attribute(name: str) -> bool:
+    """Whether ``state.name`` reads it: Python folds letters that are only compatible, such as a ligature."""
+    is_name = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")
+    return is_name and unicodedata.normalize("NFKC", name) == name
 
 
 @lru_cache(maxsize=64)
-def state_type(names: tuple[str, ...]) -> Any:
-    """Return the class of states with these fields, which can be assigned. Others cannot."""
-    return make_dataclass("State", names, slots=True)
+def state_type(fields: tuple[pa.Field, ...], where: str) -> Any:
+    """Return the class of states with these fields. A value is converted when it is assigned."""
+    names = [part.name for part in fields]
+    # Of a frozen class, the constructor does not convert: stored values have their types.
+    base: Any = make_dataclass("State", names, slots=True, frozen=True)
+    assign = {part.name: (field_converter(part), vars(base)[part.name].__set__) for part in fields}
+
+    def set_field(state: Any, name: str, value: Any) -> None:
+        try:
+            convert, store = assign[name]
+            store(state, convert(value))
+        except KeyError:
+            message = f"the state has no field {name!r}"
+            raise AttributeError(message) from None
+        except Refused as error:
+            field = fields[names.index(name)]
+            raise value_error(error, field, where=where, what="state") from None
+
+    def delete_field(_: Any, name: str) -> None:
+        message = f"the field {name!r} of the state cannot be deleted"
+        raise AttributeError(message)
+
+    body = {"__slots__": (), "__setattr__": set_field, "__delattr__": delete_field}
+    return type("State", (base,), {**body, "__hash__": None})
+
+
+def settler(fields: Sequence[pa.Field], where: str) -> Callable[[Any], None] | None:
+    """Return what converts the lists and dicts of a state that a function changed in place, if it can.
+
+    It is called after each row and timer, so that no function sees what is not stored.
+    """
+    nested = [
+        (attrgetter(part.name), field_converter(part), part)
+        for part in fields
+        if pa.types.is_nested(part.type)
+    ]
+    if not nested:
+        return None
+
+    def settle(state: Any) -> None:
+        for get, convert, field in nested:
+            try:
+                convert(get(state), True)
+            except Refused as error:
+                raise value_error(error, field, where=where, what="state") from None
+
+    return settle
 
 
 def to_rows(table: pa.Table) -> list[Any]:
@@ -134,7 +287,7 @@ def to_rows(table: pa.Table) -> list[Any]:
     if not table.num_columns:
         return [made()] * len(table)
     columns = [_column_values(table, name) for name in table.column_names]
-    return list(map(made._make, zip(*columns, strict=True)))
+    return make_rows(made, zip(*columns, strict=True))
 
 
 def _column_values(table: pa.Table, name: str) -> list[Any]:

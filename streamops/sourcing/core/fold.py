@@ -16,8 +16,10 @@ from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.parameters import require_columns, require_keys
 from streamops.kernel.placement import Placement
+from streamops.kernel.values import same
 from streamops.process.core.calls import function_error
-from streamops.process.core.values import from_values, row_type, to_rows, to_values
+from streamops.process.core.values import make_rows, to_rows, to_values
+from streamops.sourcing.core.evolve import Record
 
 __all__ = [
     "PLACEMENT",
@@ -181,11 +183,14 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     columns = [key.take(pa.array(firsts)) for key in keys]
     hashes = xxhash64(columns).view(np.uint64) if columns else np.zeros(1, np.uint64)
 
-    made = row_type(tuple(spec.state.names), "State")
-    states = _initial_states(spec, made, groups.count)
+    record = Record(spec.state, "State", what="state", where=spec.operator)
+    given = dict(spec.initial)
+    first = [given.get(name) for name in spec.state.names]
+    # No two of them share a list.
+    states = [record.of(first) for _ in range(groups.count)]
     versions = [0] * groups.count
-    stored = map(
-        made._make, zip(*map(to_values, before.select(spec.state.names).columns), strict=True)
+    stored = make_rows(
+        record.type, zip(*map(to_values, before.select(spec.state.names).columns), strict=True)
     )
     numbers = to_values(before.column(spec.version))
     for entity, version, state in zip(of_before.tolist(), numbers, stored, strict=True):
@@ -205,7 +210,7 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     for entity, event in zip(of_log[order].tolist(), events, strict=True):
         version = event[at]
         if version <= versions[entity]:
-            if version == versions[entity] and entity in last and event != last[entity]:
+            if version == versions[entity] and not same(event, last.get(entity, event)):
                 got = f"version {version} twice, for the key with hash {int(hashes[entity]):016x}"
                 raise _log_error(
                     spec, "two different events have one version", got, "one event each"
@@ -217,35 +222,16 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
             raise _log_error(spec, "an event is missing in the log", got, "versions without gaps")
         try:
             current = event if spec.upcast is None else spec.upcast(event)
-            state = spec.evolve(states[entity], current)
+            state = record.evolve(spec.evolve, states[entity], current, spec.operator)
+        except FunctionError:
+            raise
         except Exception as error:
             raise function_error(error, int(hashes[entity]), where=spec.operator) from None
-        if type(state) is not made:
-            raise FunctionError(
-                "OUTPUT_ROW",
-                "`evolve` did not return a state",
-                where=spec.operator,
-                got=f"a value of type {type(state).__name__}",
-                expected="state._replace(...)",
-                fix="return the whole state",
-            )
         states[entity], versions[entity], last[entity] = state, version, event
     values = list(zip(*states, strict=True)) or [()] * len(spec.state.names)
-    arrays = [
-        from_values(list(part), column, where=spec.operator, what="state")
-        for part, column in zip(values, spec.state, strict=True)
-    ]
+    arrays = [pa.array(part, column.type) for part, column in zip(values, spec.state, strict=True)]
     numbers = pa.array(versions, pa.int64())
     return pa.table([*columns, numbers, *arrays], schema=spec.output)
-
-
-def _initial_states(spec: FoldSpec, made: Any, count: int) -> list[Any]:
-    """A state for each entity; no two of them share a list."""
-    given = dict(spec.initial)
-    columns = [
-        to_values(pa.array([given.get(part.name)] * count, part.type)) for part in spec.state
-    ]
-    return list(map(made._make, zip(*columns, strict=True)))
 
 
 def _log_error(spec: FoldSpec, what: str, got: str, expected: str) -> StreamopsError:
