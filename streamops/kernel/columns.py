@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from streamops.kernel.groups import Ids, pair_codes
 
-_NAN_BITS = np.int64(0x7FF8000000000000)
 _NULL_LIST = -2
 _TYPE_NAMES: dict[pa.DataType, str] = {
     pa.null(): "void",
@@ -124,6 +123,14 @@ def to_floats(array: pa.Array) -> npt.NDArray[np.float64]:
     return values
 
 
+def plain_floats(values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Return the values with one zero and one NaN, which is the greatest by its bits."""
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        values = values + 0.0  # -0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = np.nan
+    return values
+
+
 def to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
     """Return the nearest doubles, also of decimals; NaN where null.
 
@@ -136,6 +143,37 @@ def to_doubles(array: pa.Array) -> npt.NDArray[np.float64]:
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.string())  # parsed from its digits, a number is rounded once
     return to_floats(array)
+
+
+def normalize_floats(array: pa.Array) -> pa.Array:
+    """Return the values with one form of equal floats: 0.0 for -0.0, and one NaN; at any depth.
+
+    For what compares bytes or text. Elsewhere, :func:`value_codes` compares, and values stay as they are.
+
+    Examples
+    --------
+    >>> normalize_floats(pa.array([[-0.0, 1.5], None])).to_pylist()
+    [[0.0, 1.5], None]
+    """
+    dtype = array.type
+    if pa.types.is_floating(dtype):
+        zero, nan = (pa.scalar(value, dtype) for value in (0.0, float("nan")))
+        return pc.if_else(pc.is_nan(array), nan, pc.add(array, zero))
+    return map_parts(normalize_floats, array)
+
+
+def map_parts(function: Callable[[pa.Array], pa.Array], array: pa.Array) -> pa.Array:
+    """Return structs and lists with other fields and items. Values of other types stay as they are."""
+    dtype, missing = array.type, array.is_null()
+    if pa.types.is_struct(dtype) and dtype.num_fields and not is_opaque(dtype):
+        parts = [function(part) for part in array.flatten()]
+        fields = [pa.field(f.name, p.type) for f, p in zip(dtype, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=missing)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        lengths, items = list_items(array)
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+        return pa.ListArray.from_arrays(offsets, function(items), mask=missing)
+    return array
 
 
 def is_opaque(dtype: pa.DataType) -> bool:
@@ -181,8 +219,7 @@ def value_codes(array: pa.Array) -> Ids:
 
 
 def _float_codes(array: pa.Array) -> Ids:
-    values = to_floats(array) + 0.0  # -0.0 + 0.0 is 0.0
-    bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.int64))
+    bits = plain_floats(to_floats(array)).view(np.int64)
     return value_codes(pa.array(bits, mask=np.asarray(array.is_null())))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import is_opaque, list_codes, list_items, to_floats
+from streamops.kernel.columns import is_opaque, list_codes, list_items, plain_floats, to_floats
 from streamops.kernel.groups import Ints, ordered_pair_codes
 
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
@@ -45,9 +45,7 @@ def ranks(array: pa.Array) -> Ints:
     """
     dtype = array.type
     if pa.types.is_floating(dtype):
-        bits = (to_floats(array) + 0.0).view(np.int64)
-        # A NaN with its sign bit set would sort below everything.
-        bits = np.where(np.isnan(bits.view(np.float64)), _MAGNITUDE, bits)
+        bits = plain_floats(to_floats(array)).view(np.int64)
         order = bits ^ ((bits >> 63) & _MAGNITUDE)
     elif _is_integral(dtype) and not _contains_lowest(array):
         order = np.array(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))

@@ -36,13 +36,9 @@ _DECIMALS = decimal.Context(prec=120, traps=[decimal.Inexact, decimal.InvalidOpe
 class Refused(TypeError):
     """A value that its declared type does not take. The message does not have the value in it."""
 
-    is_missing = False
-
 
 class Missing(Refused):
     """None, where a value is required."""
-
-    is_missing = True
 
 
 class UnsupportedType(TypeError):
@@ -356,7 +352,7 @@ def _lists(dtype: pa.DataType) -> Converter:
         try:
             items = [item(v, in_place) if is_nested else item(v) for v in value]
         except Refused as error:
-            raise type(error)(f"{error} in an array") from None
+            raise Refused(f"{error} in an array") from None
         if not in_place or type(value) is not list:
             return items
         value[:] = items
@@ -379,7 +375,7 @@ def _maps(dtype: pa.DataType) -> Converter:
         try:
             pairs = [(key(k), item(v, in_place)) for k, v in value.items()]
         except Refused as error:
-            raise type(error)(f"{error} in a map") from None
+            raise Refused(f"{error} in a map") from None
         converted = dict(pairs)
         # NaN is not equal to itself, and one key.
         if len(converted) < len(pairs) or sum(k != k for k in converted) > 1:
@@ -408,7 +404,7 @@ def _structs(dtype: pa.DataType) -> Converter:
             try:
                 converted[name] = part(given, in_place)
             except Refused as error:
-                raise type(error)(f"{error} in field {name!r}") from None
+                raise Refused(f"{error} in field {name!r}") from None
         return _replaced(value, converted) if in_place and type(value) is dict else converted
 
     return convert

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
@@ -229,7 +230,10 @@ class KafkaSink(KeyedSink):
         as_json = [_to_json(names).alias(VALUE)]
         if self.key is not None:
             self._sequence_of(batch.columns)  # refuses a key that is not there
-            as_json.append(_to_json(self.key).alias(KEY))
+            # Equal keys have equal text, so they are records of one key.
+            dtypes = {field.name: field.dataType for field in batch.schema}
+            parts = [_with_one_zero(column(n), dtypes[n]).alias(n) for n in self.key]
+            as_json.append(F.to_json(F.struct(*parts), _JSON).alias(KEY))
         return batch.select(*map(column, dict.fromkeys(needed)), *as_json).toArrow()
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
@@ -480,6 +484,21 @@ class _Writer:
         # There may be none; and if this fails, the next producer of the query ends it.
         with suppress(client.KafkaException):
             self.producer.abort_transaction(5)
+
+
+def _with_one_zero(value: Column, dtype: DataType) -> Column:
+    """A column with 0.0 for -0.0, at any depth. NaN has one text."""
+    if isinstance(dtype, FloatType | DoubleType):
+        return value + F.lit(0.0).cast(dtype)
+    if isinstance(dtype, ArrayType):
+        return F.transform(value, lambda item: _with_one_zero(item, dtype.elementType))
+    if isinstance(dtype, StructType):
+        parts = [
+            _with_one_zero(value.getField(part.name), part.dataType).alias(part.name)
+            for part in dtype.fields
+        ]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    return value
 
 
 def _to_json(names: Sequence[str]) -> Any:

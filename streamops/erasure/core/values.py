@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from streamops.kernel.columns import normalize_floats
+
 _FIXED: dict[pa.DataType, tuple[int, int]] = {
     # The code of the type in the header of a value, and the width of its values in bytes.
     pa.bool_(): (1, 1),
@@ -141,9 +143,10 @@ class ValueType:
     def to_bytes(self, values: pa.Array) -> list[bytes | None]:
         """The bytes of each value; None for a null.
 
-        Numbers, dates and instants are little-endian, in the width of their type. Text is in UTF-8.
+        Numbers, dates and instants are little-endian, in the width of their type. Text is in UTF-8. Of equal
+        floats, 0.0 stands for -0.0, and one NaN for all.
         """
-        values = values.cast(self.dtype)
+        values = normalize_floats(values.cast(self.dtype))
         if self.width is None:
             found: list[bytes | None] = values.cast(pa.binary()).to_pylist()
             return found

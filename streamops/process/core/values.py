@@ -24,6 +24,7 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import FunctionError, SpecError
 from streamops.kernel.values import (
     EPOCH,
+    Missing,
     Refused,
     UnsupportedType,
     converter,
@@ -85,7 +86,7 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
 
 def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> FunctionError:
     """The error for a value that a field does not take. It does not have the value in it."""
-    if error.is_missing:
+    if isinstance(error, Missing):
         return FunctionError(
             "VALUE_MISSING",
             f"{what} {field.name!r} is declared NOT NULL, and is None",

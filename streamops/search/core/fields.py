@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, to_floats
+from streamops.kernel.columns import combine_chunks, plain_floats, to_floats
 from streamops.kernel.groups import Ids, Mask
 from streamops.search.core.nodes import HIGHEST, LOWEST
 
@@ -69,7 +69,7 @@ def to_integers(column: pa.Array | pa.ChunkedArray) -> tuple[Ids, Mask]:
 
 
 def _ordered_bits(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Ids:
-    bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
+    bits = plain_floats(values).view(np.int64)
     result: Ids = np.where(bits < 0, np.int64(LOWEST) - bits - 1, bits)
     return result
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamops.kernel.columns import null_table
+from streamops.kernel.columns import combine_chunks, normalize_floats, null_table
 from streamops.sinks.core import delta_sql
 from streamops.sinks.core.effect import having
 
@@ -209,11 +208,8 @@ def mark(rows: pa.Table, action: int) -> pa.Table:
 def normalize(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keys with one zero and one NaN, as in Spark: DataFusion compares their bits."""
     for name in key:
-        values = rows.column(name)
-        if pa.types.is_floating(values.type):
-            zero, nan = (pa.scalar(value, values.type) for value in (0.0, float("nan")))
-            values = pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
+        values = normalize_floats(combine_chunks(rows.column(name)))
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
     return rows
 
 

@@ -37,7 +37,14 @@ from streamops.changelog.change_types import (
 )
 from streamops.changelog.faults import fault_error
 from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
-from streamops.kernel.columns import combine_chunks, key_codes, list_items, take
+from streamops.kernel.columns import (
+    combine_chunks,
+    is_opaque,
+    key_codes,
+    list_items,
+    map_parts,
+    take,
+)
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_comparable, ranks
@@ -143,7 +150,7 @@ def content_columns(names: Sequence[str], sequence: Sequence[str]) -> list[str]:
 
 
 def _to_hashable(array: pa.Array) -> pa.Array:
-    """The array with maps as lists of entries, at the top level."""
+    """The array with maps as lists of entries, at any depth."""
     if pa.types.is_map(array.type):
         entries = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
         array = array.cast(pa.list_(entries))
@@ -151,7 +158,9 @@ def _to_hashable(array: pa.Array) -> pa.Array:
         return array.cast(pa.bool_())
     if is_comparable(array.type):
         return array
-    # Maps inside of other types: equal bytes have equal text.
+    if pa.types.is_nested(array.type) and not is_opaque(array.type):
+        return map_parts(_to_hashable, array)
+    # Other types: equal values have equal text.
     return pa.array([None if value is None else repr(value) for value in array.to_pylist()])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks
+from streamops.kernel.columns import combine_chunks, normalize_floats
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.hashing import xxhash64
 
@@ -143,25 +143,11 @@ def is_flat(dtype: pa.DataType) -> bool:
     return flat_type(type_name(dtype)) is not None
 
 
-def normal(items: pa.Array) -> pa.Array:
-    """Values without nulls, with one form of equal ones: 0.0 for -0.0, and the NaN that Java writes.
-
-    Examples
-    --------
-    >>> normal(pa.array([-0.0, 1.5])).to_pylist()
-    [0.0, 1.5]
-    """
-    if not pa.types.is_floating(items.type):
-        return items
-    values = items.to_numpy(zero_copy_only=False)
-    return pa.array(np.where(np.isnan(values), np.nan, values + 0.0), items.type, from_pandas=False)
-
-
 def is_normal(items: pa.Array) -> Mask:
     """Which values are in their normal form, to the bit."""
     if not pa.types.is_floating(items.type):
         return np.ones(len(items), np.bool_)
-    written, expected = (v.to_numpy(zero_copy_only=False) for v in (items, normal(items)))
+    written, expected = (v.to_numpy(zero_copy_only=False) for v in (items, normalize_floats(items)))
     bits = f"i{written.itemsize}"
     same: Mask = written.view(bits) == expected.view(bits)
     return same

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, to_doubles
+from streamops.kernel.columns import combine_chunks, plain_floats, to_doubles
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
@@ -196,7 +196,7 @@ class QuantileSketch(ColumnSketch):
         column = combine_chunks(rows.column(self.column))
         if column.null_count:
             groups, column = groups.where(np.asarray(column.is_valid())), column.drop_null()
-        values = kll_bytes.plain(to_doubles(column))
+        values = plain_floats(to_doubles(column))
         ids, count = groups.ids, groups.count
         if not (ids[1:] >= ids[:-1]).all():
             order = argsort_groups(ids, count)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.columns import plain_floats
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
@@ -51,14 +52,6 @@ _NAMES = {"double": "doubles", "float": "floats", "bigint": "longs"}
 _LARGEST = 1 << 53
 _TINY = 1e-150
 """The bits of an integer up to 2^61 are those of a smaller double, or those of -1 of a large or no number."""
-
-
-def plain(values: Floats) -> Floats:
-    """The values with one zero and one NaN."""
-    with np.errstate(invalid="ignore"):  # a NaN that signals
-        values = values + 0.0
-    values[np.isnan(values)] = np.nan
-    return values
 
 
 def write(states: Sequence[pa.Array], k: int) -> pa.Array:
@@ -250,7 +243,7 @@ def _verify(
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """The values, if they are valid."""
     stored = table.sum(axis=1)
-    given, clean = (least, greatest, items), (plain(least), plain(greatest), plain(items))
+    given, clean = (least, greatest, items), tuple(map(plain_floats, (least, greatest, items)))
     for raw, value, sizes in zip(given, clean, (None, None, stored), strict=True):
         wrong = np.isnan(raw) if foreign else raw.view(np.int64) != value.view(np.int64)
         reason = "a value that is NaN" if foreign else "-0.0, or a NaN with other bits"
