@@ -85,8 +85,8 @@ def field_converter(field: pa.Field) -> Converter:
     if field.nullable:
         return convert
 
-    def require(value: Any, *in_place: bool) -> Any:
-        converted = convert(value, *in_place)
+    def require(value: Any, *reuse: bool) -> Any:
+        converted = convert(value, *reuse)
         if converted is None:
             message = "None"
             raise Missing(message)
@@ -341,19 +341,19 @@ def _lists(dtype: pa.DataType) -> Converter:
     item, is_nested = field_converter(dtype.value_field), pa.types.is_nested(dtype.value_type)
     is_exact = _EXACT_LISTS.get(dtype.value_type)
 
-    def convert(value: Any, in_place: bool = False) -> Any:
+    def convert(value: Any, reuse: bool = False) -> Any:
         if value is None:
             return None
         is_list = isinstance(value, list) or (isinstance(value, tuple) and _names_of(value) is None)
         if not is_list and (type(value) is not np.ndarray or not value.ndim):
             _refuse(value)
         if is_exact is not None and value and type(value) is list and is_exact(value):
-            return value if in_place else value.copy()
+            return value if reuse else value.copy()
         try:
-            items = [item(v, in_place) if is_nested else item(v) for v in value]
+            items = [item(v, reuse) if is_nested else item(v) for v in value]
         except Refused as error:
             raise Refused(f"{error} in an array") from None
-        if not in_place or type(value) is not list:
+        if not reuse or type(value) is not list:
             return items
         value[:] = items
         return value
@@ -367,20 +367,20 @@ def _maps(dtype: pa.DataType) -> Converter:
         message = f"{dtype}, whose keys are not keys of a dict"
         raise UnsupportedType(message)
 
-    def convert(value: Any, in_place: bool = False) -> Any:
+    def convert(value: Any, reuse: bool = False) -> Any:
         if value is None:
             return None
         if not isinstance(value, Mapping):
             _refuse(value)
         try:
-            pairs = [(key(k), item(v, in_place)) for k, v in value.items()]
+            pairs = [(key(k), item(v, reuse)) for k, v in value.items()]
         except Refused as error:
             raise Refused(f"{error} in a map") from None
         converted = dict(pairs)
         # NaN is not equal to itself, and one key.
         if len(converted) < len(pairs) or sum(k != k for k in converted) > 1:
             _refuse(value, " with two equal keys")
-        return _replaced(value, converted) if in_place and type(value) is dict else converted
+        return _replaced(value, converted) if reuse and type(value) is dict else converted
 
     return convert
 
@@ -393,7 +393,7 @@ def _structs(dtype: pa.DataType) -> Converter:
         raise UnsupportedType(message)
     converters = [field_converter(part) for part in parts]
 
-    def convert(value: Any, in_place: bool = False) -> Any:
+    def convert(value: Any, reuse: bool = False) -> Any:
         if value is None:
             return None
         values = record_values(value, names)
@@ -402,10 +402,10 @@ def _structs(dtype: pa.DataType) -> Converter:
         converted = {}
         for name, part, given in zip(names, converters, values, strict=True):
             try:
-                converted[name] = part(given, in_place)
+                converted[name] = part(given, reuse)
             except Refused as error:
                 raise Refused(f"{error} in field {name!r}") from None
-        return _replaced(value, converted) if in_place and type(value) is dict else converted
+        return _replaced(value, converted) if reuse and type(value) is dict else converted
 
     return convert
 

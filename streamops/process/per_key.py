@@ -64,8 +64,10 @@ def per_key(
     function : callable
         A generator function ``function(key, rows, state)``; with `on_timer`,
         ``function(key, rows, state, timers)``. ``key`` and each row are named tuples with values of Python;
-        instants are ``datetime`` objects in UTC, maps are dicts. ``state`` has the fields of `state` as
-        attributes. The function must read all rows. It yields tuples, or dicts by column name.
+        instants are ``datetime`` objects in UTC, maps are dicts. A column of any name is ``row["name"]``.
+        ``state`` has the fields of `state` as attributes. The function must read all rows. It yields tuples,
+        or dicts, named tuples and dataclasses by column name. A value is converted to its declared type when
+        it is assigned or yielded, exactly or not at all: see the table in the documentation.
     by : str or sequence of str
         Key columns. An empty list is one key.
     output : str, Schema, StructType or mapping

@@ -91,8 +91,8 @@ def decide(
         ``decide(state, command)`` returns a list of events, which may be empty, or ``Rejected(reason)``. An
         event is a tuple, or a dict by column name. ``state`` and ``command`` are named tuples.
     evolve : callable
-        ``evolve(state, event)`` returns the next state, such as ``state._replace(...)``. It must not change
-        the state in place.
+        ``evolve(state, event)`` returns the next state, such as ``state._replace(...)``. The event, and then the
+        state, have their declared types. A list or dict that is changed in place has no effect.
     by : str or sequence of str
         Key columns: the entity.
     command_id : str
@@ -104,7 +104,7 @@ def decide(
     initial : mapping of str to value, optional
         Values of the state of a new entity. Fields without a value are None.
     expected_version : str, optional
-        Column with the version that the sender of a command has seen. Another one is a rejection with the
+        Integer column with the version that the sender of a command has seen. Another one is a rejection with the
         reason ``version_conflict``. Null is any version.
     order_by : str or sequence of str
         Columns that order commands of an entity with equal event times, such as a sequence number.
@@ -131,7 +131,8 @@ def decide(
     WatermarkError
         A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     FunctionError
-        While the query runs: a function raised an exception, or returned what is not an event or a state.
+        While the query runs: a function raised an exception, or returned what is not an event or a state. ``VALUE_TYPE``,
+        ``VALUE_MISSING``.
 
     Examples
     --------

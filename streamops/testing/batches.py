@@ -254,13 +254,13 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
             for at in range(min(given.num_fields, wanted.num_fields))
         ]
         same_names = not types.is_struct(wanted) or all(one.name == two.name for one, two in pairs)
-        is_same = any(is_kind(given) and is_kind(wanted) for is_kind in _NESTED)
+        is_same = any(is_of(given) and is_of(wanted) for is_of in _NESTED)
         is_same = is_same and same_names and given.num_fields == wanted.num_fields
         return is_same and all(_fits(one.type, two.type) for one, two in pairs)
     if types.is_timestamp(given) and types.is_timestamp(wanted):
         return (given.tz is None) == (wanted.tz is None)
     is_narrower = types.is_float64(given) and types.is_float32(wanted)
-    return not is_narrower and any(is_kind(given) and is_kind(wanted) for is_kind in _LEAVES)
+    return not is_narrower and any(is_of(given) and is_of(wanted) for is_of in _LEAVES)
 
 
 def _is_one_of(*names: str) -> Callable[[pa.DataType], bool]:

@@ -36,7 +36,7 @@ class Level(enum.IntEnum):
     HIGH = 3
 
 
-class Color(str, enum.Enum):
+class Color(str, enum.Enum):  # noqa: UP042
     """Text with a name."""
 
     RED = "red"
@@ -102,12 +102,12 @@ def arrow(of: Type) -> pa.DataType:
 
 def random_type(rng: random.Random, depth: int = 3) -> Type:
     """A type with at most `depth` levels below it."""
-    kind = rng.choice(["leaf", "leaf", "array", "map", "struct"]) if depth else "leaf"
-    if kind == "array":
+    shape = rng.choice(["leaf", "leaf", "array", "map", "struct"]) if depth else "leaf"
+    if shape == "array":
         return ("array", random_type(rng, depth - 1))
-    if kind == "map":
+    if shape == "map":
         return ("map", rng.choice(LEAVES), random_type(rng, depth - 1))
-    if kind == "struct":
+    if shape == "struct":
         names = rng.sample(["a", "b", "class", "_1"], rng.randint(1, 3))
         return ("struct", *((name, random_type(rng, depth - 1)) for name in names))
     return rng.choice(LEAVES)
@@ -261,10 +261,10 @@ VALUES: list[Any] = [
     *(b"", b"a", b"\xff\x00", bytearray(b"ab"), np.bytes_(b"n"), memoryview(b"a")),
     *(dt.date(2024, 1, 1), dt.date(1, 1, 1), dt.date.max, Day(2024, 2, 29)),
     *(
-        dt.datetime(2024, 1, 1),
-        dt.datetime(2024, 1, 1, 1, 2, 3, 4),
-        dt.datetime.min,
-        dt.datetime.max,
+        dt.datetime.fromisoformat("2024-01-01"),
+        dt.datetime.fromisoformat("2024-01-01T01:02:03.000004"),
+        dt.datetime.fromisoformat("0001-01-01"),
+        dt.datetime.fromisoformat("9999-12-31T23:59:59.999999"),
     ),
     *(dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(1900, 1, 1, 0, 0, 0, 1, dt.UTC)),
     *(dt.datetime(2024, 10, 27, 2, 30, fold=fold, tzinfo=BERLIN) for fold in (0, 1)),

@@ -10,6 +10,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def values_of(rng: random.Random, count: int, depth: int) -> tuple[pa.Array, Num
         items, numbers = values_of(rng, sum(lengths), depth - 1)
         ends = np.append(0, np.cumsum(lengths))
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items)
-        return lists, [tuple(numbers[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+        return lists, [tuple(numbers[a:b]) for a, b in pairwise(ends)]
     items, numbers = values_of(rng, count, depth - 1)
     tags = rng.choices("xy", k=count)
     structs = pa.StructArray.from_arrays([items, pa.array(tags)], ["f", "tag"])
@@ -96,7 +97,7 @@ def batches(rng: random.Random, values: pa.Array, **columns: Any) -> list[pa.Tab
         }
     )
     ends = [0, *sorted(rng.choices(range(count + 1), k=2)), count]
-    return [table.slice(a, b - a) for a, b in zip(ends, ends[1:], strict=False)]
+    return [table.slice(a, b - a) for a, b in pairwise(ends)]
 
 
 def rows_of(operator: Any, script: Any, rng: random.Random) -> list[dict[str, Any]]:
@@ -150,9 +151,7 @@ def _estimate(value: Any) -> float:
 
 
 def check_joins(rng: random.Random, values: pa.Array, numbers: Numbers) -> None:
-    join = joins.interval(
-        None, "-1 day", "1 day", by="f", time="ts", delay="0 seconds"
-    )
+    join = joins.interval(None, "-1 day", "1 day", by="f", time="ts", delay="0 seconds")
     half = len(values) // 2
     left, right = batches(rng, values.slice(0, half)), batches(rng, values.slice(half))
     found = rows_of(join, list(zip(left, right, strict=True)), rng)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamops.erasure import KeyTable
@@ -37,6 +38,16 @@ class OfBoth:
             (s, bytes(k or b"")) for s, _, k in first if s == "a"
         }
         assert len(entries(table)) == 3
+
+    @pytest.mark.parametrize("wrong", [[None], [17.0], [True], [b"17"], [("17",)], None, 17.0])
+    def test_a_subject_is_text_or_an_integer(self, table: KeyTable, wrong: Any) -> None:
+        table._create(["17", "None", "True", "b'17'", "('17',)"])
+        for change in (table.erase, table.rotate):
+            with pytest.raises(SpecError, match="nothing was changed") as caught:
+                change(["17", *wrong] if isinstance(wrong, list) else wrong)
+            assert caught.value.code == "NOT_A_SUBJECT"
+        assert None not in entries(table).values()
+        assert table.erase([np.int64(17), np.str_("None")]) == 2
 
     def test_concurrent_writers_get_the_same_keys(self, table: KeyTable) -> None:
         subjects = [f"s{n}" for n in range(50)]

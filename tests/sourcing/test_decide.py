@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import sourcing, windows
-from streamops.errors import FunctionError, SpecError
+from streamops.errors import FunctionError, SchemaError, SpecError
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.process.core import per_key
@@ -310,6 +312,9 @@ def test_what_is_not_an_event_or_a_state_is_an_error(decide: Any, evolve: Any) -
         ({"expected_version": 5}, "NOT_A_NAME"),
         ({"max_ids": 0}, "MAX_IDS_OUT_OF_RANGE"),
         ({"initial": {"things": {}}}, "BAD_STATE"),
+        ({"initial": {"version": 7}}, "BAD_STATE"),
+        ({"initial": [7]}, "BAD_STATE"),
+        ({"state": "from string", "initial": {}}, "BAD_STATE"),
         ({"stragglers": "update"}, "UNKNOWN_CHOICE"),
     ],
     ids=repr,
@@ -323,3 +328,87 @@ def test_contradictions_are_refused(changed: dict[str, Any], code: str) -> None:
 def test_functions_are_required() -> None:
     with pytest.raises(SpecError, match="NOT_A_FUNCTION"):
         sourcing.decide(None, fold_cart, by="c", command_id="i", time="t", state="", event="e int")  # type: ignore[arg-type]
+
+
+def test_events_and_states_have_their_types_before_anybody_sees_them() -> None:
+    seen: list[Any] = []
+
+    def order(state: Any, command: Any) -> Any:
+        seen.append(state.total)
+        state.parts.append(9)  # has no effect
+        return [{"amount": 0.1, "parts": (1, 2)}]
+
+    def add(state: Any, event: Any) -> Any:
+        parts, event.parts[0] = [*state.parts, *event.parts], 7
+        return state._replace(total=(state.total or 0.0) + event.amount, parts=parts)
+
+    operator = sourcing.decide(
+        order,
+        add,
+        by="k",
+        command_id="id",
+        time="ts",
+        state="total float, parts array<int>",
+        initial={"parts": []},
+        event="amount float, parts array<int>",
+        delay="0 seconds",
+    )
+    rows = [{"k": "a", "ts": at(number), "id": number} for number in range(3)]
+    logs = [
+        [row for result in replay(operator, script, flush=True) for row in result.rows]
+        for script in ([rows], [[row] for row in rows])
+    ]
+    assert logs[0] == logs[1]
+    assert [row["parts"] for row in logs[0]] == 3 * [[1, 2]]
+    assert seen == 2 * [None, 0.10000000149011612, 0.20000000298023224]
+    # The state that is decided on is the fold of the log.
+    fold = sourcing.fold(add, by="k", state="total float, parts array<int>", initial={"parts": []})
+    amounts = pa.array([row["amount"] for row in logs[0]][:2], pa.float32())
+    log = pa.table({"k": ["a"] * 2, "version": [1, 2], "amount": amounts, "parts": [[1, 2]] * 2})
+    spec: Any = fold.parameters.resolve((log.schema,), carried=(None,), shards=1)
+    (state,) = fold.core.run(spec, [log]).to_pylist()
+    assert state["total"] == seen[-1]
+
+
+def test_an_event_of_another_type_is_an_error() -> None:
+    operator = sourcing.decide(
+        lambda state, command: [(Decimal("1.5"),)],
+        lambda state, event: state,
+        by="k",
+        command_id="id",
+        time="ts",
+        state="n int",
+        event="amount int",
+        delay="0 seconds",
+    )
+    with pytest.raises(FunctionError, match="'amount'") as caught:
+        replay(operator, [[{"k": "a", "ts": at(1), "id": 1}]], flush=True)
+    assert caught.value.code == "VALUE_TYPE"
+
+
+def test_a_command_id_is_read_from_its_own_column() -> None:
+    operator = sourcing.decide(
+        lambda state, command: [("e",)],
+        lambda state, event: state,
+        by="k",
+        command_id="_1",
+        time="ts",
+        state="n int",
+        event="type string",
+        delay="0 seconds",
+    )
+    rows = [{"_1": n, "_2": "same", "k": "a", "ts": at(n)} for n in range(3)]
+    found = [row["command_id"] for r in replay(operator, [rows], flush=True) for row in r.rows]
+    assert found == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"), [(None, "COLUMN_NOT_FOUND"), (pa.string(), "COLUMN_TYPE")]
+)
+def test_the_expected_version_is_an_integer_column(dtype: Any, code: str) -> None:
+    operator = carts(expected_version="seen")
+    columns = [("cart", pa.string()), ("uid", pa.string()), ("ts", pa.timestamp("us", "UTC"))]
+    schema = pa.schema([*columns, *([("seen", dtype)] if dtype else [])])
+    with pytest.raises(SchemaError) as caught:
+        operator.parameters.resolve((schema,), carried=(None,), shards=1)
+    assert caught.value.code == code

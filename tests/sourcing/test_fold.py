@@ -125,6 +125,8 @@ def test_a_function_that_returns_no_state_is_refused() -> None:
         ({"version": 5}, "NOT_A_NAME"),
         ({"state": ""}, "BAD_STATE"),
         ({"initial": {"x": 1}}, "BAD_STATE"),
+        ({"initial": {"items": 5}}, "BAD_STATE"),
+        ({"state": "from string"}, "BAD_STATE"),
         ({"state": "version int"}, "NAME_TAKEN"),
         ({"snapshot": "table"}, "NOT_A_FRAME"),
     ],

@@ -130,11 +130,57 @@ def test_columns_of_a_table_are_selected_by_name() -> None:
     "batch",
     [
         [{"k": 1}],
+        [{"ts": 5}],
+        [{"ts": dt.datetime(2024, 1, 1)}],  # noqa: DTZ001
+        pa.table({"k": [7], "ts": [at(1)]}),
+        pa.table({"k": ["a"], "ts": [dt.datetime(2024, 1, 1)]}),  # noqa: DTZ001
+        pa.table({"k": ["a"], "ts": ["2024-01-01T00:00:00Z"]}),
         pa.table({"k": ["a"], "ts": pa.array([1], pa.timestamp("ns", tz="UTC"))}),
     ],
-    ids=["another type", "finer than a microsecond"],
+    ids=str,
 )
 def test_a_value_that_a_cast_would_change_is_refused(batch: object) -> None:
     with pytest.raises(SchemaError) as caught:
         to_table(batch, SCHEMA)
     assert caught.value.code == "BATCH_TYPE"
+
+
+@pytest.mark.parametrize("value", [1.5, 1.0, 2**70, "7", True, {1}])
+def test_a_value_of_another_type_than_that_of_the_schema_is_refused(value: object) -> None:
+    with pytest.raises(SchemaError) as caught:
+        to_table([{"n": value}], pa.schema([("n", pa.int64())]))
+    assert caught.value.code == "BATCH_TYPE"
+
+
+@pytest.mark.parametrize("values", [[2**70], [1, "a"]])
+def test_values_without_a_common_type_are_refused(values: list[object]) -> None:
+    with pytest.raises(SchemaError) as caught:
+        infer_schema([[{"n": value}] for value in values], None)
+    assert caught.value.code == "BATCH_TYPE"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "fits"),
+    [
+        (pa.float64(), pa.int64(), True),
+        (pa.float64(), pa.float32(), False),
+        (pa.int32(), pa.decimal128(12, 2), True),
+        (pa.float64(), pa.decimal128(12, 2), False),
+        (pa.list_(pa.null()), pa.list_(pa.string()), True),
+        (pa.large_list(pa.large_string()), pa.list_(pa.string()), True),
+        (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())]), False),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.string())]), False),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string(), True),
+        (pa.bool_(), pa.int64(), False),
+    ],
+    ids=str,
+)
+def test_columns_of_tables_are_cast_if_values_stay(
+    given: pa.DataType, wanted: pa.DataType, fits: bool
+) -> None:
+    table, schema = pa.table({"n": pa.nulls(1, given)}), pa.schema([("n", wanted)])
+    if fits:
+        assert to_table(table, schema).schema == schema
+    else:
+        with pytest.raises(SchemaError, match="BATCH_TYPE"):
+            to_table(table, schema)

@@ -165,12 +165,13 @@ class PerKeySpec:
         required = {"by": self.by, "time": [self.time], "order_by": self.order_by}
         required["expected_version"] = [expected]
         require_columns(schema.names, required, where=where)
-        if expected is not None and not pa.types.is_integer(schema.field(expected).type):
+        dtype = pa.null() if expected is None else schema.field(expected).type
+        if not pa.types.is_integer(dtype) and not pa.types.is_null(dtype):
             raise SchemaError(
                 "COLUMN_TYPE",
                 f"column {expected!r} cannot be used as the expected version",
                 where=where,
-                got=f"{expected!r} of type {schema.field(expected).type}",
+                got=f"{expected!r} of type {dtype}",
                 expected="an integer: the version that the sender of a command has seen",
                 fix=f"cast it: df.withColumn({expected!r}, F.col({expected!r}).cast('bigint'))",
             )

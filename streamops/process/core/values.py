@@ -116,9 +116,9 @@ def converters(
 def _named(field: pa.Field, where: str, what: str) -> Callable[..., Any]:
     convert = field_converter(field)
 
-    def convert_named(value: Any, *in_place: bool) -> Any:
+    def convert_named(value: Any, *reuse: bool) -> Any:
         try:
-            return convert(value, *in_place)
+            return convert(value, *reuse)
         except Refused as error:
             raise value_error(error, field, where=where, what=what) from None
 
