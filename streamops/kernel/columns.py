@@ -123,7 +123,7 @@ def to_floats(array: pa.Array) -> npt.NDArray[np.float64]:
     return values
 
 
-def plain_floats(values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def plain_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the values with one zero and one NaN, which is the greatest by its bits."""
     with np.errstate(invalid="ignore"):  # a NaN that signals
         values = values + 0.0  # -0.0 + 0.0 is 0.0

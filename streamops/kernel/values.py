@@ -97,7 +97,8 @@ def field_converter(field: pa.Field) -> Converter:
 
 def is_mutable(dtype: pa.DataType) -> bool:
     """Whether values of the type can be objects that a function changes later."""
-    return pa.types.is_nested(dtype) or pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)
+    types = pa.types
+    return any(is_(dtype) for is_ in (types.is_nested, types.is_binary, types.is_large_binary))
 
 
 def to_column(values: Sequence[Any], field: pa.Field) -> pa.Array:

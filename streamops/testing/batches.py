@@ -197,15 +197,16 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
 
     A row may omit columns (they are null), but must not have other columns.
     """
+    rows = batch if _is_rows(batch) else []
     table = None if _is_rows(batch) else _to_arrow(batch)
-    names = [name for row in batch for name in row] if table is None else table.column_names
+    names = [name for row in rows for name in row] if table is None else table.column_names
     for name in dict.fromkeys(names):
         if name not in schema.names:
             raise ColumnNotFound(
                 name, schema.names, where="streamops.testing", role="a column of a micro-batch"
             )
     if table is None:
-        columns = [_to_column([row.get(field.name) for row in batch], field) for field in schema]
+        columns = [_to_column([row.get(field.name) for row in rows], field) for field in schema]
         return pa.table(columns, schema=schema)
     for name in schema.names:
         if name not in table.column_names:

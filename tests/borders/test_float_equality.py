@@ -18,11 +18,12 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import changes, joins, patterns, process, sketches, sourcing, windows
+from streamops import changes, joins, patterns, process, sinks, sketches, sourcing, windows
 from streamops.erasure.core.values import ValueType
 from streamops.kernel.columns import key_codes, normalize_floats, value_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
+from streamops.sinks.core.kafka_records import KEY
 from streamops.sinks.core.net import compute_net, digest
 from streamops.testing import assert_rows, at, replay
 from streamops.testing.values import same
@@ -331,3 +332,16 @@ def test_a_state_that_is_the_initial_one_to_the_bit_is_not_stored() -> None:
         assert (
             found[0] == found[1] == [repr((v["x"], v["xs"])) for v in (initial, assigned, assigned)]
         )
+
+
+@pytest.mark.smoke
+def test_equal_keys_are_one_text_in_kafka(spark: Any) -> None:
+    """The key of a record, which Kafka compacts by its bytes."""
+    rng = random.Random(5)
+    for depth in (0, 1, 2):
+        values, numbers = values_of(rng, 40, depth)
+        table = pa.table({"f": values, "n": pa.array(range(len(values)))})
+        frame = spark.createDataFrame(table).orderBy("n")
+        sink = sinks.kafka("t", servers="nowhere:9092", key="f", sequence="n", name="s")
+        keys = sink._to_arrow(frame).column(KEY).to_pylist()
+        assert [keys.index(key) for key in keys] == [numbers.index(number) for number in numbers]

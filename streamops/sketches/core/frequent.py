@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import normalize_floats, value_codes
+from streamops.kernel.columns import value_codes
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
@@ -43,7 +43,7 @@ from streamops.sketches.core.countmin import (
     total,
     wrapped_sums,
 )
-from streamops.sketches.core.items import is_flat, is_normal, type_name
+from streamops.sketches.core.items import is_flat, is_normal, normal, type_name
 from streamops.sketches.core.sketch import Format, Parameter
 
 Parts = tuple[pa.Array, Ints, Ints, Ints, Ints]
@@ -273,7 +273,7 @@ class Frequent(CountingSketch):
         self, groups: Groups, items: pa.Array, weights: Ints | None, offset: Ints, count: Ints
     ) -> list[pa.Array]:
         """The states of these items, which may be equal."""
-        items = normalize_floats(items)
+        items = normal(items)
         alike, firsts = Groups.of(pair_codes(groups.ids, value_codes(items)))
         counts = alike.sizes() if weights is None else alike.sum_ints(weights)
         ids, items = groups.ids[firsts], items.take(pa.array(firsts))

@@ -143,11 +143,15 @@ def is_flat(dtype: pa.DataType) -> bool:
     return flat_type(type_name(dtype)) is not None
 
 
+normal = normalize_floats
+"""Values with one form of equal ones: 0.0 for -0.0, and the NaN that Java writes."""
+
+
 def is_normal(items: pa.Array) -> Mask:
     """Which values are in their normal form, to the bit."""
     if not pa.types.is_floating(items.type):
         return np.ones(len(items), np.bool_)
-    written, expected = (v.to_numpy(zero_copy_only=False) for v in (items, normalize_floats(items)))
+    written, expected = (v.to_numpy(zero_copy_only=False) for v in (items, normal(items)))
     bits = f"i{written.itemsize}"
     same: Mask = written.view(bits) == expected.view(bits)
     return same
