@@ -371,10 +371,12 @@ def _maps(dtype: pa.DataType) -> Converter:
     def convert(value: Any, reuse: bool = False) -> Any:
         if value is None:
             return None
-        if not isinstance(value, Mapping):
+        is_pairs = type(value) is list and all(type(p) is tuple and len(p) == 2 for p in value)
+        if not is_pairs and not isinstance(value, Mapping):
             _refuse(value)
         try:
-            pairs = [(key(k), item(v, reuse)) for k, v in value.items()]
+            given = value if is_pairs else value.items()
+            pairs = [(key(k), item(v, reuse)) for k, v in given]
         except Refused as error:
             raise Refused(f"{error} in a map") from None
         converted = dict(pairs)
@@ -418,6 +420,47 @@ def _replaced(value: dict[Any, Any], converted: dict[Any, Any]) -> dict[Any, Any
         value.clear()
         value.update(converted)
     return value
+
+
+def keeps_values(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast keeps each value, or refuses it: text is no number, and a date is no instant."""
+    types = pa.types
+    if types.is_dictionary(given):
+        given = given.value_type
+    if given == wanted or types.is_null(given):
+        return True
+    if types.is_nested(given) and types.is_nested(wanted):
+        pairs = [
+            (given.field(at), wanted.field(at))
+            for at in range(min(given.num_fields, wanted.num_fields))
+        ]
+        same_names = not types.is_struct(wanted) or all(one.name == two.name for one, two in pairs)
+        is_same = any(is_of(given) and is_of(wanted) for is_of in _NESTED)
+        is_same = is_same and same_names and given.num_fields == wanted.num_fields
+        return is_same and all(keeps_values(one.type, two.type) for one, two in pairs)
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)
+    is_narrower = types.is_float64(given) and types.is_float32(wanted)
+    return not is_narrower and any(is_of(given) and is_of(wanted) for is_of in _FLAT)
+
+
+def _is_one_of(*names: str) -> Callable[[pa.DataType], bool]:
+    tests = [getattr(pa.types, f"is_{name}") for name in names]
+    return lambda dtype: any(test(dtype) for test in tests)
+
+
+_NESTED = [
+    _is_one_of("list", "large_list", "fixed_size_list"),
+    _is_one_of("map"),
+    _is_one_of("struct"),
+]
+_FLAT = [
+    _is_one_of("integer", "floating"),
+    _is_one_of("integer", "decimal"),
+    _is_one_of("string", "large_string"),
+    _is_one_of("binary", "large_binary", "fixed_size_binary"),
+    *map(_is_one_of, ("date", "time", "duration")),
+]
 
 
 def comparable(value: Any) -> tuple[Any, ...]:

@@ -256,6 +256,10 @@ class _Decider:
                 continue
             decided = self.decide(states.lend(current), command)
             if isinstance(decided, Rejected):
+                if not isinstance(decided.reason, str):
+                    raise self._error(
+                        "`decide` rejected a command without a reason", decided.reason, "text"
+                    )
                 yield (state.version, identifier, *nothing, decided.reason)
                 continue
             for event in map(events.of, self._events(decided)):

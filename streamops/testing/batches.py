@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
 from streamops.kernel.time import Duration
-from streamops.kernel.values import Refused, UnsupportedType, to_column
+from streamops.kernel.values import Refused, UnsupportedType, keeps_values, to_column
 from streamops.spark.columns import IN_UTC
 from streamops.spark.operator import Operator
 
@@ -212,9 +212,11 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
         if name not in table.column_names:
             raise ColumnNotFound(name, table.column_names, where="streamops.testing", role="schema")
     table = table.select(schema.names)
-    for given, field in zip(table.schema, schema, strict=True):
-        if not _fits(given.type, field.type):
-            raise _wrong_type(f"{field.name!r} of type {given.type}", str(field.type))
+    for at_, (column, field) in enumerate(zip(table.columns, schema, strict=True)):
+        if column.null_count == len(column):  # of pandas, without values: doubles or objects
+            table = table.set_column(at_, field, pa.nulls(len(column), field.type))
+        elif not keeps_values(column.type, field.type):
+            raise _wrong_type(f"{field.name!r} of type {column.type}", str(field.type))
     try:
         return table.cast(schema).combine_chunks()
     except pa.ArrowException as error:
@@ -240,47 +242,6 @@ def _wrong_type(got: str, expected: str) -> SchemaError:
         expected=expected,
         fix="cast the column, or pass the intended schema: schema=...",
     )
-
-
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast keeps each value, or refuses it: text is no number, and a date is no instant."""
-    types = pa.types
-    if types.is_dictionary(given):
-        given = given.value_type
-    if given == wanted or types.is_null(given):
-        return True
-    if types.is_nested(given) and types.is_nested(wanted):
-        pairs = [
-            (given.field(at), wanted.field(at))
-            for at in range(min(given.num_fields, wanted.num_fields))
-        ]
-        same_names = not types.is_struct(wanted) or all(one.name == two.name for one, two in pairs)
-        is_same = any(is_of(given) and is_of(wanted) for is_of in _NESTED)
-        is_same = is_same and same_names and given.num_fields == wanted.num_fields
-        return is_same and all(_fits(one.type, two.type) for one, two in pairs)
-    if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    is_narrower = types.is_float64(given) and types.is_float32(wanted)
-    return not is_narrower and any(is_of(given) and is_of(wanted) for is_of in _LEAVES)
-
-
-def _is_one_of(*names: str) -> Callable[[pa.DataType], bool]:
-    tests = [getattr(pa.types, f"is_{name}") for name in names]
-    return lambda dtype: any(test(dtype) for test in tests)
-
-
-_NESTED = [
-    _is_one_of("list", "large_list", "fixed_size_list"),
-    _is_one_of("map"),
-    _is_one_of("struct"),
-]
-_LEAVES = [
-    _is_one_of("integer", "floating"),
-    _is_one_of("integer", "decimal"),
-    _is_one_of("string", "large_string"),
-    _is_one_of("binary", "large_binary", "fixed_size_binary"),
-    *map(_is_one_of, ("date", "time", "duration")),
-]
 
 
 def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -331,4 +292,8 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
 def _to_arrow(batch: Any) -> pa.Table:
     if isinstance(batch, pa.Table):
         return batch
-    return pa.Table.from_pandas(batch, preserve_index=False).replace_schema_metadata(None)
+    try:
+        table = pa.Table.from_pandas(batch, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _wrong_type(str(error), "values of one type in each column") from error
+    return table.replace_schema_metadata(None)

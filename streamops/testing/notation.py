@@ -16,6 +16,7 @@ from streamops.changelog.table import REJECTED
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import SIDES
 from streamops.kernel.errors import SpecError
+from streamops.kernel.values import Refused, UnsupportedType, converter
 
 __all__ = [
     "COLUMN_TYPES",
@@ -151,8 +152,8 @@ def _cell(value: Any, type_: pa.DataType, epoch: dt.datetime, where: str) -> Any
     try:
         if isinstance(value, str) and not pa.types.is_string(type_):
             return pa.array([value]).cast(type_)[0].as_py()
-        return pa.array([value], type_)[0].as_py()
-    except pa.ArrowException as error:
+        return converter(type_)(value)
+    except (pa.ArrowException, Refused, UnsupportedType) as error:
         raise malformed(
             where, "a value does not fit its column", got=repr(value), expected=type_
         ) from error

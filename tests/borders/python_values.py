@@ -331,10 +331,13 @@ def stored(of: Type, value: Any) -> Any:
             raise WrongError
         return [stored(of[1], item) for item in value]
     if name == "map":
-        if type(value) not in (dict, OrderedDict):
+        pairs = value
+        if type(value) in (dict, OrderedDict):
+            pairs = list(value.items())
+        elif type(value) is not list or any(type(p) is not tuple or len(p) != 2 for p in value):
             raise WrongError
         found: dict[Any, Any] = {}
-        for key, item in value.items():
+        for key, item in pairs:
             new = stored(of[1], key)
             if new is None or any(
                 new == other or (new != new and other != other) for other in found
@@ -394,7 +397,8 @@ def random_value(rng: random.Random, of: Type, wrong: float) -> Any:
         return rng.choice([list, tuple])(items)
     if of[0] == "map":
         keys = [key for key in rng.sample(list(_fitting(rng, of[1])), 2) if key is not None]
-        return {key: random_value(rng, of[2], wrong) for key in keys if not _is_unhashable(key)}
+        made = {key: random_value(rng, of[2], wrong) for key in keys if not _is_unhashable(key)}
+        return made if rng.random() < 0.7 else list(made.items())
     if of[0] == "struct":
         return _struct_value(
             rng, [(name, random_value(rng, part, wrong)) for name, part in of[1:]], wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections import namedtuple
 from collections.abc import Iterator
@@ -140,6 +141,8 @@ def test_a_row_has_the_protocol_of_named_tuples() -> None:
     assert row._asdict() == {"a": 1, "my col": "x"}
     assert (row._fields, row[0], row[-1], row[:1]) == (("a", "my col"), 1, "x", (1,))
     assert repr(row) == "Event(a=1, my col='x')"
+    assert type(copy.copy(row)) is type(copy.deepcopy(row)) is made
+    assert copy.deepcopy(row) == row
     with pytest.raises(TypeError):
         made(1)
     with pytest.raises(ValueError, match="b"):

@@ -283,6 +283,7 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
         (lambda state, command: [("added",)], fold_cart),
         (lambda state, command: [{"kinds": 1}], fold_cart),
         (lambda state, command: [("added", "pen")], lambda state, event: None),
+        (lambda state, command: sourcing.Rejected(None), fold_cart),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_not_an_event_or_a_state_is_an_error(decide: Any, evolve: Any) -> None:

@@ -177,7 +177,7 @@ def row_type(names: tuple[str, ...], name: str = "Row") -> Any:
         "__match_args__": names,
         "__new__": new,
         "__getitem__": get,
-        "__getnewargs__": tuple,
+        "__getnewargs__": lambda row: tuple(row),
         "__repr__": show,
     }
     public = {key: item for key, item in columns.items() if not _is_of_python(key)}
