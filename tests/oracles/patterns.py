@@ -53,9 +53,21 @@ class Matcher:
     step: int = 0
     reached: int = 0
     """The last item of the pattern that a row was assigned to, on any path so far."""
+    dead: set[tuple[tuple[Node, ...], int]] = field(default_factory=set)
+    """What does not match from where: without it, loops within loops take exponential time."""
 
     def paths(self, nodes: tuple[Node, ...], at: int) -> Iterator[Path | str]:
         """All paths in order of preference; UNKNOWN where one reaches an open frontier."""
+        if (nodes, at) in self.dead:
+            return
+        is_dead = True
+        for path in self._paths(nodes, at):
+            is_dead = False
+            yield path
+        if is_dead:
+            self.dead.add((nodes, at))
+
+    def _paths(self, nodes: tuple[Node, ...], at: int) -> Iterator[Path | str]:
         if not nodes:
             yield []
             return
@@ -83,7 +95,8 @@ class Matcher:
                 if low:
                     less = None if high is None else high - 1
                     again = ("repeat", item, low - 1, less, greedy)
-                    yield from self.paths((item, again, *rest), at)
+                    then = ("again", at, again) if low == 1 else again
+                    yield from self.paths((item, then, *rest), at)
                     return
                 if high == 0:
                     yield from self.paths(rest, at)

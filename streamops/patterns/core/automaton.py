@@ -148,7 +148,10 @@ class _Graph:
         self.nodes = [_Vertex(-1, NO_VARIABLE, 0)]
         self.accept = 0
         self.behind_gaps: list[int] = []
+        self.begins: dict[int, int] = {}
+        """From the beginning of an iteration that may match nothing to its end."""
         self.exits: dict[int, int] = {}
+        """From the end of an iteration to what follows the loop."""
         gaps = [isinstance(item, Gap) for item in pattern.items]
         self.count = len(gaps) - sum(gaps)
         following, step = self.accept, self.count
@@ -164,26 +167,26 @@ class _Graph:
 
     def state(self, number: int, step: int) -> tuple[tuple[int, ...], int]:
         """The rows that may follow in order of preference, and the step."""
-        found: list[int] = []
-        seen: set[int] = set()
-        left: set[int] = set()
-        stack = [number]
+        found: dict[int, None] = {}
+        seen: set[tuple[int, frozenset[int]]] = set()
+        # With the iterations, by their ends, that began here: they have matched no row yet.
+        stack = [(number, frozenset[int]())]
         while stack:
-            at = stack.pop()
-            if at in seen:
-                # A repetition of nothing ends its loop.
-                if at in self.exits and at not in left:
-                    left.add(at)
-                    stack.append(self.exits[at])
+            at, empty = visit = stack.pop()
+            if visit in seen:
                 continue
-            seen.add(at)
-            node = self.nodes[at]
-            if node.test >= 0 or at == self.accept:
-                found.append(at)
+            seen.add(visit)
+            following = self.nodes[at].following
+            if self.nodes[at].test >= 0 or at == self.accept:
+                found[at] = None
                 if at == self.accept:
                     break  # what is less preferred than acceptance never happens
+            elif at in self.begins:
+                stack.append((following[0], empty | {self.begins[at]}))
+            elif at in empty:
+                stack.append((self.exits[at], empty - {at}))
             else:
-                stack += reversed(node.following)
+                stack += [(then, empty) for then in reversed(following)]
         return tuple(found), step
 
     def _vertex(self, test: int, variable: int, step: int, following: Sequence[int]) -> int:
@@ -250,23 +253,50 @@ class _Graph:
         return known[items]
 
     def _repeat(self, node: Repetition, following: int, step: int) -> int:
+        may_be_empty = _may_be_empty(node.item)
+
+        def iterate(then: int) -> int:
+            """An iteration. It ends the loop if it matches nothing, as in Perl."""
+            if then == following or not may_be_empty:
+                return self._add(node.item, then, step)
+            end = self._choice(then)
+            begin = self._choice(self._add(node.item, end, step))
+            self.begins[begin], self.exits[end] = end, following
+            return begin
+
         def choose(again: int) -> tuple[int, int]:
             return (again, following) if node.greedy else (following, again)
 
         required, first = node.low, following
         if node.high is None:
             loop = self._choice()
-            self.exits[loop] = following
-            body = self._add(node.item, loop, step)
+            body = iterate(loop)
             self.nodes[loop].following += choose(body)
-            # One required repetition is that of the loop.
+            # One required iteration is that of the loop.
             first, required = (body, required - 1) if required else (loop, 0)
         else:
             for _ in range(node.high - node.low):
-                first = self._choice(*choose(self._add(node.item, first, step)))
+                first = self._choice(*choose(iterate(first)))
+            if required:
+                # Of the required iterations only the last one may end the loop.
+                first, required = iterate(first), required - 1
         for _ in range(required):
             first = self._add(node.item, first, step)
         return first
+
+
+def _may_be_empty(node: Node) -> bool:
+    """Whether a part of a pattern matches no row at all, too."""
+    match node:
+        case Row():
+            return False
+        case Gap():
+            return True
+        case Alternation(items):
+            return any(map(_may_be_empty, items))
+        case Series(items) | Permutation(items):
+            return all(map(_may_be_empty, items))
+    return not node.low or _may_be_empty(node.item)
 
 
 def _union(bits: Mapping[str, int], variables: Sequence[str]) -> int:

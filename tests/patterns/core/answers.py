@@ -2,10 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from streamops.kernel.errors import SpecError
+from streamops.kernel.time import AFTER_ALL
+from streamops.patterns.core.automaton import Automaton, compile_pattern
+from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search
+from streamops.patterns.core.syntax import Pattern, parse_pattern
+from tests.laws.pattern_strategies import NAMES
+from tests.oracles.patterns import Answer, Query
+
+BITS = {name: 1 << at for at, name in enumerate(NAMES)}
+
+Compiled = tuple[Query, str, Pattern, Automaton]
+
+
+def draw_compiled(
+    dice: random.Random, draw: Callable[[random.Random, int | None], tuple[Query, str]]
+) -> Compiled:
+    """Draw patterns until one of them compiles."""
+    while True:
+        query, text = draw(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
+        pattern = parse_pattern(text, where="test")
+        try:
+            return query, text, pattern, compile_pattern(pattern, BITS, where="test")
+        except SpecError as error:
+            if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+                raise
+
+
+def compare_search(dice: random.Random, compiled: Compiled, *, case: object) -> tuple[str, bool]:
+    """Compare a pattern over random rows of some keys: its text, and whether there was a match."""
+    query, text, pattern, automaton = compiled
+    is_open, watermark = dice.random() < 0.6, dice.randint(0, 12)
+    held: list[frozenset[str]] = []
+    times: list[int] = []
+    may_start: list[bool] = []
+    answers: list[tuple[int, int, Answer]] = []
+    for _ in range(dice.randint(1, 4)):
+        count, density = dice.randint(0, 8), dice.choice([0.3, 0.6, 0.9])
+        rows = [frozenset(n for n in NAMES if dice.random() < density) for _ in range(count)]
+        at = sorted(dice.randint(0, watermark if is_open else 12) for _ in range(count))
+        starts = [dice.random() < 0.9 for _ in range(count)]
+        answers.append((len(held), count, query.search(rows, at, starts, watermark, is_open)))
+        held += [*rows, frozenset()]
+        times += [*at, AFTER_ALL]
+        may_start += [*starts, False]
+    tape = Tape(
+        np.array([sum(BITS[name] for name in row) for row in held], np.int64),
+        np.array(times) == AFTER_ALL,
+        is_open,
+    )
+    search = Search(
+        automaton,
+        tape,
+        np.array(times),
+        np.array(may_start),
+        within=query.within,
+        watermark=watermark,
+        resume=query.resume,  # type: ignore[arg-type]
+        variable=pattern.variables.index(query.variable),
+        horizon=query.horizon,
+    )
+    found = search.find(timeouts=True)
+    return text, check_answers(
+        search, found, pattern.variables, answers, timeouts=True, case=(case, text)
+    )
 
 
 def check_answers(

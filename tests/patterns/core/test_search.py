@@ -3,74 +3,25 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.time import AFTER_ALL
 from streamops.patterns.core import search as module
-from streamops.patterns.core.automaton import Automaton, compile_pattern
+from streamops.patterns.core.automaton import compile_pattern
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Search
-from streamops.patterns.core.syntax import Pattern, parse_pattern
-from tests.laws.pattern_strategies import NAMES, draw_query
-from tests.oracles.patterns import Answer, Query
-from tests.patterns.core.answers import check_answers
-
-BITS = {name: 1 << at for at, name in enumerate(NAMES)}
-
-
-def draw_compiled(dice: random.Random) -> tuple[Query, str, Pattern, Automaton]:
-    """Draw patterns until one of them compiles."""
-    while True:
-        query, text = draw_query(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
-        pattern = parse_pattern(text, where="test")
-        try:
-            return query, text, pattern, compile_pattern(pattern, BITS, where="test")
-        except SpecError as error:
-            if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
-                raise
+from streamops.patterns.core.syntax import parse_pattern
+from tests.laws.pattern_strategies import draw_query
+from tests.patterns.core.answers import BITS, compare_search, draw_compiled
 
 
 def compare(seed: int) -> tuple[str, bool]:
     """Compare one random pattern over random rows of some keys: its text, and whether there was a match."""
     dice = random.Random(seed)
-    query, text, pattern, automaton = draw_compiled(dice)
-    is_open, watermark = dice.random() < 0.6, dice.randint(0, 12)
-    held: list[frozenset[str]] = []
-    times: list[int] = []
-    may_start: list[bool] = []
-    answers: list[tuple[int, int, Answer]] = []
-    for _ in range(dice.randint(1, 4)):
-        count, density = dice.randint(0, 8), dice.choice([0.3, 0.6, 0.9])
-        rows = [frozenset(n for n in NAMES if dice.random() < density) for _ in range(count)]
-        at = sorted(dice.randint(0, watermark if is_open else 12) for _ in range(count))
-        starts = [dice.random() < 0.9 for _ in range(count)]
-        answers.append((len(held), count, query.search(rows, at, starts, watermark, is_open)))
-        held += [*rows, frozenset()]
-        times += [*at, AFTER_ALL]
-        may_start += [*starts, False]
-    tape = Tape(
-        np.array([sum(BITS[name] for name in row) for row in held], np.int64),
-        np.array(times) == AFTER_ALL,
-        is_open,
-    )
-    found = Search(
-        automaton,
-        tape,
-        np.array(times),
-        np.array(may_start),
-        within=query.within,
-        watermark=watermark,
-        resume=query.resume,  # type: ignore[arg-type]
-        variable=pattern.variables.index(query.variable),
-        horizon=query.horizon,
-    )
-    result = found.find(timeouts=True)
-    return text, check_answers(
-        found, result, pattern.variables, answers, timeouts=True, case=(seed, text)
-    )
+    return compare_search(dice, draw_compiled(dice, draw_query), case=seed)
 
 
 @pytest.mark.parametrize("few", [1, 16], ids=["in columns", "one by one"])
@@ -108,3 +59,51 @@ def test_absence_behind_a_match_that_the_bound_cuts_off(
     tape = Tape(held, is_frontier, False)
     found = Search(automaton, tape, times, ~is_frontier, within=5, watermark=AFTER_ALL).find()
     assert [*zip(found.starts.tolist(), found.ends.tolist(), strict=True)] == [(2, 7), (7, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "length"),
+    [
+        ("x (b? | d)+", "x b d d", 2),
+        ("x (b? c? | d)+", "x b d d", 2),
+        ("x (c? b? | d)+", "x b d d", 2),
+        ("x (b? c?? | d)+", "x b d d", 2),
+        ("x ((b | c?){2} | d)+", "x b d d", 2),
+        ("x (b? (c d)? | d)+", "x b d d", 2),
+        ("x ((b? c?)* | d)*", "x c b d", 3),
+        ("x (c?? b?? | d)+?", "x c d d", 1),
+        ("x (permute(b?, c?) | d){,3}", "x c d d", 2),
+        # The second iteration would be the third one, if an iteration over nothing did not end the loop.
+        ("x (b? | d c | d){1,2} a", "x d d a", 4),
+    ],
+)
+def test_an_iteration_over_nothing_ends_its_loop(text: str, rows: str, length: int) -> None:
+    pattern = parse_pattern(text, where="test")
+    bits = {name: 1 << at for at, name in enumerate("abcdx")}
+    automaton = compile_pattern(pattern, bits, where="test")
+    held = np.array([bits[row] for row in rows.split()] + [0])
+    is_frontier = np.arange(len(held)) == len(held) - 1
+    tape = Tape(held, is_frontier, False)
+    times = np.where(is_frontier, AFTER_ALL, np.arange(len(held)))
+    found = Search(automaton, tape, times, ~is_frontier, within=None, watermark=AFTER_ALL).find()
+    assert [*zip(found.starts.tolist(), found.ends.tolist(), strict=True)] == [(0, length)]
+    # The same in Python's backtracking, with a character per row.
+    regex = text.replace(" ", "").replace("permute(b?,c?)", "(b?c?|c?b?)")
+    preferred = re.match(regex, rows.replace(" ", ""))
+    assert preferred is not None
+    assert preferred.end() == length
+
+
+def test_an_iteration_over_nothing_does_not_count() -> None:
+    # Either of two variables may take each row: `f h`, not `g` behind an iteration over nothing.
+    pattern = parse_pattern("x (b? | f | g h | h){,2} y", where="test")
+    bits = {"x": 1, "b": 2, "f": 4, "g": 8, "h": 16, "y": 32}
+    automaton = compile_pattern(pattern, bits, where="test")
+    held = np.array([1, 4 | 8, 16, 32, 0])
+    is_frontier = np.arange(5) == 4
+    times = np.where(is_frontier, AFTER_ALL, np.arange(5))
+    tape = Tape(held, is_frontier, False)
+    search = Search(automaton, tape, times, ~is_frontier, within=None, watermark=AFTER_ALL)
+    found = search.find()
+    labels = search.label(found.starts, found.bounds)
+    assert [pattern.variables[number] for number in labels.variable] == ["x", "f", "h", "y"]
