@@ -26,6 +26,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z", re.ASCII)
 
+_NANOSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
@@ -108,6 +110,8 @@ def _parse_date(text: str) -> int:
 
 
 def _parse_instant(text: str) -> int:
+    if _NANOSECONDS.search(text):
+        raise ValueError(text)  # Python would cut them
     instant = dt.datetime.fromisoformat(text)
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=dt.UTC)

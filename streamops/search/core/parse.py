@@ -46,6 +46,9 @@ _UNESCAPED = re.compile(r"(?<!\\)(?:\\\\)*([*?])")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _POSITION = re.compile(r"at position (\d+)!?\Z")
 _SYMBOLS = re.compile(r"(&&|\|\||!)")
+_DEGREE = re.compile(r"[~^](?=[0-9.]*\.[0-9]*\.|\.(?![0-9]))")
+_DIGITS = "0123456789"
+_OPERATIONS = ("AndOperation", "OrOperation", "UnknownOperation")
 
 
 @dataclass(slots=True)
@@ -178,6 +181,10 @@ def _parse_query(parse: Callable[[str], Any], language: Language, query: str | N
         if position == len(query):
             raise InvalidQuery("the query ends too early", position) from None
         raise InvalidQuery(f"unexpected {query[position:].split()[0]!r}", position) from None
+    except ArithmeticError:  # luqum reads what is behind ~ and ^ as a number
+        found = _DEGREE.search(query)
+        position = len(query) if found is None else found.start()
+        raise InvalidQuery(f"no number behind {query[position:][:1]!r}", position) from None
     return _Compiler(language).compile(tree, None, 0)
 
 
@@ -202,18 +209,8 @@ class _Compiler:
         match node_type:
             case "Group" | "FieldGroup":
                 return self.compile(tree.children[0], column, deeper)
-            case "AndOperation":
-                parts = [self.compile(child, column, deeper) for child in tree.children]
-                return combine(NodeType.AND, parts, position)
-            case "OrOperation":
-                for child in tree.children:
-                    if type(child).__name__ == "Plus":
-                        message = "a + has no meaning beside OR: use AND, or omit OR"
-                        raise InvalidQuery(message, int(child.pos or 0))
-                parts = [self.compile(child, column, deeper) for child in tree.children]
-                return combine(NodeType.OR, parts, position)
-            case "UnknownOperation":
-                return self._compile_list(tree, column, deeper, position)
+            case _ if node_type in _OPERATIONS:
+                return self._compile_list(_regroup(tree), column, deeper, position)
             case "Plus":
                 return self.compile(tree.children[0], column, deeper)
             case "Not" | "Prohibit":
@@ -241,23 +238,37 @@ class _Compiler:
             case _:
                 refuse_syntax(node_type, position)
 
-    def _compile_list(self, tree: Any, column: str | None, depth: int, position: int) -> Node:
+    def _compile_list(
+        self, items: list[list[list[Any]]], column: str | None, depth: int, position: int
+    ) -> Node:
         """Conditions without an operator in between: required, excluded and optional ones."""
         required: list[Node] = []
         optional: list[Node] = []
         is_and = self.language.default_operator == "and"
-        for child in tree.children:
-            sign = type(child).__name__
-            node = self.compile(child, column, depth)
-            is_number = sign == "Prohibit" and self._is_number(child.children[0], column)
-            if sign in ("Plus", "Not", "Prohibit") and not is_number:
-                required.append(node)
-            else:
-                (required if is_and else optional).append(node)
-        has_required = is_and or any(type(c).__name__ == "Plus" for c in tree.children)
-        if optional and not has_required:
+        has_plus = False
+        for item in items:
+            node = self._compile_either(item, column, depth, position)
+            # A sign in front of an operand of AND or OR is that of the operand.
+            sign = self._sign(item[0][0], column) if len(item) == len(item[0]) == 1 else ""
+            has_plus |= sign == "+"
+            (required if is_and or sign else optional).append(node)
+        if optional and not has_plus:
             required.append(combine(NodeType.OR, optional, position))
         return combine(NodeType.AND, required, position)
+
+    def _compile_either(
+        self, alternatives: list[list[Any]], column: str | None, depth: int, position: int
+    ) -> Node:
+        """Conditions with OR in between, each of them conditions with AND in between."""
+        for parts in alternatives if len(alternatives) > 1 else ():
+            if len(parts) == 1 and self._sign(parts[0], column) == "+":
+                message = "a + has no meaning beside OR: use AND, or omit OR"
+                raise InvalidQuery(message, int(parts[0].pos or 0))
+        nodes = [
+            combine(NodeType.AND, [self.compile(part, column, depth) for part in parts], position)
+            for parts in alternatives
+        ]
+        return combine(NodeType.OR, nodes, position)
 
     def _compile_field(self, tree: Any, column: str | None, depth: int, position: int) -> Node:
         name = _ESCAPE.sub(r"\1", tree.name)
@@ -274,11 +285,24 @@ class _Compiler:
         found = None if column is None else self.language.column(column)
         return (ANY_COLUMN, None) if found is None else found
 
+    def _sign(self, tree: Any, column: str | None) -> str:
+        """The sign of a part, "+", "-" or none. `name:-a` is `-name:a`."""
+        match type(tree).__name__:
+            case "SearchField":
+                return self._sign(tree.children[0], _ESCAPE.sub(r"\1", tree.name))
+            case "Plus":
+                return "+"
+            case "Not":
+                return "-"
+            case "Prohibit":
+                return "" if self._is_number(tree.children[0], column) else "-"
+        return ""
+
     def _is_number(self, tree: Any, column: str | None) -> bool:
         """Whether a sign before this part belongs to a number."""
         _, dtype = self._field(column)
         is_number = dtype is not None and dtype.expected in ("an integer", "a number")
-        return is_number and type(tree).__name__ == "Word"
+        return is_number and type(tree).__name__ == "Word" and tree.value[0] in _DIGITS
 
     def _compile_word(self, value: str, column: str | None, position: int) -> Node:
         number, dtype = self._field(column)
@@ -364,6 +388,30 @@ class _Compiler:
             return _ESCAPE.sub(r"\1", tree.value)
         message = "a bound of a range is a value, or * for none"
         raise InvalidQuery(message, position)
+
+
+def _regroup(tree: Any) -> list[list[list[Any]]]:
+    """The parts of an expression: side by side, then with OR, then with AND in between.
+
+    Where a sign follows, ``luqum`` binds parts side by side more tightly than AND and OR. So the operators
+    are read from its tree in the order of the text, and not its levels.
+    """
+    items: list[list[list[Any]]] = []
+    stack = [(tree, "")]
+    while stack:
+        part, before = stack.pop()
+        node_type = type(part).__name__
+        if node_type in _OPERATIONS:
+            first, *others = part.children
+            stack += [(other, node_type) for other in reversed(others)]
+            stack.append((first, before))
+        elif before == "AndOperation":
+            items[-1][-1].append(part)
+        elif before == "OrOperation":
+            items[-1].append([part])
+        else:
+            items.append([[part]])
+    return items
 
 
 def _parse_bound(dtype: FieldType, text: str, column: str | None, position: int) -> int:

@@ -67,6 +67,11 @@ def compiled(text: str | None) -> list[dict[str, object]]:
         ("new:yes", 4, "'yes' is not true or false, as the field 'new' has"),
         ("day:2026-02-30", 4, "'2026-02-30' is not a date such as 2026-01-31, as the field 'day' has"),
         ("ts:>today", 4, "'today' is not a date or a time such as 2026-01-31T10:00:00Z, as the field 'ts' has"),
+        ("ts:2026-01-31T10:00:00.1234567Z", 3, "'2026-01-31T10:00:00.1234567Z' is not a date or a time such as 2026-01-31T10:00:00Z, as the field 'ts' has"),
+        ("a OR title:+b", 5, "a + has no meaning beside OR: use AND, or omit OR"),
+        ("b a~1.2.3", 3, "no number behind '~'"),
+        ("a^.", 1, "no number behind '^'"),
+        ("price:(1 -x)", 10, "'x' is not an integer, as the field 'price' has"),
         ("city:[a* TO b]", 6, "a bound of a range is a value, or * for none"),
         ("(" * 60 + "a" + ")" * 60, 51, "more than 50 levels of nested conditions"),
         ("a " * 2_000, 0, "the query has 2,001 conditions: at most 1,000 are supported"),
@@ -95,6 +100,18 @@ def test_an_invalid_query_has_a_position_and_a_message(
         ("+a b -c", "a AND NOT c"),
         ("a b -c", "(NOT c) AND (a OR b)"),
         ("-a -b", "NOT a AND NOT b"),
+        ("a OR b -c", "(NOT c) AND (a OR b)"),
+        ("a AND b -c", "(NOT c) AND a AND b"),
+        ("a AND b +c", "c"),
+        ("a OR b - c OR d", "(a OR b) OR (NOT c OR d)"),
+        ("-a OR b", "(NOT a) OR b"),
+        ("a -b OR c", "a OR NOT b OR c"),
+        ("title:(a OR b -c)", "(NOT title:c) AND (title:a OR title:b)"),
+        ("a title:-b", "(NOT title:b) AND a"),
+        ("a OR b TO", "a OR b OR TO"),
+        ("price:(1 OR 2 -3)", "price:1 OR price:2 OR price:-3"),
+        ("price:(1 -*)", "(NOT price:*) AND price:1"),
+        ("ts:2026-01-31T10:00:00.1234560Z", "ts:2026-01-31T10:00:00.123456Z"),
         ("NOT (a OR b)", "(NOT a) AND (NOT b)"),
         ("NOT (a AND NOT b)", "(NOT a) OR b"),
         ("title:(a b)", "title:a OR title:b"),
@@ -120,6 +137,15 @@ def test_an_invalid_query_has_a_position_and_a_message(
 )
 def test_two_queries_mean_the_same(text: str, same: str) -> None:
     assert compiled(text) == compiled(same)
+
+
+def test_many_operators_in_a_row_are_not_nested() -> None:
+    nodes = compiled("a OR b -c " * 200)
+    assert [node["type"] for node in nodes if node["type"] <= NodeType.OR] == [
+        NodeType.AND,
+        NodeType.OR,
+    ]
+    assert len(nodes) == 602
 
 
 def test_a_range_beyond_all_values_is_empty() -> None:
