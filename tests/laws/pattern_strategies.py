@@ -214,7 +214,6 @@ def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = Fals
         stragglers,
         timeouts,
         limit.get("max_rows"),
-        spec.reach,
     )
 
     def accepted(arrivals: Sequence[laws.Arrival]) -> list[Row]:

@@ -246,9 +246,7 @@ class PatternOracle:
     stragglers: str = "drop"
     timeouts: str = "drop"
     max_rows: int | None = None
-    """Of released rows that are stored, the oldest beyond this number are dropped."""
-    reach: int = 0
-    """How many rows before its own a condition reads."""
+    """Of undecided rows, the oldest beyond this number are dropped."""
 
     watermark: int | None = None
     rows: dict[Any, list[Row]] = field(default_factory=dict)
@@ -260,13 +258,13 @@ class PatternOracle:
     """By identity of a released row: the variables whose conditions it satisfies."""
     before: dict[int, list[Row]] = field(default_factory=dict)
     """By identity of a released row: the rows before it that conditions read."""
-    dropped: list[Row] = field(default_factory=list)
-    """Kept, because a row that is new must not have the identity of a dropped one."""
+    dropped: dict[Any, set[int]] = field(default_factory=dict)
+    """Rows, by identity, that are in no match because their key had too many."""
 
     def fresh(self) -> PatternOracle:
         """An oracle with the same parameters and no rows."""
         return replace(
-            self, watermark=None, rows={}, spent={}, until={}, held={}, before={}, dropped=[]
+            self, watermark=None, rows={}, spent={}, until={}, held={}, before={}, dropped={}
         )
 
     def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
@@ -300,8 +298,8 @@ class PatternOracle:
         expected = Expected()
         rows = {key: [*of] for key, of in self.rows.items()}
         spent = {key: {*of} for key, of in self.spent.items()}
-        copied = {"until": {**self.until}, "held": {**self.held}, "dropped": [*self.dropped]}
-        copied["before"] = {**self.before}
+        copied = {"until": {**self.until}, "held": {**self.held}, "before": {**self.before}}
+        copied["dropped"] = {key: {*of} for key, of in self.dropped.items()}
         end = replace(self, rows=rows, spent=spent, **copied)
         end._search(ENDLESS, False, expected)
         return expected.emitted
@@ -321,8 +319,10 @@ class PatternOracle:
             for at, row in enumerate(known):
                 if id(row) not in self.held:
                     self.held[id(row)] = self._holds(known, at)
-            held = [self.held[id(row)] for row in known]
             spent = self.spent.setdefault(key, set())
+            dropped = self.dropped.get(key, set())
+            known = [row for row in known if id(row) not in dropped]
+            held = [self.held[id(row)] for row in known]
             times = [row[self.time] for row in known]
             # Rows before the first start that is not decided are out of the way.
             first = 0
@@ -357,23 +357,14 @@ class PatternOracle:
             else:
                 spent |= {id(row) for row in known[:end]}
             if self.max_rows is not None:
-                self._drop(key, known, end, watermark, expected)
+                self._drop(key, known[end:], expected)
 
-    def _drop(
-        self, key: Any, known: Sequence[Row], end: int, watermark: int, expected: Expected
-    ) -> None:
-        """Forget the oldest of the rows that are stored: those from ``end`` on, and those for conditions."""
-        within = ENDLESS if self.query.within is None else self.query.within
-        recent = range(max(len(known) - self.reach, 0), len(known))
-        stored = {at for at in recent if known[at][self.time] + within - 1 > watermark}
-        stored |= {*range(end, len(known))}
-        excess = len(stored) - (self.max_rows or 0)
+    def _drop(self, key: Any, undecided: Sequence[Row], expected: Expected) -> None:
+        """The oldest of too many undecided rows are in no match. Conditions still read them."""
+        excess = len(undecided) - (self.max_rows or 0)
         if excess > 0:
             expected.counts["overflowed"] += excess
-            oldest = known[: sorted(stored)[excess - 1] + 1]
-            self.dropped += oldest
-            numbers = {id(row) for row in oldest}
-            self.rows[key] = [row for row in self.rows[key] if id(row) not in numbers]
+            self.dropped.setdefault(key, set()).update(id(row) for row in undecided[:excess])
 
     def _holds(self, rows: Sequence[Row], at: int) -> frozenset[str]:
         within = ENDLESS if self.query.within is None else self.query.within

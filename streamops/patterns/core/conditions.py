@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.groups import Ids
+from streamops.kernel.errors import CapacityError, SchemaError, SpecError
+from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.ordering import ranks
 from streamops.patterns.core.measures import Measure
 
@@ -219,6 +219,29 @@ def is_anchored(condition: object) -> bool:
     )
 
 
+def holds(name: str, condition: Expression, values: Values) -> Mask:
+    """Which rows satisfy the condition of a variable. Null is not true.
+
+    Raises
+    ------
+    CapacityError
+        ``CONDITION_OVERFLOW``: a number does not fit into its type, as in Spark's arithmetic.
+    """
+    try:
+        return np.asarray(evaluate(condition, values).fill_null(False))
+    except pa.ArrowInvalid:
+        types = {of.text: type_name(values(of).type) for of in values_of(condition)}
+        raise CapacityError(
+            "CONDITION_OVERFLOW",
+            f"a number in the condition of {name!r} does not fit into its type",
+            where="patterns.match",
+            got=f"{condition!r}; {', '.join(f'{text} is {dtype}' for text, dtype in types.items())}",
+            expected="values that the type of the result has",
+            fix="cast to a wider type in its Spark SQL, on both sides: "
+            "patterns.previous('CAST(price AS DOUBLE)'), or AS DECIMAL(20,0) for exact integers",
+        ) from None
+
+
 def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
     """Evaluate an expression for each row."""
     match expression:
@@ -244,6 +267,17 @@ def to_expression(value: object) -> Expression:
     if isinstance(value, str) and value:
         return Value(value, 0)
     if isinstance(value, bool | int | float):
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise SpecError(
+                "NOT_A_CONDITION",
+                "an integer in a condition does not fit into 64 bits",
+                where="patterns.match",
+                got=f"{value:.5e}"
+                if abs(value) < 1 << 1000
+                else "an integer of more than 1,000 bits",
+                expected="an integer from -2^63 to 2^63 - 1",
+                fix="write it as Spark SQL of its type: \"CAST('9223372036854775808' AS DECIMAL(20,0))\"",
+            )
         return Literal(value)
     raise not_a_condition(value)
 

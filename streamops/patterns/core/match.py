@@ -29,7 +29,7 @@ from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 from streamops.patterns.core.anchored import AnchoredSearch, Conditions
 from streamops.patterns.core.arrivals import classify, layout, pack, packed_schema, timed_out
-from streamops.patterns.core.conditions import Expression, Initial, Value, evaluate
+from streamops.patterns.core.conditions import Expression, Initial, Value, holds
 from streamops.patterns.core.measures import Labels, measure
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search, in_parts
@@ -77,7 +77,7 @@ class PatternMetrics(Metrics):
     timeouts : int
         Partial matches that ran out of time.
     overflowed : int
-        Rows that were dropped because a key had more than `max_rows`.
+        Rows that were dropped because a key had more undecided ones than `max_rows`.
     """
 
     timeouts: int = 0
@@ -178,7 +178,8 @@ def check(spec: PatternSpec, state: State) -> None:
     same = np.diff(codes[order]) == 0
     released = (stages[order] != WAITING)[1:]
     assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
-    sizes = np.bincount(Groups.of(codes)[0].ids[stages != WAITING], minlength=1)
+    undecided = (stages == OPEN) | (stages == DECIDED)
+    sizes = np.bincount(Groups.of(codes)[0].ids[undecided], minlength=1)
     assert sizes.max() <= spec.max_rows, f"too many: {details}"
     if spec.matches == "first":
         matched = state.tables["matched"]
@@ -231,10 +232,12 @@ class _Rows:
         conditions, table = self.conditions.copy(), self.table
         if new.any():
             anchored = dict(spec.anchored)
+            # Only them: what precedes a row that waits is not known, and may overflow.
+            rows = pa.array(np.flatnonzero(new))
             for name, condition in spec.define:
                 if isinstance(condition, Expression) and name not in anchored:
-                    values = evaluate(condition, lambda of: self._values(spec, of))
-                    conditions[np.asarray(values.fill_null(False)) & new] |= spec.bits[name]
+                    values = holds(name, condition, lambda of: self._values(spec, of).take(rows))
+                    conditions[new] |= values * np.int64(spec.bits[name])
             table = self._store_earlier(spec, new)
         return _Rows(table, self.begins, self.times, stages, conditions)
 
@@ -275,8 +278,7 @@ class _Rows:
 
             bits = np.zeros(len(at), np.int64)
             for name, condition in spec.anchored if len(at) else ():
-                holds = np.asarray(evaluate(condition, values).fill_null(False))
-                bits |= holds.astype(np.int64) * spec.bits[name]
+                bits |= holds(name, condition, values) * np.int64(spec.bits[name])
             return bits
 
         return evaluate_at
@@ -308,10 +310,8 @@ class _Rows:
             before = stored.copy()
             stored |= self._last(spec, watermark)
             stages[stored & ~before] = CONTEXT
-        table = self.table
-        for name, values in (("stage", stages), ("conditions", self.conditions)):
-            field = table.schema.get_field_index(name)
-            table = table.set_column(field, table.schema.field(field), pa.array(values))
+        table = _with_column(self.table, "stage", stages)
+        table = _with_column(table, "conditions", self.conditions)
         return table.filter(pa.array(stored)).combine_chunks()
 
     def _last(self, spec: PatternSpec, watermark: int) -> Mask:
@@ -415,14 +415,16 @@ def _remember(
 
 
 def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
-    """At most ``max_rows`` released rows per key, and the number of rows that were dropped.
+    """At most ``max_rows`` undecided rows per key, and the number of rows that were dropped.
 
-    Rows above the watermark do not count: how many there are depends on the micro-batches.
+    Rows above the watermark do not count: how many there are depends on the micro-batches. Rows that only
+    conditions read do not count either, and a dropped row that they read is stored as one.
     """
-    released = np.flatnonzero(_column(rows, "stage") != WAITING)
-    if len(released) <= spec.max_rows:
+    stages = _column(rows, "stage").astype(np.int8)
+    undecided = np.flatnonzero((stages == OPEN) | (stages == DECIDED))
+    if len(undecided) <= spec.max_rows:
         return rows, 0
-    groups, _ = Groups.of(key_codes(_keys(spec, rows), len(rows))[released])
+    groups, _ = Groups.of(key_codes(_keys(spec, rows), len(rows))[undecided])
     sizes = groups.sizes()
     excess = np.maximum(sizes - spec.max_rows, 0)
     if not excess.any():
@@ -439,10 +441,19 @@ def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
         )
     # The rows of a key are adjacent, in order.
     begins = np.cumsum(sizes) - sizes
-    is_dropped = np.arange(len(released)) - begins[groups.ids] < excess[groups.ids]
+    number = np.arange(len(undecided)) - begins[groups.ids]
+    is_dropped = number < excess[groups.ids]
+    is_read = number >= sizes[groups.ids] - spec.reach
+    stages[undecided[is_dropped]] = CONTEXT
     remaining = np.ones(len(rows), np.bool_)
-    remaining[released[is_dropped]] = False
-    return rows.filter(pa.array(remaining)).combine_chunks(), int(excess.sum())
+    remaining[undecided[is_dropped & ~is_read]] = False
+    rows = _with_column(rows, "stage", stages).filter(pa.array(remaining))
+    return rows.combine_chunks(), int(excess.sum())
+
+
+def _with_column(table: pa.Table, name: str, values: npt.NDArray[Any]) -> pa.Table:
+    index = table.schema.get_field_index(name)
+    return table.set_column(index, table.schema.field(index), pa.array(values))
 
 
 def _keys(spec: PatternSpec, table: pa.Table) -> list[pa.Array]:

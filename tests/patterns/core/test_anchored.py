@@ -12,9 +12,9 @@ from streamops.kernel.time import AFTER_ALL
 from streamops.patterns.core import anchored as module
 from streamops.patterns.core.anchored import AnchoredSearch
 from streamops.patterns.core.scan import Tape
+from tests.laws.pattern_strategies import NAMES, draw_query
 from tests.oracles.patterns import Answer
-from tests.patterns.core.answers import check_answers
-from tests.patterns.core.test_search import BITS, NAMES, draw_compiled
+from tests.patterns.core.answers import BITS, check_answers, draw_compiled
 
 Satisfied = list[list[frozenset[str]]]
 """By first row and row: the variables whose conditions the row satisfies."""
@@ -23,7 +23,7 @@ Satisfied = list[list[frozenset[str]]]
 def compare(seed: int) -> bool:
     """Compare one random pattern, conditions of which depend on the first row; whether there was a match."""
     dice = random.Random(seed)
-    query, text, pattern, automaton = draw_compiled(dice)
+    query, text, pattern, automaton = draw_compiled(dice, draw_query)
     own = dice.sample(NAMES, dice.randint(1, 3))
     is_open, watermark = dice.random() < 0.6, dice.randint(0, 12)
     held: list[frozenset[str]] = []
