@@ -15,7 +15,7 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ints, Mask
-from streamops.kernel.ordering import is_comparable
+from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import refuse_type, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
@@ -204,9 +204,7 @@ def require_change_columns(
         fix = "cast the column, or name another"
         refuse_type(schema, name, f"`{role}`", expected, fix, where=where)
 
-    for name in sequence:
-        if not is_comparable(dtypes[name]):
-            refuse("sequence", name, "a type with an order")
+    require_sequence(schema, sequence, where=where)
     if time is None and not (len(sequence) == 1 and pa.types.is_integer(dtypes[sequence[0]])):
         expected = "one integer, in which the horizon is measured; or time=... beside it"
         refuse("sequence", sequence[0], expected)

@@ -9,6 +9,7 @@
 ``compact``         shorten a log for readers that start at its beginning
 ``fold``            the table of a change stream
 ``differences``     compare two tables
+``parse_lsn``       positions in PostgreSQL's log, from text to numbers
 ==================  =============================================================
 """
 
@@ -21,6 +22,7 @@ from streamops.changes.debezium import from_debezium
 from streamops.changes.delta import from_delta
 from streamops.changes.differences import Difference, Differences, differences
 from streamops.changes.fold import fold
+from streamops.changes.lsn import parse_lsn
 from streamops.changes.normalize import normalize
 from streamops.kernel.calls import explain_calls
 
@@ -35,6 +37,7 @@ __all__ = [
     "from_debezium",
     "from_delta",
     "normalize",
+    "parse_lsn",
 ]
 
 explain_calls(globals())

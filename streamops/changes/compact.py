@@ -61,8 +61,8 @@ def compact(
     that is the last change of its key is retained for `retention`. The operator is a filter: it does not
     modify rows, and its output has no order. Sort the rows by `sequence` before you write them as a log.
 
-    Input        `key`, `sequence`: columns that can be compared · `time`: timestamp · _change_type:
-                 string, or `value`, null in a delete · _unavailable, _snapshot, _tombstone, rejected,
+    Input        `key`, `sequence`: columns that can be compared, and no text in `sequence` · `time`:
+                 timestamp · _change_type: string, or `value`, null in a delete · _unavailable, _snapshot, _tombstone, rejected,
                  as ``from_debezium`` publishes them · other columns of any type
     Output       the same columns
     Output mode  batch frames only

@@ -35,13 +35,14 @@ from streamops.changelog.table import (
 from streamops.changes import debezium_values as values
 from streamops.changes.delta import count_changes, mark_upserts
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
     require_columns,
     require_name,
 )
-from streamops.spark.columns import column, make_nullable, map_type
+from streamops.spark.columns import arrow_schema, column, make_nullable, map_type
 from streamops.spark.json_values import (
     convert,
     is_invalid,
@@ -188,6 +189,8 @@ class DebeziumSpec:
                     'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
                 )
         require_columns(types, {"sequence": self.sequence_columns}, where=self.where)
+        schema = arrow_schema(frame, where=self.where, only=self.sequence_columns)
+        require_sequence(schema, self.sequence_columns, where=self.where)
         require_columns(types, {"keep": self.keep}, where=self.where)
 
     def apply(self, frame: DataFrame) -> DataFrame:

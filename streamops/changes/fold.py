@@ -30,7 +30,7 @@ from streamops.changelog.table import (
     refuse_change_type,
 )
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.ordering import is_comparable
+from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
@@ -269,13 +269,9 @@ class FoldTransform:
     def _require_types(self, frame: DataFrame) -> None:
         refuse_incomparable(frame, frame.columns, where=self.where)
         schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._order})
-        fix = "cast the column, or name another"
-        for name in self._order:
-            if not is_comparable(schema.field(name).type):
-                expected = "a type whose values have an order"
-                refuse_type(schema, name, "`sequence`", expected, fix, where=self.where)
+        require_sequence(schema, self._order, where=self.where)
         if not pa.types.is_string(schema.field(CHANGE_TYPE).type):
-            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", fix, where=self.where)
+            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", "cast it", where=self.where)
 
     def _content(self, frame: DataFrame) -> Column:
         """The values of a row. A revision is one of them, another sequence is not.

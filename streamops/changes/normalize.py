@@ -37,8 +37,8 @@ def normalize(
 
     A change of type "truncate" deletes every row with a lower sequence. It has no key.
 
-    Input        `key`, `sequence`: columns that can be compared (no maps), not null · `time`:
-                 timestamp, not null · _change_type: string; without it, each row is an upsert ·
+    Input        `key`, `sequence`: columns that can be compared (no maps), not null, and no text
+                 in `sequence` · `time`: timestamp, not null · _change_type: string; without it, each row is an upsert ·
                  _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as
                  ``from_debezium`` publishes them · other columns of any type: the values
     Output       key columns · values · revision: int · _change_type: string · rejected:

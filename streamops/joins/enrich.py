@@ -50,8 +50,8 @@ def enrich(
     itself does not depend on that. If results must not either, use :func:`asof`.
 
     Input        facts: key columns of any type except maps · table: key columns of the same types, not
-                 null · `sequence`: columns with an order (no maps), not null · `time`: timestamp, not
-                 null · _change_type: string; without it, each row is an upsert · _unavailable:
+                 null · `sequence`: columns with an order (no maps, no text), not null · `time`:
+                 timestamp, not null · _change_type: string; without it, each row is an upsert · _unavailable:
                  array<string>, _snapshot, _tombstone: boolean, rejected, as in the output of
                  ``changes.from_debezium`` · other columns of any type: the values
     Output       all columns of the fact · the table's values, null where it has no such key, with the

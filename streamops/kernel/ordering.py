@@ -8,11 +8,21 @@ intervals by months, days and the rest. Equal values have equal integers for eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import is_opaque, list_codes, list_items, plain_floats, to_floats
+from streamops.kernel.columns import (
+    is_opaque,
+    list_codes,
+    list_items,
+    plain_floats,
+    to_floats,
+    type_name,
+)
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Ints, ordered_pair_codes
 
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
@@ -31,6 +41,40 @@ def is_comparable(dtype: pa.DataType) -> bool:
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         return is_comparable(dtype.value_type)
     return is_orderable(dtype)
+
+
+def require_sequence(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:
+    """Refuse columns that cannot order changes: those without an order, and text.
+
+    As text, "10" is below "9", and databases order text by their collations.
+
+    Raises
+    ------
+    SchemaError
+        ``SEQUENCE_TYPE``.
+    """
+    for name in names:
+        dtype = schema.field(name).type
+        if is_comparable(dtype) and not _has_text(dtype):
+            continue
+        raise SchemaError(
+            "SEQUENCE_TYPE",
+            f"column {name!r} cannot order changes",
+            where=where,
+            got=f"{name!r} of type {type_name(dtype)}",
+            expected="numbers, timestamps, dates, binary, or structs and arrays of them; not text",
+            fix="text: cast numbers to bigint, times to timestamp, and text of one length, such as ULIDs, "
+            f"to binary: df.withColumn({name!r}, F.col({name!r}).cast('bigint')); PostgreSQL's LSNs: "
+            f"changes.parse_lsn({name!r})",
+        )
+
+
+def _has_text(dtype: pa.DataType) -> bool:
+    """Whether values of this type are text, or contain some."""
+    if pa.types.is_nested(dtype):
+        return any(_has_text(dtype.field(at).type) for at in range(dtype.num_fields))
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_text(dtype) for is_text in texts)
 
 
 def ranks(array: pa.Array) -> Ints:

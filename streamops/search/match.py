@@ -57,7 +57,7 @@ def match(
 
     Input        documents: `text`: string · `fields`: string, boolean, an integer, float, double, date
                  or timestamp · `as_of`: timestamp (event time) · other columns of any type · queries:
-                 `id`: any type except maps, not null · `query`: string · `sequence`: columns with an order (no maps), not null · `time`:
+                 `id`: any type except maps, not null · `query`: string · `sequence`: columns with an order (no maps, no text), not null · `time`:
                  timestamp, not null · _change_type: string; without it, each row is an upsert ·
                  _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as in the output
                  of ``changes.from_debezium``; other columns are ignored

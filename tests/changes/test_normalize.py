@@ -347,11 +347,11 @@ def test_a_parameter_out_of_range_is_refused(code: str, changed: dict[str, Any])
         ("COLUMN_NOT_FOUND", {"time": "at", "horizon": "1 day"}, {}),
         ("KEY_NOT_HASHABLE", {}, {"k": pa.map_(pa.string(), pa.string())}),
         (
-            "COLUMN_TYPE",
+            "SEQUENCE_TYPE",
             {"horizon": "1 day", "time": "ts"},
             {"lsn": pa.map_(pa.string(), pa.int8())},
         ),
-        ("COLUMN_TYPE", {}, {"lsn": pa.string()}),
+        ("SEQUENCE_TYPE", {}, {"lsn": pa.string()}),
         ("COLUMN_TYPE", {"sequence": ["lsn", "v"]}, {}),
         ("COLUMN_TYPE", {"horizon": "1 day", "time": "v"}, {}),
         ("COLUMN_TYPE", {}, {"_unavailable": pa.string()}),

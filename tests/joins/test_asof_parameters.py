@@ -231,7 +231,6 @@ def test_a_column_that_does_not_exist_is_refused_with_its_side(role: str) -> Non
         ({"time": "day"}, "event time"),
         ({"version": "price"}, "event time"),
         ({"until": "price"}, "event time"),
-        ({"sequence": "tags"}, "a sequence"),
         ({"deleted": "price"}, "a deletion flag"),
     ],
 )
@@ -239,6 +238,10 @@ def test_a_column_of_the_wrong_type_is_refused(arguments: dict[str, Any], use: s
     error = refused(SchemaError, **arguments)
     assert error.code == "COLUMN_TYPE"
     assert use in error.what
+
+
+def test_a_sequence_has_an_order() -> None:
+    assert refused(SchemaError, sequence="tags").code == "SEQUENCE_TYPE"
 
 
 def test_a_change_type_of_facts_is_an_ordinary_column() -> None:

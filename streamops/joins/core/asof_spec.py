@@ -17,10 +17,10 @@ from streamops.joins.core.join_spec import (
     require_choices,
     require_into,
     require_key_types,
-    require_order,
     revisions_as_sequence,
 )
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     Delays,
     refuse_type,
@@ -265,7 +265,7 @@ class AsofSpec(JoinSpec):
         for name in (self.version, *([self.until] if self.until is not None else [])):
             require_instant(right, name, where=versions)
         require_key_types(left, right, self.by, where=self.where)
-        require_order(right, self.sequence, "a sequence", where=versions)
+        require_sequence(right, (self.sequence,), where=versions)
         flags = {
             self.deleted: ("a deletion flag", "use a condition: F.col('op') == 'd'"),
             TOMBSTONE: ("a tombstone flag", "rename it, if it does not mark tombstones"),

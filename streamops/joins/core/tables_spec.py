@@ -21,7 +21,7 @@ from streamops.joins.core.join_spec import (
 from streamops.kernel.columns import type_name
 from streamops.kernel.core import SIDES, Input
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.ordering import is_comparable
+from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import require_columns, require_keys
 
 How = Literal["inner", "left", "right", "full"]
@@ -136,15 +136,7 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise _not_a_change_stream(schema, where)
         require_keys(schema, (*by, *key), where=where)
-        if sequence is not None and not is_comparable(schema.field(sequence).type):
-            raise SchemaError(
-                "SEQUENCE_TYPE",
-                f"column {sequence!r} cannot order changes",
-                where=where,
-                got=type_name(schema.field(sequence).type),
-                expected="a type with an order: numbers, strings, binary, timestamps, structs of them",
-                fix="use the position in the log: an LSN, an offset, a commit version",
-            )
+        require_sequence(schema, used["sequence"], where=where)
         return TableSide(schema, by, key, sequence, self.how in ("full", name))
 
     def _refuse_contradictions(self) -> None:

@@ -47,7 +47,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.ordering import is_comparable, ranks
+from streamops.kernel.ordering import is_comparable, ranks, require_sequence
 
 Form = Literal["append", "upsert", "changes", "multiset"]
 
@@ -116,6 +116,7 @@ def compute_net(
         return _added_only(rows)
     if form == "multiset":
         return _net_multiset(rows, where=where)
+    require_sequence(rows.schema, sequence, where=where)
     keys = key_codes([rows.column(name) for name in key or ()], len(rows))
     order = _order_of(rows, sequence, where=where)
     if form == "upsert":
