@@ -18,7 +18,7 @@ from tests.oracles.search import Query
 from tests.search.core.random_queries import FIELDS, TEXT, document
 from tests.search.core.test_exhaustive import expected, found, language
 
-WORDS = ("a", "ab", "abc", "b", "naïve", "x_1", "42", "Été", "wi-fi", "TO")
+TERMS = ("a", "ab", "abc", "b", "naïve", "x_1", "42", "Été", "wi-fi", "TO")
 
 
 def draw(dice: random.Random, depth: int = 3, within: str | None = None) -> str:
@@ -31,18 +31,18 @@ def draw(dice: random.Random, depth: int = 3, within: str | None = None) -> str:
 
 def _condition(dice: random.Random, depth: int, within: str | None) -> str:
     sign = dice.choice([""] * 5 + ["+", "-", "-", "NOT ", "NOT ", "- ", "--", "+-", "NOT -"])
-    kind = dice.choice(["text"] * 5 + ["field"] * 2 + ["group"] * 3)
-    if kind == "group" and depth:
+    choice = dice.choice(["text"] * 5 + ["field"] * 2 + ["group"] * 3)
+    if choice == "group" and depth:
         name = dice.choice(["", "", "title:", "price:"]) if within is None else ""
         inside = name.rstrip(":") or within
         return f"{sign}{name}({draw(dice, depth - 1, inside)})"
-    if within == "price" or (kind == "field" and within is None):
+    if within == "price" or (choice == "field" and within is None):
         return sign + _field(dice, within)
     name = dice.choice(["", "", "", "title:", "body:", "title:-", "body:+"]) * (within is None)
-    word = dice.choice(WORDS)
-    words = " ".join(dice.choice(WORDS[:-2]) for _ in range(dice.randint(1, 2)))
+    word = dice.choice(TERMS)
+    terms = " ".join(dice.choice(TERMS[:-2]) for _ in range(dice.randint(1, 2)))
     prefix = word[: dice.randint(1, 2)] + "*"
-    return sign + name + dice.choice([word, word, f'"{words}"', prefix])
+    return sign + name + dice.choice([word, word, f'"{terms}"', prefix])
 
 
 def _field(dice: random.Random, within: str | None) -> str:
@@ -68,7 +68,7 @@ def value(name: str, text: str) -> Any:
 
 
 @pytest.mark.parametrize("operator", ["or", "and"])
-def test_random_queries_with_signs_mean_what_the_documentation_says(operator: str) -> None:
+def test_random_queries_with_signs_mean_what_is_documented(operator: str) -> None:
     dice = random.Random(f"signs {operator}")
     wanted = cases(250, 10_000)
     trees: dict[str, Query] = {}

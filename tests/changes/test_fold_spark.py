@@ -316,7 +316,7 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
         ("CHANGE_TYPE_RESERVED", lambda: changes.fold("k", sequence="_change_type")),
         ("COLUMN_TYPE", lambda: frame.withColumn("x", span).transform(changes.fold("k"))),
         (
-            "COLUMN_TYPE",
+            "SEQUENCE_TYPE",
             lambda: frame.withColumn("v", F.parse_json("k")).transform(
                 changes.fold("k", sequence=["revision", "v"])
             ),
@@ -328,9 +328,9 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
         ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("K"))),
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("k", sequence="lsn"))),
-        ("COLUMN_TYPE", lambda: frame.transform(changes.fold("k", sequence="m"))),
+        ("SEQUENCE_TYPE", lambda: frame.transform(changes.fold("k", sequence="m"))),
         (
-            "COLUMN_TYPE",
+            "SEQUENCE_TYPE",
             lambda: frame.transform(changes.fold("k", sequence=["revision", "m"])),
         ),
         (

@@ -103,10 +103,10 @@ class Reader:
         if name not in self.fields:
             if token[0] == '"':
                 return ("phrase", name, token[1:-1].split())
-            words = re.findall(r"\w+", token)
+            terms = re.findall(r"\w+", token)
             if token[-1] == "*":
-                return ("prefix", name, words[0])
-            return ("word", name, words[0]) if len(words) == 1 else ("phrase", name, words)
+                return ("prefix", name, terms[0])
+            return ("word", name, terms[0]) if len(terms) == 1 else ("phrase", name, terms)
         if token == "*":
             return ("exists", name)
         if token[-1] == "*":
