@@ -393,15 +393,15 @@ class Contract(Zombies, AppendContract):
     @pytest.mark.parametrize("odd", ODD)
     def test_names_are_quoted(self, target: Target, odd: str) -> None:
         sink = target.sink(key=odd)
-        first = {odd: ["a", "b"], "v": [odd, odd], "revision": [0, 0], "_change_type": [I, I]}
+        first = {odd: [1, 2], "v": [odd, odd], "revision": [0, 0], "_change_type": [I, I]}
         sink._deliver_rows(pa.table(first), 0, RUN)
-        second = {odd: ["a", "a", "b"], "v": [odd, "new", odd], "revision": [0, 1, 0], "_change_type": [B, A, D]}  # fmt: skip
+        second = {odd: [1, 1, 2], "v": [odd, "new", odd], "revision": [0, 1, 0], "_change_type": [B, A, D]}  # fmt: skip
         sink._deliver_rows(pa.table(second), 1, RUN)
-        assert target.content(odd, "v") == [("a", "new")]
+        assert target.content(odd, "v") == [(1, "new")]
         upserts = target.sink(key=odd, sequence=odd, columns="add")
-        more = {odd: ["a", "c"], "v": ["x", "y"], "revision": [5, 5], f"more {odd}": [1, 2]}
+        more = {odd: [1, 3], "v": ["x", "y"], "revision": [5, 5], f"more {odd}": [1, 2]}
         upserts._deliver_rows(pa.table(more), 2, run_of(2))
-        assert target.content(odd, "v", f"more {odd}") == [("a", "new", None), ("c", "y", 2)]
+        assert target.content(odd, "v", f"more {odd}") == [(1, "new", None), (3, "y", 2)]
 
     def test_a_target_that_must_exist(self, target: Target) -> None:
         with pytest.raises(SinkError, match="TARGET_MISSING"):
