@@ -63,9 +63,8 @@ def require_sequence(schema: pa.Schema, names: Sequence[str], *, where: str) -> 
             where=where,
             got=f"{name!r} of type {type_name(dtype)}",
             expected="numbers, timestamps, dates, binary, or structs and arrays of them; not text",
-            fix="text: cast numbers to bigint, times to timestamp, and text of one length, such as ULIDs, "
-            f"to binary: df.withColumn({name!r}, F.col({name!r}).cast('bigint')); PostgreSQL's LSNs: "
-            f"changes.parse_lsn({name!r})",
+            fix="cast text before: numbers to bigint or decimal, times to timestamp, and text of one length, "
+            f"such as ULIDs, to binary; PostgreSQL's LSNs: df.withColumn({name!r}, changes.parse_lsn({name!r}))",
         )
 
 
