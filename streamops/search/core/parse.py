@@ -46,7 +46,7 @@ _UNESCAPED = re.compile(r"(?<!\\)(?:\\\\)*([*?])")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _POSITION = re.compile(r"at position (\d+)!?\Z")
 _SYMBOLS = re.compile(r"(&&|\|\||!)")
-_DEGREE = re.compile(r"[~^](?=[0-9.]*\.[0-9]*\.|\.(?![0-9]))")
+_DEGREE = re.compile(r"[~^][0-9]*\.")
 _DIGITS = "0123456789"
 _OPERATIONS = ("AndOperation", "OrOperation", "UnknownOperation")
 
@@ -181,10 +181,10 @@ def _parse_query(parse: Callable[[str], Any], language: Language, query: str | N
         if position == len(query):
             raise InvalidQuery("the query ends too early", position) from None
         raise InvalidQuery(f"unexpected {query[position:].split()[0]!r}", position) from None
-    except ArithmeticError:  # luqum reads what is behind ~ and ^ as a number
+    except (ArithmeticError, ValueError):  # luqum reads what is behind ~ and ^ as a number
         found = _DEGREE.search(query)
         position = len(query) if found is None else found.start()
-        raise InvalidQuery(f"no number behind {query[position:][:1]!r}", position) from None
+        raise InvalidQuery("~ and ^ are not supported", position) from None
     return _Compiler(language).compile(tree, None, 0)
 
 
