@@ -67,7 +67,7 @@ def draw_query(dice: random.Random, within: int | None) -> tuple[Query, str]:
     loop = draw_loop(dice, draw_empty(dice, 3), lows=(0, 0, 1, 2))
     while render(loop).count("{") > _MAX_LOOPS:
         loop = draw_loop(dice, draw_empty(dice, 3), lows=(0, 0, 1, 2))
-    items = (("row", dice.choice("abc")), loop)
+    items: tuple[Node, ...] = (("row", dice.choice("abc")), loop)
     items += tuple(draw_part(dice, 1) for _ in range(dice.randint(0, 2)))
     resume = dice.choice(["past last row", "to next row", "to next row", "to first", "to last"])
     return Query(items, (), within, resume, items[0][1]), " ".join(map(render, items))

@@ -33,7 +33,7 @@ def resolve(operator: Any, *schemas: pa.Schema) -> None:
     operator.parameters.resolve(schemas, carried=(None,) * len(schemas), shards=1)
 
 
-LONG = {"sequence": "seq", "time": "at", "horizon": "1 day"}
+LONG: dict[str, Any] = {"sequence": "seq", "time": "at", "horizon": "1 day"}
 FACTS = pa.schema(
     [("id", pa.int64()), ("ts", TIME), ("title", pa.string()), ("seq", pa.int64()), CHANGE]
 )
@@ -108,11 +108,12 @@ def test_positions_in_the_log_of_postgresql_and_readers_without_a_core(spark: Sp
     text = spark.createDataFrame(
         [], "id int, seq string, at timestamp, value string, _change_type string"
     )
-    for refused in (
+    uses: list[Any] = [
         lambda: changes.fold("id", sequence="seq")(text),
         lambda: changes.fold("id", sequence="seq")(text.drop("_change_type")),
         lambda: changes.compact("id", **LONG)(text),
-        lambda: text.transform(changes.from_debezium("id int", "id", sequence="seq")),
-    ):
+        lambda: text.transform(changes.from_debezium("id int", key="id", sequence=["seq"])),
+    ]
+    for refused in uses:
         with pytest.raises(SchemaError, match="SEQUENCE_TYPE"):
             refused()
