@@ -111,7 +111,7 @@ def test_positions_in_the_log_of_postgresql_and_readers_without_a_core(spark: Sp
     uses: list[Any] = [
         lambda: changes.fold("id", sequence="seq")(text),
         lambda: changes.fold("id", sequence="seq")(text.drop("_change_type")),
-        lambda: changes.compact("id", **LONG)(text),
+        lambda: changes.compact("id", sequence="seq", time="at", retention="1 day")(text),
         lambda: text.transform(changes.from_debezium("id int", key="id", sequence=["seq"])),
     ]
     for refused in uses:
