@@ -46,6 +46,7 @@ from streamops.spark.columns import (
     refuse_incomparable,
     require_frame,
 )
+from streamops.spark.json_text import OPTIONS
 from streamops.spark.operator import show_fields
 
 __all__ = [
@@ -365,7 +366,7 @@ class FoldTransform:
         filters if the second excludes all rows.
         """
         passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
-        row = F.to_json(F.struct(*map(column, names)))
+        row = F.to_json(F.struct(*map(column, names)), OPTIONS)
         for code in FAULTS:
             error = fault_error(code, _MARK, where=self.where)
             begin, end = map(F.lit, str(error).split(_MARK))

@@ -38,6 +38,7 @@ from streamops.sinks.failures import hide, refused, target_missing, unavailable
 from streamops.sinks.kafka_ledger import LedgerTopic, require_client
 from streamops.sinks.sink import KeyedSink, parse_key
 from streamops.spark.columns import column
+from streamops.spark.json_text import refuse_invalid_text, to_checked_json
 
 __all__ = ["KafkaSink", "kafka"]
 
@@ -49,12 +50,6 @@ _OWN_SETTINGS = {"bootstrap.servers", "transactional.id", "enable.idempotence", 
 _SECRET = re.compile(
     r"passw|passphrase|secret|key\.pem|private|token|oauthbearer\.(config|ext)|jaas"
 )
-_JSON = {
-    "ignoreNullFields": "false",
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def kafka(
@@ -227,14 +222,22 @@ class KafkaSink(KeyedSink):
         needed = batch.columns
         if form_of(batch.columns, self.key) in {"append", "upsert"}:
             needed = [*(self.key or ()), *self._sequence_of(batch.columns)]
-        as_json = [_to_json(names).alias(VALUE)]
+        as_json = {VALUE: self._to_json(batch, {name: column(name) for name in names})}
         if self.key is not None:
             self._sequence_of(batch.columns)  # refuses a key that is not there
             # Equal keys have equal text, so they are records of one key.
-            dtypes = {field.name: field.dataType for field in batch.schema}
-            parts = [_with_one_zero(column(n), dtypes[n]).alias(n) for n in self.key]
-            as_json.append(F.to_json(F.struct(*parts), _JSON).alias(KEY))
-        return batch.select(*map(column, dict.fromkeys(needed)), *as_json).toArrow()
+            dtypes = {name: batch.schema[name].dataType for name in self.key}
+            keys = {name: _with_one_zero(column(name), dtypes[name]) for name in self.key}
+            as_json[KEY] = self._to_json(batch, keys)
+        texts = [text.alias(name) for name, text in as_json.items()]
+        rows = batch.select(*map(column, dict.fromkeys(needed)), *texts).toArrow()
+        refuse_invalid_text(rows, list(as_json), where=self.label)
+        return rows
+
+    def _to_json(self, batch: DataFrame, values: Mapping[str, Column]) -> Column:
+        dtype = StructType([batch.schema[name] for name in values])
+        row = F.struct(*(value.alias(name) for name, value in values.items()))
+        return to_checked_json(row, dtype, where=self.label)
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         net = self._net(rows)
@@ -499,7 +502,3 @@ def _with_one_zero(value: Column, dtype: DataType) -> Column:
         ]
         return F.when(value.isNotNull(), F.struct(*parts))
     return value
-
-
-def _to_json(names: Sequence[str]) -> Any:
-    return F.to_json(F.struct(*map(column, names)), _JSON)

@@ -220,7 +220,7 @@ class PostgresSink(TableSink):
         return sql.Table(self.table, self.schema)
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=True)
+        return to_arrow_with_json(batch, keep_lists=True, where=self.label)
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         rows = postgres_table.exact_times(rows, where=self.label)

@@ -8,13 +8,14 @@ from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType, TimestampType
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
 from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
+from streamops.spark.json_text import to_json
 from streamops.spark.side_output import side_output_tags
 
 __all__ = ["SideOutputs", "side_outputs"]
@@ -171,22 +172,28 @@ class SideOutputs(BatchWriter):
         output = F.coalesce(*(F.when(_is_tagged(tag), F.lit(tag)) for tag in tags))
         names = [name for name in self.position if self._find(batch, tags, name) is not None]
         positions = [F.coalesce(*self._candidates(batch, tags, name)).alias(name) for name in names]
-        position = F.to_json(F.struct(*positions)) if positions else F.lit(None).cast("string")
+        position = F.lit(None).cast("string")
+        if positions:
+            dtype = batch.select(*positions).schema
+            position = to_json(F.struct(*positions), dtype, with_nulls=False)
         times = [] if self.time is None else self._candidates(batch, tags, self.time)
         if self.time is not None and not times:
             require_columns(batch.columns, {"time": [self.time]}, where=self.label)
+        # Text, and times without a zone, are no instants; `row` has them as they are.
+        times = [t for t in times if isinstance(batch.select(t).schema[0].dataType, TimestampType)]
+        everything = F.struct(*map(column, batch.columns))
         return [
             F.lit(self.operator).alias("operator"),
             output.alias("output"),
             self._field(batch, tags, "reason", "string"),
-            F.coalesce(*times, F.lit(None).cast("timestamp")).alias("time"),
+            F.coalesce(*times, F.lit(None).cast(TimestampType())).alias("time"),
             # Not every target has intervals.
             self._field(batch, tags, "lateness", "interval second")
             .cast("decimal(18, 6)")
             .alias("lateness"),
-            self._field(batch, tags, "watermark", "timestamp"),
+            self._field(batch, tags, "watermark", TimestampType()),
             position.alias("position"),
-            F.to_json(F.struct(*map(column, batch.columns))).alias("row"),
+            to_json(everything, batch.schema, with_nulls=False).alias("row"),
         ]
 
     def _find(self, batch: DataFrame, tags: Tags, name: str) -> Column | None:
@@ -201,7 +208,7 @@ class SideOutputs(BatchWriter):
                     found.append(column(tag)[field.name][name])
         return found
 
-    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str) -> Column:
+    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str | DataType) -> Column:
         """A field of the first tag that has it."""
         found = [column(tag)[name] for tag in tags if name in tags[tag]]
         return F.coalesce(*found, F.lit(None).cast(dtype)).cast(dtype).alias(name)

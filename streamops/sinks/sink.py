@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamops.changelog.change_types import REVISION
@@ -37,6 +36,7 @@ from streamops.sinks.core.ledger import (
 from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
+from streamops.spark.json_text import refuse_invalid_text, to_checked_json
 from streamops.spark.operator import show_fields
 from streamops.spark.side_output import side_output_tags
 
@@ -395,11 +395,14 @@ JSON = {b"streamops": b"json"}
 """Metadata of Arrow columns whose strings are JSON."""
 
 
-def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool) -> pa.Table:
+def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool, where: str) -> pa.Table:
     """Compute a micro-batch, with nested columns as JSON. With `keep_lists`, plain lists stay."""
-    nested = {f.name for f in batch.schema.fields if _is_nested(f.dataType, keep_lists)}
-    as_json = {name: F.to_json(column(name), {"ignoreNullFields": "false"}) for name in nested}
+    nested = {f.name: f.dataType for f in batch.schema.fields if _is_nested(f.dataType, keep_lists)}
+    as_json = {
+        name: to_checked_json(column(name), dtype, where=where) for name, dtype in nested.items()
+    }
     rows = batch.select(*(as_json.get(n, column(n)).alias(n) for n in batch.columns)).toArrow()
+    refuse_invalid_text(rows, list(nested), where=where)
     fields = [f.with_metadata(JSON) if f.name in nested else f for f in rows.schema]
     return rows.cast(pa.schema(fields))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
@@ -20,9 +19,16 @@ from streamops.kernel.database_urls import (
     secrets_of_database_url,
     show_database_url,
 )
-from streamops.kernel.errors import SchemaError, SinkError
+from streamops.kernel.errors import SchemaError, StreamopsError
 from streamops.kernel.packages import require_package
-from streamops.sinks.core.effect import check_changes, is_among, newer_rows, remaining_rows, repeat
+from streamops.sinks.core.effect import (
+    check_changes,
+    is_among,
+    is_applied,
+    newer_rows,
+    remaining_rows,
+    repeat,
+)
 from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.failures import (
@@ -186,6 +192,7 @@ class SqlalchemySink(TableSink):
             with self._engine().connect() as connection:
                 inspector = _require_driver().inspect(connection)
                 has_ledger = inspector.has_table(self._ledger.name, schema=self.schema)
+                self._find(connection)  # refuses a table that cannot be a target
         entry = entries.get(self.name)
         self._require_location(entry, location)
         creates = self._to_create([], bool(location.id), has_ledger)
@@ -206,13 +213,11 @@ class SqlalchemySink(TableSink):
 
     def _engine(self) -> Any:
         if self.session.connection is None:
-            # Values of rows are not part of errors.
-            engine = _require_driver().create_engine(self._parsed_url(), hide_parameters=True)
-            self.session.connection = _Handle(engine)
+            self.session.connection = _Handle(_start(self._parsed_url()))
         return self.session.connection.engine
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=False)
+        return to_arrow_with_json(batch, keep_lists=False, where=self.label)
 
     def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
         """Read the entries without a lock. With `forever`, the sink never deletes rows."""
@@ -259,78 +264,78 @@ class SqlalchemySink(TableSink):
         tables.write_entry(connection, ledger, self.name, written, is_new=entry is None)
         if decision.action == "skip":
             return
-        self._refuse_nan(net.added, connection.dialect.name)
-        schema = net.added.schema
-        target = tables.Rows(connection, self._reflect(connection, schema), schema)
+        dialect, schema = connection.dialect.name, net.added.schema
+        target = self._find(connection)
+        rows = tables.Rows(
+            connection, target, self._columns_of(target, schema), schema, where=self.label
+        )
+        _targets().refuse_changed(net.added, target.columns, dialect, where=self.label)
         if decision.action == "replace":
-            target.clear()
-        self._apply(target, net, names)
+            rows.clear()
+        self._apply(rows, net, names)
 
-    def _apply(self, target: Any, net: Net, names: Sequence[str]) -> None:
+    def _apply(self, rows: Any, net: Net, names: Sequence[str]) -> None:
         form, key, schema = form_of(names, self.key), self.key or (), net.added.schema
         sequence = self._sequence_of(names)
-        if form == "append":
-            target.insert(net.added)
-        elif form == "multiset":
-            self._change_multiset(target, net)
+        content = content_columns(schema.names, sequence)
+        # Rows are compared as the database compares them, without floats: these can be too many.
+        by = key or [n for n in content if not pa.types.is_floating(schema.field(n).type)]
+        removed, added = net.removed, repeat(net.added, net.added_copies)
+        both = pa.concat_tables([removed, added])
+        if not (key or rows.target.fires):
+            both = both.slice(0, 0)  # only a multiset is looked up, below
+        found = rows.like(both, by)
+        before = rows.to_arrow(found)
+        if not key:
+            removed = repeat(removed, net.removed_copies)
+            self._change_multiset(rows, net, content, by)
+            rows.insert(added)
         else:
-            wanted = pa.concat_tables([net.removed, net.added]).select(list(key))
-            found = target.to_arrow(target.like(wanted, key))
-            self._refuse_equal_keys(found, wanted, key)
-            added = net.added
+            if not is_among(before, both, key).all():
+                raise _targets().equal_keys(key, where=self.label)
             if form == "changes":
-                content = content_columns(schema.names, sequence)
-                check_changes(net, found, key=key, content=content, where=self.label)
-                target.delete(net.removed.filter(pa.array(~net.is_replaced)), key)
+                check_changes(net, before, key=key, content=content, where=self.label)
+                removed = removed.filter(pa.array(~net.is_replaced))
+                rows.delete(removed, key, int(is_among(before, removed, key).sum()))
             elif sequence:
-                newer = newer_rows(added, found, key=key, sequence=sequence)
+                newer = newer_rows(added, before, key=key, sequence=sequence)
                 added = added.filter(pa.array(newer))
-            exists = is_among(added, found, key)
-            target.update(added.filter(pa.array(exists)), key)
-            target.insert(added.filter(pa.array(~exists)))
+            exists = is_among(added, before, key)
+            replaced = added.filter(pa.array(exists))
+            rows.update(replaced, key, int(is_among(before, replaced, key).sum()))
+            rows.insert(added.filter(pa.array(~exists)))
+        if rows.target.fires:
+            after = rows.to_arrow(rows.like(both, by))
+            effect = {"removed": removed, "added": added, "key": key}
+            if not is_applied(
+                before, after, **effect, content=content if not key else schema.names
+            ):
+                raise _targets().trigger_changes(
+                    "rows that differ from those sent", where=self.label
+                )
 
-    def _change_multiset(self, target: Any, net: Net) -> None:
-        """Delete all rows like the removed ones, and insert those that stay.
-
-        Rows are deleted as the database compares them, without floats, which can be too many.
-        """
-        schema = net.removed.schema
-        content = content_columns(schema.names, ())
-        by = [name for name in content if not pa.types.is_floating(schema.field(name).type)]
+    def _change_multiset(
+        self, rows: Any, net: Net, content: Sequence[str], by: Sequence[str]
+    ) -> None:
+        """Delete all rows like the removed ones, and insert those that stay."""
         if len(net.removed):
-            found = target.like(net.removed, by)
-            current = target.to_arrow(found)
-            stays = remaining_rows(net, current, content=content, where=self.label)
-            target.delete(net.removed, by)
-            target.insert_again([found[number] for number in np.flatnonzero(stays)])
-        target.insert(repeat(net.added, net.added_copies))
-
-    def _refuse_equal_keys(self, found: pa.Table, wanted: pa.Table, key: Sequence[str]) -> None:
-        if not is_among(found, wanted, key).all():
-            raise SinkError(
-                "TARGET_KEY",
-                "the database takes different keys for equal ones",
-                where=self.label,
-                got=f"columns {', '.join(key)}, whose collation ignores case, accents or spaces",
-                expected="values that are equal only if all their characters are",
-                fix="give the columns a binary collation",
-            )
+            found = rows.like(net.removed, by)
+            stays = remaining_rows(net, rows.to_arrow(found), content=content, where=self.label)
+            rows.delete(net.removed, by, len(found))
+            rows.insert_again([found[number] for number in np.flatnonzero(stays)])
 
     def _prepare(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
         sa = _require_driver()
         wanted = {part.name: self._type_of(part) for part in schema}
-        new: list[str] = []
         with self._engine().begin() as connection:
-            inspector = sa.inspect(connection)
-            is_missing = not inspector.has_table(self.table, schema=self.schema)
-            if not is_missing:
-                found = inspector.get_columns(self.table, schema=self.schema)
-                new = self._new_columns(found, schema, connection.dialect.name)
+            target = self._find(connection)
+            new = [] if target is None else self._new_columns(target, schema, connection)
+            _targets().inspect(connection, self._ledger.name, self.schema, where=self.label)
         try:
             with self._engine().begin() as connection:
                 self._ledger.create(connection, checkfirst=True)
-                if is_missing:
+                if target is None:
                     self._create(connection, wanted)
                 elif new:
                     self._add_columns(connection, {name: wanted[name] for name in new})
@@ -354,24 +359,31 @@ class SqlalchemySink(TableSink):
             )
         return dtype
 
-    def _new_columns(self, found: Any, schema: pa.Schema, dialect: str) -> list[str]:
+    def _find(self, connection: Any) -> Any:
+        """The table and its columns; None if it does not exist."""
+        return _targets().inspect(connection, self.table, self.schema, where=self.label)
+
+    def _new_columns(self, target: Any, schema: pa.Schema, connection: Any) -> list[str]:
         """Check the columns of an existing table, and return those that it lacks."""
-        types = {column["name"]: column["type"] for column in found}
-        new = [name for name in schema.names if name not in types]
+        known, dialect = target.columns, connection.dialect.name
+        new = [name for name in schema.names if name not in known]
         required = [
-            column["name"]
-            for column in found
-            if not column["nullable"]
-            and column.get("default") is None
-            and column.get("autoincrement") is not True
-            and column["name"] not in schema.names
+            name
+            for name, column in known.items()
+            if name not in schema.names and _targets().is_required(column)
         ]
         if required or (new and self.columns == "exact"):
-            raise columns_differ(new, required, list(types), where=self.label)
+            raise columns_differ(new, required, list(known), where=self.label)
         for part in schema:
-            if part.name in types and not _types().accepts(types[part.name], part.type, dialect):
-                found_type, wanted = repr(types[part.name]), repr(self._type_of(part))
-                raise type_differs(part.name, part.type, found_type, wanted, where=self.label)
+            column = known.get(part.name)
+            if column is None:
+                continue
+            found_type, wanted = repr(column["type"]), repr(self._type_of(part))
+            if _targets().is_generated(column):
+                found_type = f"{found_type}, which the database generates"
+            elif _types().accepts(column["type"], part.type, dialect):
+                continue
+            raise type_differs(part.name, part.type, found_type, wanted, where=self.label)
         return new
 
     def _create(self, connection: Any, types: dict[str, Any]) -> None:
@@ -380,7 +392,8 @@ class SqlalchemySink(TableSink):
             fix = f"create it with the columns {', '.join(types)}"
             raise target_missing(self.table, fix, where=self.label)
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
-        table = sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
+        options = {"schema": self.schema, **_tables().WITH_TRANSACTIONS}
+        table = sa.Table(self.table, sa.MetaData(), *columns, **options)
         table.create(connection)
         if self.key is not None:
             sa.Index(None, *(table.c[name] for name in self.key)).create(connection)
@@ -393,35 +406,16 @@ class SqlalchemySink(TableSink):
         for column in columns:
             connection.execute(_tables().AddColumn(table, column))
 
-    def _reflect(self, connection: Any, schema: pa.Schema) -> Any:
+    def _columns_of(self, target: Any, schema: pa.Schema) -> Any:
         """The table, with the types of the rows for their columns."""
         sa = _require_driver()
         types = {part.name: self._type_of(part) for part in schema}
-        return sa.Table(
-            self.table,
-            sa.MetaData(),
-            *(sa.Column(name, dtype) for name, dtype in types.items()),
-            schema=self.schema,
-            autoload_with=connection,
-            resolve_fks=False,
-        )
-
-    def _refuse_nan(self, rows: pa.Table, dialect: str) -> None:
-        if not _types().loses_nan(dialect):
-            return
-        for part in rows.schema:
-            if (
-                pa.types.is_floating(part.type)
-                and pc.any(pc.is_nan(rows.column(part.name))).as_py()
-            ):
-                raise SinkError(
-                    "TARGET_REFUSED",
-                    f"column {part.name!r} has a NaN, which {dialect} does not store",
-                    where=self.label,
-                    got="NaN",
-                    expected="numbers, infinities where the database has them, or null",
-                    fix="replace NaN before the sink: F.nanvl(column, F.lit(None))",
-                )
+        columns = [
+            sa.Column(name, types.get(name, column["type"]))
+            for name, column in target.columns.items()
+            if not _targets().is_generated(column)
+        ]
+        return sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -432,11 +426,77 @@ class SqlalchemySink(TableSink):
                 yield
             except BaseException as error:
                 self.session.close()
-                if isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
-                    raise unavailable("the database", error, where=self.label) from error
+                if isinstance(error, StreamopsError):
+                    raise
                 if isinstance(error, sa.exc.SQLAlchemyError):
-                    raise refused("the database", error, where=self.label) from error
+                    made = unavailable if _is_unavailable(error) else refused
+                    raise made("the database", error, where=self.label) from error
+                if isinstance(error, ValueError | ArithmeticError):
+                    # Of a driver, which cannot convert a value. Its text has the value.
+                    reported = ValueError(f"{type(error).__name__}, while values were converted")
+                    raise refused("the database", reported, where=self.label) from None
                 raise
+
+
+# Locks, and servers that do not write at the moment: for SQLite the names of errors, for MySQL the numbers, of
+# which those of the client begin with 2.
+_NOT_NOW = (
+    "SQLITE_BUSY",
+    "SQLITE_LOCKED",
+    "SQLITE_IOERR",
+    "SQLITE_FULL",
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+)
+_NOT_NOW_OF_MYSQL = {1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1792, 1836}
+
+
+def _is_unavailable(error: Any) -> bool:
+    """Whether the database did not take the statement for a reason that is not in the rows."""
+    sa = _require_driver()
+    if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
+        return False
+    if error.connection_invalidated or error.statement is None:
+        return True
+    name = getattr(error.orig, "sqlite_errorname", None)
+    if name is not None:
+        return str(name).startswith(_NOT_NOW)
+    number = error.orig.args[0] if error.orig.args else None
+    return (
+        not isinstance(number, int) or number in _NOT_NOW_OF_MYSQL or number // 1000 == _OF_CLIENT
+    )
+
+
+_OF_CLIENT = 2
+
+
+def _start(url: Any) -> Any:
+    """The engine, with sessions of MySQL and MariaDB in which no value is changed."""
+    sa = _require_driver()
+    # Values of rows are not part of errors.
+    engine = sa.create_engine(url, hide_parameters=True)
+    if engine.dialect.name not in _types().MYSQL:
+        return engine
+
+    def configure(connection: Any, _: Any) -> None:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(_SESSION)
+
+    # Before SQLAlchemy asks for the mode.
+    sa.event.listen(engine, "connect", configure, insert=True)
+    if engine.dialect.name == "mysql":
+        with engine.connect():
+            pass
+        if engine.dialect.is_mariadb:  # it has other collations than MySQL
+            engine.dispose()
+            return _start(url.set(drivername=url.drivername.replace("mysql", "mariadb", 1)))
+    return engine
+
+
+_SESSION = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
+    "time_zone = '+00:00', autocommit = 0"
+)
 
 
 def _in_utc(rows: pa.Table) -> pa.Table:
@@ -458,6 +518,10 @@ def _require_driver() -> Any:
 
 def _tables() -> Any:
     return importlib.import_module("streamops.sinks.core.sqlalchemy_table")
+
+
+def _targets() -> Any:
+    return importlib.import_module("streamops.sinks.core.sqlalchemy_target")
 
 
 def _types() -> Any:

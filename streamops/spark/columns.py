@@ -176,6 +176,8 @@ def comparable(value: Column, dtype: DataType) -> Column:
 
 def fields_by_position(value: Column, dtype: StructType) -> list[tuple[Column, DataType]]:
     """The fields of a struct by position, because Spark rejects names that differ only in case."""
+    if not _duplicates(dtype.names, [name.lower() for name in dtype.names]):
+        return [(value[field.name], field.dataType) for field in dtype.fields]  # also of type time
     fields = [StructField(f"c{i}", field.dataType) for i, field in enumerate(dtype.fields)]
     renamed = value.cast(StructType(fields))
     return [(renamed[field.name], field.dataType) for field in fields]

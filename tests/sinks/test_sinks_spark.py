@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from streamops import aggregates as agg
 from streamops import changes, sinks, time, windows
-from streamops.errors import SinkError
+from streamops.errors import ChangeStreamError, SinkError
 from streamops.sinks.sink import BatchWriter
 from streamops.testing import at, micro_batches
 from tests.kafka.broker import Broker
@@ -421,3 +423,78 @@ def test_the_program_of_the_documentation_runs(
     rows = table(url, "views", "page, window_start, views, revision")
     assert {row[0] for row in rows} == {0, 1, 2}
     assert len({row[:2] for row in rows}) == len(rows) >= 3
+
+
+def nested(spark: SparkSession, instant: str, change: str | None = None) -> DataFrame:
+    """A row with an instant inside of a struct and of an array."""
+    value = f"named_struct('at', TIMESTAMP'{instant}', 'all', array(TIMESTAMP'{instant}'))"
+    frame = spark.range(1).selectExpr("id AS k", f"{value} AS p")
+    return frame if change is None else frame.selectExpr("*", f"'{change}' AS _change_type")
+
+
+@pytest.mark.parametrize("database", ["postgres", "sqlite"])
+def test_nested_instants_are_exact_in_every_session(
+    spark: SparkSession, url: str, name: str, tmp_path: Path, database: str
+) -> None:
+    def sink(table: str, **options: Any) -> Any:
+        if database == "postgres":
+            return sinks.postgres(url, f"{name} {table}", **options)
+        return sinks.sqlalchemy(f"sqlite:///{tmp_path}/database", table, **options)
+
+    first, second = "2026-01-01 00:00:00.000001Z", "2026-01-01 00:00:00.000002Z"
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
+    try:
+        for batch, zone in enumerate(("UTC", "America/New_York", "Asia/Kolkata")):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            # The same micro-batch again is skipped, and a row is found again.
+            sink("appended").write(nested(spark, first), query="q")
+            change = ["insert", "delete", "insert"][batch]
+            sink("multiset").write(nested(spark, first, change), query="q", batch_id=batch)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    # Rows that differ by a microsecond are different rows.
+    with pytest.raises(ChangeStreamError, match="PREIMAGE_NOT_PUBLISHED"):
+        sink("multiset").write(nested(spark, second, "delete"), query="q", batch_id=3)
+    text = "2026-01-01T00:00:00.000001Z"
+    if database == "postgres":
+        with psycopg.connect(url) as connection:
+            found = connection.execute(f'SELECT p FROM "{name} multiset"').fetchall()
+    else:
+        with closing(sqlite3.connect(tmp_path / "database")) as client:
+            found = [(json.loads(p),) for (p,) in client.execute("SELECT p FROM multiset")]
+    assert found == [({"at": text, "all": [text]},)]
+
+
+def test_side_output_is_exact_in_every_session(spark: SparkSession, tmp_path: Path) -> None:
+    late = (
+        "named_struct('reason', 'too_late', 'lateness', INTERVAL '1.5' SECOND, 'watermark', "
+        "TIMESTAMP'2026-01-01 00:00:00.654321Z', 'row', named_struct('ts', "
+        "TIMESTAMP'2026-01-01 00:00:00.123456Z', 'm', map(X'00FF', DATE'2026-01-01'))) AS late"
+    )
+    frame = spark.range(1).selectExpr("id AS k", late)
+    target = f"sqlite:///{tmp_path}/database"
+    side = sinks.side_outputs(
+        results=sinks.sqlalchemy(target, "results"),
+        rejected=sinks.sqlalchemy(target, "rejected"),
+        operator="x",
+        time="ts",
+    )
+    settings = {"session.timeZone": "Asia/Kolkata", "timestampType": "TIMESTAMP_NTZ", "jsonGenerator.ignoreNullFields": "false"}  # fmt: skip
+    before = {key: spark.conf.get(f"spark.sql.{key}") for key in settings}
+    try:
+        side.write(frame, query="q")
+        for key, value in settings.items():
+            spark.conf.set(f"spark.sql.{key}", value)
+        side.write(frame, query="q")
+    finally:
+        for key, found in before.items():
+            assert found is not None
+            spark.conf.set(f"spark.sql.{key}", found)
+    with closing(sqlite3.connect(tmp_path / "database")) as client:
+        (row,) = client.execute("SELECT time, watermark, lateness, row FROM rejected").fetchall()
+    assert row[:3] == ("2026-01-01 00:00:00.123456", "2026-01-01 00:00:00.654321", "1.5")
+    assert json.loads(row[3])["late"]["row"] == {
+        "ts": "2026-01-01T00:00:00.123456Z",
+        "m": {"AP8=": "2026-01-01"},
+    }

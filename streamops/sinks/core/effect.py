@@ -99,6 +99,30 @@ def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str], where
     return stays
 
 
+def is_applied(
+    before: pa.Table,
+    after: pa.Table,
+    *,
+    removed: pa.Table,
+    added: pa.Table,
+    key: Sequence[str],
+    content: Sequence[str],
+) -> bool:
+    """Return whether rows that were read before and after a change are different by this change only.
+
+    Without a key, rows are counted. With a key, all rows of it are equal to the added one.
+    """
+    if not key:
+        codes = _codes([before, added, removed, after], content)
+        size = 1 + max((int(part.max()) for part in codes if len(part)), default=0)
+        old, more, less, new = (np.bincount(part, minlength=size) for part in codes)
+        return bool((old + more - less == new).all())
+    changed = pa.concat_tables([removed.select(list(key)), added.select(list(key))])
+    others = before.filter(pa.array(~is_among(before, changed, key)))
+    expected, found = _codes([pa.concat_tables([others, added]), after], content)
+    return bool(np.array_equal(np.unique(expected), np.unique(found)))
+
+
 def is_among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
     """Return which rows are equal to one of the others in these columns."""
     found, codes = _codes([rows, others], names)

@@ -15,25 +15,38 @@ from sqlalchemy.ext.compiler import compiles
 
 from streamops.kernel.columns import combine_chunks
 from streamops.sinks.core.ledger import Entry, Location
+from streamops.sinks.core.sqlalchemy_target import (
+    Target,
+    equal_keys,
+    other_values,
+    trigger_changes,
+)
+from streamops.sinks.core.sqlalchemy_types import column_type
 
 _AT_A_TIME = 500
 """Values in a condition: databases limit the number of parameters."""
 
 LEDGER = "streamops_entries"
 
+WITH_TRANSACTIONS = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+"""How tables are created: the default of a server may be an engine without transactions."""
+
 
 def ledger_table(schema: str | None) -> sa.Table:
     """The ledger: one row per sink."""
     numbers = ("generation", "batch", "rows", "digest")
+    # Names are different if one of their characters is.
+    unique, text = (column_type(pa.string(), is_key=is_key) for is_key in (True, False))
     return sa.Table(
         LEDGER,
         sa.MetaData(),
-        sa.Column("sink", sa.String(255), primary_key=True),
-        sa.Column("query", sa.Text, nullable=False),
-        sa.Column("run", sa.Text, nullable=False),
+        sa.Column("sink", unique, primary_key=True),
+        sa.Column("query", text, nullable=False),
+        sa.Column("run", text, nullable=False),
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in numbers),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("target", "target_id", "former")),
+        *(sa.Column(name, text, nullable=False) for name in ("target", "target_id", "former")),
         schema=schema,
+        **WITH_TRANSACTIONS,
     )
 
 
@@ -106,19 +119,30 @@ def _add_column(element: AddColumn, compiler: Any, **_: Any) -> str:
 class Rows:
     """The rows of a table, in one transaction.
 
+    Each statement must change as many rows as it has: a database can take different keys for equal ones,
+    and a trigger can skip rows.
+
     Parameters
     ----------
     connection : Connection
+    target : Target
+        The table.
     table : Table
         The columns that are read and written.
     schema : Schema
-        Their Arrow types.
+        The Arrow types of the rows of the micro-batch.
+    where : str
+        Name of the sink, for errors.
     """
 
-    def __init__(self, connection: sa.Connection, table: Any, schema: pa.Schema) -> None:
+    def __init__(
+        self, connection: sa.Connection, target: Target, table: Any, schema: pa.Schema, where: str
+    ) -> None:
         self.connection = connection
+        self.target = target
         self.table = table
         self.schema = schema
+        self._where = where
 
     def insert(self, rows: pa.Table) -> None:
         """Insert rows."""
@@ -130,22 +154,30 @@ class Rows:
 
     def _insert(self, rows: list[dict[str, Any]]) -> None:
         if rows:
-            self.connection.execute(sa.insert(self.table), rows)
+            # By default, SQLAlchemy does not count inserted rows.
+            statement = sa.insert(self.table).execution_options(preserve_rowcount=True)
+            changed = self.connection.execute(statement, rows).rowcount
+            if changed not in {-1, len(rows)}:
+                raise trigger_changes(f"{changed} of {len(rows)} rows inserted", where=self._where)
 
     def clear(self) -> None:
         """Delete all rows."""
         self.connection.execute(sa.delete(self.table))
 
-    def delete(self, rows: pa.Table, names: Sequence[str]) -> None:
+    def delete(self, rows: pa.Table, names: Sequence[str], expected: int) -> None:
         """Delete the rows that are equal to one of these in some columns."""
-        for condition in self._like(rows, names):
-            self.connection.execute(sa.delete(self.table).where(condition))
+        changed = [
+            self.connection.execute(sa.delete(self.table).where(condition)).rowcount
+            for condition in self._like(rows, names)
+        ]
+        self._require(changed, expected, names)
 
-    def update(self, rows: pa.Table, key: Sequence[str]) -> None:
+    def update(self, rows: pa.Table, key: Sequence[str], expected: int) -> None:
         """Set all other columns of rows with these keys."""
         others = [name for name in rows.column_names if name not in key]
         if not others:
             return
+        changed = []
         for part, nulls in _by_nulls(rows, key):
             where = [
                 self.table.c[name].is_(None)
@@ -161,7 +193,15 @@ class Rows:
             columns |= {f"value_{i}": n for i, n in enumerate(others)}
             values = part.select(list(columns.values())).rename_columns(list(columns))
             statement = sa.update(self.table).where(*where).values(set_to)
-            self.connection.execute(statement, values.to_pylist())
+            changed.append(self.connection.execute(statement, values.to_pylist()).rowcount)
+        self._require(changed, expected, key)
+
+    def _require(self, changed: list[int], expected: int, names: Sequence[str]) -> None:
+        if -1 in changed or sum(changed) == expected:
+            return
+        if sum(changed) > expected:
+            raise equal_keys(names, where=self._where)
+        raise trigger_changes(f"{sum(changed)} of {expected} rows changed", where=self._where)
 
     def like(self, rows: pa.Table, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The rows of the table that are equal to one of these in some columns, all columns."""
@@ -173,7 +213,13 @@ class Rows:
 
     def to_arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Rows that were read, in the types of the micro-batch."""
-        arrays = [pa.array([row[f.name] for row in rows], f.type) for f in self.schema]
+        arrays = []
+        for part in self.schema:
+            try:
+                arrays.append(pa.array([row[part.name] for row in rows], part.type))
+            except (pa.ArrowException, ArithmeticError) as error:
+                found = self.target.columns[part.name]["type"]
+                raise other_values(part.name, part.type, found, where=self._where) from error
         return pa.table(arrays, schema=self.schema)
 
     def _like(self, rows: pa.Table, names: Sequence[str]) -> Iterator[Any]:

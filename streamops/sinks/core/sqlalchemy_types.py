@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, mysql
 
@@ -15,7 +17,7 @@ _ZONED = {"postgresql", "oracle"}
 
 _WITH_NAN = {"postgresql", "oracle"}
 
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _COLLATIONS = {"mysql": "utf8mb4_0900_bin", "mariadb": "utf8mb4_nopad_bin"}
@@ -71,7 +73,7 @@ class Exact(sa.types.TypeDecorator[Decimal]):
 
 
 def _date_time(dialect: str, with_zone: bool) -> Any:
-    if dialect in _MYSQL:
+    if dialect in MYSQL:
         return mysql.DATETIME(fsp=6)
     if dialect == "mssql":
         return mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
@@ -96,7 +98,7 @@ def column_type(dtype: pa.DataType, *, is_key: bool = False) -> Any:
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_null(dtype):
         return _text(is_key)
     if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
-        return sa.LargeBinary().with_variant(mysql.LONGBLOB(), *_MYSQL)
+        return sa.LargeBinary().with_variant(mysql.LONGBLOB(), *MYSQL)
     if pa.types.is_decimal128(dtype) and 0 <= dtype.scale <= dtype.precision:
         return Exact(dtype.precision, dtype.scale)
     if pa.types.is_timestamp(dtype) and dtype.tz is not None and dtype.unit == "us":
@@ -122,16 +124,24 @@ def accepts(found: Any, dtype: pa.DataType, dialect: str) -> bool:
         if dialect == "sqlite":
             return isinstance(found, sa.String)
         return _is_numeric(found) and _has_room(found, dtype.precision, dtype.scale)
-    if dtype == pa.float64():
-        return isinstance(found, sa.Double) or (dialect == "sqlite" and isinstance(found, sa.Float))
+    if pa.types.is_floating(dtype):
+        if (
+            dialect in MYSQL
+        ):  # whose FLOAT is rounded when it is read; with a scale, a DOUBLE is rounded, too
+            return isinstance(found, sa.Double) and found.scale is None  # type: ignore[attr-defined]
+        accepted = sa.Double if dtype == pa.float64() and dialect != "sqlite" else sa.Float
+        return isinstance(found, accepted)
     if pa.types.is_timestamp(dtype):
         zoned = bool(getattr(found, "timezone", False)) if dialect in _ZONED else False
+        if dialect in MYSQL and dtype.tz is None and isinstance(found, sa.TIMESTAMP):
+            return False  # it is an instant
         return isinstance(found, sa.DateTime) and zoned == (
             dialect in _ZONED and dtype.tz is not None
         )
+    if isinstance(found, mysql.SET):
+        return False
     classes: dict[pa.DataType, Any] = {
         pa.bool_(): (sa.Boolean, mysql.TINYINT),
-        pa.float32(): sa.Float,
         pa.date32(): sa.Date,
         pa.binary(): sa.types._Binary,
         pa.large_binary(): sa.types._Binary,
@@ -163,6 +173,52 @@ def _has_room(found: Any, precision: int, scale: int) -> bool:
     return bool(stored >= scale and found.precision - stored >= precision - scale)
 
 
-def loses_nan(dialect: str) -> bool:
-    """Whether the database stores NaN as null, or refuses it."""
-    return dialect not in _WITH_NAN
+def changes_value(
+    values: pa.ChunkedArray, column: Mapping[str, Any], dialect: str
+) -> Iterator[tuple[str, Any]]:
+    """Values that a column changes or refuses although it has their type: a reason, and which they are.
+
+    MySQL and MariaDB refuse all others themselves, in the mode that the sink sets.
+    """
+    found, dtype = column["type"], values.type
+    if not column["nullable"]:
+        yield "null", pc.is_null(values)  # or it becomes a number of the database
+    if pa.types.is_floating(dtype) and dialect not in _WITH_NAN:
+        yield "NaN", pc.is_nan(values)
+        if dialect in MYSQL:
+            yield "an infinite number", pc.is_inf(values)
+    if pa.types.is_date(dtype) or pa.types.is_timestamp(dtype):
+        days = values.cast(pa.date32())
+        outside = pc.or_(pc.less(days, dt.date.min), pc.greater(days, dt.date.max))
+        yield "a year before 1 or after 9999", outside
+    if pa.types.is_timestamp(dtype) and dialect != "sqlite":
+        digits = _fraction_digits(found, dialect)
+        micros = values.cast(pa.int64())
+        unit = 10 ** (6 - digits)
+        rounded = pc.multiply(pc.divide(micros, unit), unit)
+        yield f"more than {digits} digits of a second", pc.not_equal(micros, rounded)
+    if dialect != "sqlite" and isinstance(found, sa.String) and not pa.types.is_null(dtype):
+        yield from _changed_text(values, found, dialect)
+    if isinstance(found, sa.BINARY) and found.length is not None:
+        yield "bytes of another length", pc.not_equal(pc.binary_length(values), found.length)
+
+
+def _changed_text(values: pa.ChunkedArray, found: Any, dialect: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(found, sa.Enum):
+        wanted = pa.array(found.enums, values.type)
+        yield "another text", pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, wanted)))
+        return
+    length = None if found.length is None else pc.utf8_length(values)
+    if isinstance(found, sa.CHAR) and dialect in MYSQL:
+        yield "a blank at the end", pc.ends_with(values, " ")
+    elif isinstance(found, sa.CHAR) and length is not None:
+        yield "a text of another length", pc.not_equal(length, found.length)
+    if length is not None:
+        yield "a longer text", pc.greater(length, found.length)
+
+
+def _fraction_digits(found: Any, dialect: str) -> int:
+    if dialect in MYSQL:
+        return getattr(found, "fsp", None) or 0
+    digits = getattr(found, "precision", None)
+    return 6 if digits is None else int(digits)
