@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.kafka.broker import Broker
+    from tests.servers.mariadb import Server as MariaServer
     from tests.servers.prometheus import Prometheus
 
 # Deadlines and slowness say something about the machine, not about the code. The three
@@ -71,6 +72,21 @@ def postgres() -> Iterator[str]:
         skip("PostgreSQL is not installed: apt-get install -y postgresql")
     with server.running(installed) as where:
         yield where
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaServer]:
+    """A MariaDB server that runs as long as the tests."""
+    from tests.servers.installed import skip
+
+    if importlib.util.find_spec("pymysql") is None:
+        skip("PyMySQL is not installed")
+    server = importlib.import_module("tests.servers.mariadb")
+    installed = server.program()
+    if installed is None:
+        skip("MariaDB is not installed: apt-get install -y mariadb-server")
+    with server.running(installed) as found:
+        yield found
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +16,22 @@ import pytest
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
 from streamops.sinks.sink import JSON
-from tests.sinks.contract import ODD, RUN, TYPES, Contract, D, I, Target, round_trip, run_of
+from tests.sinks.contract import (
+    INF,
+    NAN,
+    ODD,
+    RUN,
+    TYPES,
+    Contract,
+    D,
+    I,
+    Target,
+    round_trip,
+    run_of,
+)
+
+if TYPE_CHECKING:
+    from tests.servers.mariadb import Server
 
 sa = pytest.importorskip("sqlalchemy")
 _NUMBERS = itertools.count()
@@ -155,6 +173,36 @@ class TestPostgres(OfDatabases):
         assert len(target.rows()) == 2
 
 
+@pytest.mark.smoke
+class TestMariadb(OfDatabases):
+    @pytest.fixture
+    def target(self, mariadb: Server) -> Target:
+        return make_target(mariadb.url(), f"table {next(_NUMBERS)}")
+
+    @pytest.mark.parametrize(("dtype", "values"), TYPES, ids=lambda value: str(value)[:24])
+    def test_types_are_stored_without_loss(
+        self, target: Target, dtype: pa.DataType, values: list[Any]
+    ) -> None:
+        if pa.types.is_floating(dtype):
+            values = [value for value in values if math.isfinite(value)]
+            target.deliver(0, v=pa.array(values, dtype))
+            assert [float(v) for (v,) in target.content("v")] == values
+            return
+        if getattr(dtype, "tz", None):  # in UTC, without a zone
+            target.deliver(0, v=pa.array(values, dtype))
+            assert target.content("v") == [(v.replace(tzinfo=None),) for v in values]
+            return
+        if pa.types.is_boolean(dtype):  # numbers, which are equal to booleans
+            target.deliver(0, v=pa.array(values, dtype))
+            assert target.content("v") == [(0,), (1,)]
+            return
+        round_trip(target, dtype, values)
+
+    @pytest.mark.parametrize("odd", [name for name in ODD if "`" not in name])
+    def test_names_are_quoted(self, target: Target, odd: str) -> None:
+        super().test_names_are_quoted(target, odd)
+
+
 def test_columns_of_the_table_that_the_rows_do_not_have_stay(url: str) -> None:
     target = make_target(url, "t")
     for options in ({"key": "k"}, {"name": "multiset"}):
@@ -184,6 +232,252 @@ def test_values_that_the_table_refuses_change_nothing(url: str) -> None:
         target.deliver(0, b=["x"])
     target.deliver(0, n=pa.array([1], pa.int32()))
     assert target.content("n") == [(1,)]
+
+
+# Tables that others created
+
+
+@contextmanager
+def client_of(url: str) -> Iterator[Any]:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+def create(url: str, *statements: str) -> None:
+    with client_of(url) as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+
+INSERTS = {"k": ["a", "b"], "v": pa.array([1, 2], pa.int32())}
+
+
+@pytest.mark.parametrize(
+    ("code", "statements"),
+    [
+        ("TARGET_KIND", ["CREATE TABLE t (k TEXT UNIQUE ON CONFLICT IGNORE, v INTEGER)"]),
+        ("TARGET_KIND", ["CREATE TABLE t (k TEXT, v INTEGER, UNIQUE (k) on /* x */ conflict\nREPLACE)"]),
+        ("TARGET_KIND", ["CREATE TABLE x (k TEXT, v INTEGER)", "CREATE VIEW t AS SELECT * FROM x"]),
+        ("TARGET_KIND", ["CREATE VIRTUAL TABLE t USING fts5 (k, v)"]),
+        ("TARGET_TYPE", ["CREATE TABLE t (k TEXT, v INTEGER AS (length(k)))"]),
+        ("TARGET_TYPE", ["CREATE TABLE t (k NUMERIC, v INTEGER)"]),
+        ("TARGET_TYPE", ["CREATE TABLE t (k STRING, v INTEGER)"]),
+        ("TARGET_REFUSED", ["CREATE TABLE t (k TEXT, v INTEGER CHECK (v < 2))"]),
+        ("TARGET_TRIGGER", [
+            "CREATE TABLE t (k TEXT, v INTEGER)",
+            "CREATE TRIGGER g AFTER INSERT ON t BEGIN UPDATE t SET v = v + 1 WHERE rowid = new.rowid; END",
+        ]),
+        ("TARGET_TRIGGER", [
+            "CREATE TABLE t (k TEXT, v INTEGER)",
+            "CREATE TRIGGER g BEFORE INSERT ON t WHEN new.k = 'b' BEGIN SELECT RAISE(IGNORE); END",
+        ]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["append", "upsert", "multiset"])
+def test_tables_of_sqlite_that_would_change_rows(
+    url: str, form: str, code: str, statements: list[str]
+) -> None:
+    create(url, *statements)
+    target = make_target(url, "t")
+    changes = {"_change_type": [I, I]} if form == "multiset" else {}
+    with pytest.raises(SinkError, match=code):
+        target.deliver(0, RUN, {"key": "k"} if form == "upsert" else {}, **INSERTS, **changes)
+    assert target.rows() == []
+
+
+def test_a_trigger_that_changes_no_row_of_the_sink(url: str) -> None:
+    create(
+        url,
+        "CREATE TABLE t (k TEXT, v INTEGER, note TEXT DEFAULT 'ON CONFLICT IGNORE')",
+        "CREATE TABLE audit (n INTEGER)",
+        "CREATE TRIGGER g AFTER INSERT ON t BEGIN INSERT INTO audit VALUES (new.v); END",
+    )
+    target = make_target(url, "t")
+    target.deliver(0, **INSERTS)
+    target.deliver(1, **INSERTS)
+    assert target.content("k", "v") == [("a", 1), ("a", 1), ("b", 2), ("b", 2)]
+    assert make_target(url, "audit").content("n") == [(1,), (1,), (2,), (2,)]
+
+
+def test_keys_that_the_database_takes_for_one_another(url: str) -> None:
+    create(url, "CREATE TABLE t (k TEXT COLLATE NOCASE, v INTEGER)")
+    target = make_target(url, "t")
+    target.deliver(0, RUN, {"key": "k"}, k=["a", "A"], v=pa.array([1, 2], pa.int32()))
+    for values in (["a", "A"], ["a"]):
+        with pytest.raises(SinkError, match="TARGET_KEY"):
+            target.deliver(1, RUN, {"key": "k"}, k=values, v=pa.nulls(len(values), pa.int32()))
+    assert target.content("k", "v") == [("A", 2), ("a", 1)]
+
+
+def test_null_for_the_row_number_of_sqlite(url: str) -> None:
+    create(url, "CREATE TABLE t (k INTEGER PRIMARY KEY, v TEXT)")
+    target = make_target(url, "t")
+    with pytest.raises(SinkError, match="TARGET_REFUSED"):
+        target.deliver(0, k=pa.array([None, 7], pa.int64()), v=["x", "y"])
+    target.deliver(0, k=pa.array([7], pa.int64()), v=["y"])
+    assert target.rows() == [{"k": 7, "v": "y"}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([253402300800_000000], pa.timestamp("us", "UTC")),
+        pa.array([-62135596800_000001], pa.timestamp("us")),
+        pa.array([2**22], pa.date32()),
+        pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+        ),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_values_that_python_does_not_have(url: str, values: pa.Array) -> None:
+    target = make_target(url, "t")
+    with pytest.raises(SinkError, match="TARGET_REFUSED"):
+        target.deliver(0, v=values)
+    assert target.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "older", "newer"),
+    [
+        (pa.decimal128(10, 1), Decimal("9.5"), Decimal("10.0")),
+        (pa.decimal128(10, 1), Decimal("-10.0"), Decimal("-9.5")),
+        (pa.timestamp("us"), -1, 0),
+        (pa.timestamp("us", "UTC"), 9_999_999, 10_000_000),
+        (pa.date32(), -1, 0),
+        (pa.binary(), b"\x7f", b"\x80"),
+    ],
+    ids=str,
+)
+def test_sequences_are_in_one_order(url: str, dtype: pa.DataType, older: Any, newer: Any) -> None:
+    # Whether the rows are in one micro-batch, or the older or the newer one is in the table.
+    for number, batches in enumerate([[[older, newer]], [[older], [newer]], [[newer], [older]]]):
+        target = make_target(url, f"t {number}")
+        for batch, sequence in enumerate(batches):
+            rows = {"k": [1] * len(sequence), "s": pa.array(sequence, dtype)}
+            values = [value == newer for value in sequence]
+            target.deliver(batch, RUN, {"key": "k", "sequence": "s"}, **rows, is_newer=values)
+        assert target.content("is_newer") == [(True,)]
+
+
+def mariadb_table(server: Server, *columns: str, options: str = "") -> tuple[Target, str]:
+    name = f"table {next(_NUMBERS)}"
+    create(server.url(), f"CREATE TABLE `{name}` ({', '.join(columns)}) {options}")
+    return make_target(server.url(), name), name
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY", "CSV"])
+def test_engines_without_transactions(mariadb: Server, engine: str) -> None:
+    target, _ = mariadb_table(mariadb, "k INT NOT NULL", options=f"ENGINE={engine}")
+    with pytest.raises(SinkError, match="TARGET_KIND"):
+        target.deliver(0, k=pa.array([1], pa.int32()))
+    assert target.rows() == []
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("column", "good", "bad", "dtype"),
+    [
+        ("VARCHAR(3) CHARACTER SET utf8mb4", ["abc", "\U0001f600a "], ["abcd", "abc "], pa.string()),
+        ("CHAR(3)", ["a", " a"], ["a ", "abcd"], pa.string()),
+        ("TEXT CHARACTER SET utf8mb3", ["\u00e4"], ["\U0001f600"], pa.string()),
+        ("VARCHAR(9) CHARACTER SET latin1", ["\u00e4"], ["\u0416"], pa.string()),
+        ("TINYTEXT", ["a" * 255], ["a" * 256], pa.string()),
+        ("ENUM('a','b')", ["a", "b"], ["A", "c", "", "a "], pa.string()),
+        ("BINARY(2)", [b"ab"], [b"a", b"abc"], pa.binary()),
+        ("VARBINARY(2)", [b"", b"a "], [b"abc"], pa.binary()),
+        ("TINYINT UNSIGNED", [127], [-1], pa.int8()),
+        ("BIGINT UNSIGNED", [2**63 - 1], [-1], pa.int64()),
+        ("MEDIUMINT", [2**23 - 1], [2**23], pa.int32()),
+        ("DECIMAL(5,2) UNSIGNED", [Decimal("999.99")], [Decimal("-0.01")], pa.decimal128(5, 2)),
+        ("DATETIME", [10**6], [10**6 + 1], pa.timestamp("us")),
+        ("DATETIME(3)", [-1000], [-1], pa.timestamp("us", "UTC")),
+        ("TIMESTAMP(6) NULL", [1, 2**31 * 10**6 - 1], [-1, 2**31 * 10**6], pa.timestamp("us", "UTC")),
+        ("BIGINT NOT NULL", [0], [None], pa.int64()),
+        ("BIGINT AUTO_INCREMENT PRIMARY KEY", [0, -5, 7], [None], pa.int64()),
+        ("DOUBLE", [0.1], [NAN, INF], pa.float64()),
+    ],
+)  # fmt: skip
+def test_columns_of_mariadb(
+    mariadb: Server, column: str, good: list[Any], bad: list[Any], dtype: pa.DataType
+) -> None:
+    create(mariadb.url(), "SET GLOBAL sql_mode = ''", "SET GLOBAL time_zone = '+05:30'")
+    try:
+        target, name = mariadb_table(mariadb, f"v {column}")
+        for value in bad:
+            with pytest.raises(SinkError, match="TARGET_REFUSED"):
+                target.deliver(0, v=pa.array([*good, value], dtype))
+            assert target.rows() == []
+        target.deliver(0, v=pa.array(good, dtype))
+        with mariadb.connect() as client, client.cursor() as cursor:
+            cursor.execute("SET time_zone = '+00:00'")
+            cursor.execute(f"SELECT v FROM `{name}`")
+            found = [value for (value,) in cursor.fetchall()]
+        expected = pa.array(good, dtype).to_pylist()
+        if pa.types.is_timestamp(dtype):
+            expected = [value.replace(tzinfo=None) for value in expected]
+        assert sorted(found) == sorted(expected)
+    finally:
+        create(mariadb.url(), "SET GLOBAL sql_mode = DEFAULT", "SET GLOBAL time_zone = 'SYSTEM'")
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype"),
+    [
+        ("FLOAT", pa.float32()),
+        ("DOUBLE(5,2)", pa.float64()),
+        ("SET('a','b')", pa.string()),
+        ("TIMESTAMP NULL", pa.timestamp("us")),
+        ("UUID", pa.string()),
+        ("YEAR", pa.int32()),
+        ("BIT(8)", pa.bool_()),
+        ("DECIMAL(5,1)", pa.decimal128(5, 2)),
+        ("INT AS (1)", pa.int32()),
+    ],
+)
+def test_types_of_mariadb_that_do_not_fit(mariadb: Server, column: str, dtype: pa.DataType) -> None:
+    target, _ = mariadb_table(mariadb, "k INT", f"v {column}")
+    with pytest.raises(SinkError, match="TARGET_TYPE"):
+        target.deliver(0, v=pa.nulls(1, dtype))
+
+
+def test_collations_of_mariadb(mariadb: Server) -> None:
+    target, _ = mariadb_table(mariadb, "k VARCHAR(9) COLLATE utf8mb4_general_ci", "v INT")
+    target.deliver(0, RUN, {"key": "k"}, k=["a", "b"], v=pa.array([1, 2], pa.int32()))
+    for key in ("A", "a ", "\u00e4"):
+        with pytest.raises(SinkError, match="TARGET_KEY"):
+            target.deliver(1, RUN, {"key": "k"}, k=[key], v=pa.array([3], pa.int32()))
+    assert target.content("k", "v") == [("a", 1), ("b", 2)]
+    # Names of sinks that the default collation does not distinguish have entries of their own.
+    for name in ("one", "ONE", "one "):
+        target.deliver(0, RUN, {"name": name}, k=[name], v=pa.array([4], pa.int32()))
+    assert len(target.rows()) == 5
+
+
+def test_triggers_of_mariadb(mariadb: Server) -> None:
+    target, name = mariadb_table(mariadb, "k VARCHAR(9)", "v INT")
+    create(
+        mariadb.url(),
+        f"CREATE TRIGGER `g {name}` BEFORE INSERT ON `{name}` FOR EACH ROW SET NEW.k = upper(NEW.k)",
+    )
+    for options in ({}, {"key": "k"}):
+        with pytest.raises(SinkError, match="TARGET_TRIGGER"):
+            target.deliver(0, RUN, options, **INSERTS)
+    assert target.rows() == []
+    target.deliver(0, k=["A"], v=pa.array([1], pa.int32()))
+    assert target.content("k", "v") == [("A", 1)]
+
+
+def test_a_url_of_mysql_reaches_mariadb(mariadb: Server) -> None:
+    name = f"table {next(_NUMBERS)}"
+    target = make_target(mariadb.url(dialect="mysql", autocommit="true"), name)
+    with pytest.raises(SinkError, match="TARGET_REFUSED"):
+        target.deliver(0, RUN, {"key": "k"}, k=["b" * 255, "a" * 256])
+    assert target.rows() == []
+    target.deliver(0, RUN, {"key": "k"}, k=["a", "A", "a "])
+    assert len(target.rows()) == 3
 
 
 def test_many_keys(url: str) -> None:

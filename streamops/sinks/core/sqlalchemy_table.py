@@ -28,7 +28,7 @@ _AT_A_TIME = 500
 
 LEDGER = "streamops_entries"
 
-WITH_TRANSACTIONS = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+WITH_TRANSACTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 """How tables are created: the default of a server may be an engine without transactions."""
 
 

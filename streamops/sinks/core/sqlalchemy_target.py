@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from streamops.kernel.errors import SinkError
 from streamops.sinks.core.sqlalchemy_types import MYSQL, changes_value
@@ -195,7 +196,7 @@ def _check_postgres(connection: Any, table: str, schema: str | None) -> tuple[st
     path = connection.dialect.identifier_preparer.format_table(
         sa.Table(table, sa.MetaData(), schema=schema)
     )
-    oid = sa.cast(sa.func.to_regclass(path), sa.dialects.postgresql.OID)
+    oid = sa.cast(sa.func.to_regclass(path), postgresql.OID)
     classes = catalogue("pg_class", "oid", "relkind", "relpersistence", "relhasrules")
     triggers = catalogue("pg_trigger", "tgrelid", "tgisinternal")
     category = sa.select(classes.c.relkind, classes.c.relpersistence, classes.c.relhasrules)

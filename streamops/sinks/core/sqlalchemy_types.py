@@ -128,7 +128,7 @@ def accepts(found: Any, dtype: pa.DataType, dialect: str) -> bool:
         if (
             dialect in MYSQL
         ):  # whose FLOAT is rounded when it is read; with a scale, a DOUBLE is rounded, too
-            return isinstance(found, sa.Double) and found.scale is None  # type: ignore[attr-defined]
+            return isinstance(found, sa.Double) and found.scale is None
         accepted = sa.Double if dtype == pa.float64() and dialect != "sqlite" else sa.Float
         return isinstance(found, accepted)
     if pa.types.is_timestamp(dtype):
