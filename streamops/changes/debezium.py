@@ -71,7 +71,7 @@ def from_debezium(
     absent : "null", "unavailable" or "reject"
         What a column is that a record does not have: null, unavailable, or a reason to reject the record.
     placeholder : str
-        The connector's ``unavailable.value.placeholder``.
+        The connector's ``unavailable.value.placeholder``, also if it starts with ``hex:``.
     preimages : "drop" or "publish"
         Whether an update also becomes an ``update_preimage``. Operators that retract rows refuse a stream
         without preimages. "publish" needs the whole row before updates and deletes, and rejects changes
@@ -106,8 +106,9 @@ def from_debezium(
     "unknown_operation", "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages`
     "publish"), "no_sequence". Records of operation `m`, logical decoding messages, are dropped.
 
-    A row fits if every value is exactly the one sent: decimals are not rounded, floats not made infinite,
-    and numbers and times of day not read as timestamps.
+    A row fits if every value is exactly the one sent: integers and decimals are not cut, floats not made
+    infinite, times have no digits beyond microseconds, and numbers and times of day are not read as
+    timestamps. A timestamp without a zone is in the time zone of the session.
 
     Within Oracle's scn and Postgres' lsn the position in the transaction is only known with the
     connector's ``provide.transaction.metadata``; otherwise it is 0.

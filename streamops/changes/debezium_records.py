@@ -1,7 +1,7 @@
 """Read Debezium's records as changes, with Spark expressions.
 
-The JSON is parsed twice: with the rows as text, to distinguish absent values, nulls and placeholders,
-and with the rows in their types. A record is rejected if a value is not exactly the one sent.
+Rows are first read as text, to distinguish absent values, nulls and placeholders, and then in their types.
+A record is rejected if a value is not exactly the one sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from streamops.changelog.change_types import (
     CHANGE_TYPE,
@@ -44,11 +44,11 @@ from streamops.kernel.parameters import (
 )
 from streamops.spark.columns import arrow_schema, column, make_nullable, map_type
 from streamops.spark.json_values import (
-    convert,
-    is_invalid,
-    is_single_value,
+    member,
+    parse_members,
+    parse_object,
     parse_row_type,
-    raw_type,
+    read_value,
 )
 
 __all__ = [
@@ -81,10 +81,7 @@ REASONS = (
 
 DELETED, MESSAGE, TRUNCATED = "d", "m", "t"
 _SAVED = ["c", "u", values.READ]
-_CORRUPT = "_streamops_unparsable"
-_OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
-_IMAGES, _ENVELOPE = ("before", "after"), ("op", "before", "after", "source", "transaction")
-_TEXT = StringType()
+_IMAGES = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,7 @@ class DebeziumSpec:
         require_choice(self.absent, Absent, parameter="absent", where=where)
         require_choice(self.preimages, Preimages, parameter="preimages", where=where)
         require_choice(self.tombstones, Tombstones, parameter="tombstones", where=where)
-        if not isinstance(placeholder, str) or not placeholder or "\\E" in placeholder:
+        if not _is_placeholder(placeholder):
             raise SpecError(
                 "NOT_A_PLACEHOLDER",
                 "`placeholder` is not the text of a placeholder",
@@ -206,6 +203,13 @@ class DebeziumSpec:
         return counted
 
 
+def _is_placeholder(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(values.placeholder_bytes(value))
+    except ValueError:
+        return False
+
+
 def _to_ddl(schema: str | StructType) -> str:
     return schema if isinstance(schema, str) else schema.simpleString()[len("struct<") : -1]
 
@@ -246,85 +250,69 @@ class _Reader:
         if spec.message_key is not None:
             message_key = column(spec.message_key)
         sequence = (column(name) for name in spec.sequence_columns)
-        typed = values.replace_placeholder(text, spec.placeholder)
         records = frame.select(
             *(column(name) for name in spec.keep),
             *_named(
                 input=F.struct(value.alias("value"), message_key.alias("key")),
                 sequence_columns=F.struct(*sequence, F.lit(0).alias("end")),
                 text=text,
-                is_single=is_single_value(text),
-                parsed=F.from_json(text, self._record_type(_TEXT, source=True), _OPTIONS),
-                typed=F.from_json(typed, self._record_type(raw_type(self.row)), _OPTIONS),
-                key=values.parse_key(
-                    F.try_validate_utf8(message_key.cast("string")), self.row, spec.key
-                ),
+                outer=parse_object(text),
+                key_members=parse_object(F.try_validate_utf8(message_key.cast("string"))),
             ),
         )
-        outer, payload, rows = _temp("parsed"), _temp("parsed")["payload"], _temp("typed")
-        plain = F.struct(*(outer[name].alias(name) for name in _ENVELOPE))
-        is_wrapped = payload.isNotNull()
-        raw = {
-            f"{name}_raw": F.when(is_wrapped, rows["payload"][name]).otherwise(rows[name])
-            for name in _IMAGES
-        }
-        records = _add(records, envelope=F.when(is_wrapped, payload).otherwise(plain), **raw)
+        records = _add(records, payload=member(_temp("outer"), "payload"))
+        inner = parse_members(_temp("payload"))
+        records = _add(
+            records,
+            members=F.when(_temp("payload").isNotNull(), inner).otherwise(_temp("outer")),
+            key=values.read_key(_temp("key_members"), self.row, spec.key),
+        )
+        records = _add(records, envelope=values.parse_envelope(_temp("members")))
         records = _add(
             records,
             op=_temp("envelope")["op"],
             is_tombstone=self._is_tombstone(),
             sequence=self._sequence(),
-            **{name: convert(_temp(f"{name}_raw"), self.row) for name in _IMAGES},
-            **{f"{name}_text": self._row_text(name) for name in _IMAGES},
+            **{f"{name}_texts": parse_members(_temp("envelope")[name]) for name in _IMAGES},
         )
+        records = _add(records, **{name: self._row(name) for name in _IMAGES})
         records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
         records = _add(records, reason=self._reason())
         records = _add(records, change=F.explode(self._changes()))
         return records.select(*self._result())
 
-    def _record_type(self, row: DataType, *, source: bool = False) -> StructType:
-        """The type of a record, with or without the wrapper of its schema."""
-        fields = [StructField(name, row) for name in _IMAGES]
-        if source:
-            transaction = StructType([StructField("total_order", _TEXT)])
-            fields = [StructField("op", _TEXT), *fields, StructField("source", values.SOURCE)]
-            fields.append(StructField("transaction", transaction))
-        payload = StructField("payload", StructType(fields))
-        return StructType([*fields, payload, StructField(_CORRUPT, _TEXT)])
-
-    def _row_text(self, image: str) -> Column:
-        """The columns of a row as text, if one may be the placeholder."""
-        text = _temp("envelope")[image]
-        columns = F.from_json(text, StructType([StructField(n, _TEXT) for n in self.row.names]))
-        return F.when(values.may_contain_placeholder(text, self.spec.placeholder), columns)
+    def _row(self, image: str) -> Column:
+        """The values of a row in their types."""
+        texts = _temp(f"{image}_texts")
+        parts = (read_value(member(texts, f.name), f.dataType).alias(f.name) for f in self.row)
+        return F.when(texts.isNotNull(), F.struct(*parts))
 
     def _unsent(self, image: str) -> Column:
         """Names of the columns of a row whose values were not sent."""
-        found = []
-        for name in self.row.names:
-            is_unsent = values.is_placeholder(_temp(f"{image}_text")[name], self.spec.placeholder)
-            if self.spec.absent == "unavailable":
-                is_unsent |= self._is_absent(image, name)
-            found.append(F.when(is_unsent, F.lit(name)))
-        return F.array_compact(F.array(*found))
+        texts, names = _temp(f"{image}_texts"), self.row.names
+        unsent = F.map_keys(
+            F.map_filter(
+                texts,
+                lambda name, value: (
+                    name.isin(*names) & values.is_placeholder(value, self.spec.placeholder)
+                ),
+            )
+        )
+        if self.spec.absent == "unavailable":
+            expected = F.array(*map(F.lit, names))
+            unsent = F.concat(unsent, F.array_except(expected, F.map_keys(texts)))
+        return F.coalesce(unsent, F.array().cast("array<string>"))
 
     def _is_absent(self, image: str, name: str) -> Column:
-        names = F.json_object_keys(_temp("envelope")[image])
-        return F.coalesce(~F.array_contains(names, name), F.lit(False))
+        has_name = F.map_contains_key(_temp(f"{image}_texts"), name)
+        return F.coalesce(~has_name, F.lit(False))
 
     def _is_tombstone(self) -> Column:
         """Whether the value is null: in Kafka, in JSON, or in the wrapper of its schema."""
-        text, parsed = _temp("text"), _temp("parsed")
-        names = F.array_remove(F.json_object_keys(text), "schema")
-        is_empty = ~self._is_malformed() & parsed["op"].isNull() & parsed["payload"].isNull()
-        wrapped = F.when(is_empty, names == F.array(F.lit("payload")))
-        is_null = text.rlike(r"^\s*null\s*$") | F.coalesce(wrapped, F.lit(False))
+        names = F.array_remove(F.map_keys(_temp("outer")), "schema")
+        is_wrapped = (names == F.array(F.lit("payload"))) & _temp("payload").isNull()
+        is_null = _temp("text").rlike(r"^\s*null\s*$") | F.coalesce(is_wrapped, F.lit(False))
         return _temp("input")["value"].isNull() | F.coalesce(is_null, F.lit(False))
-
-    def _is_malformed(self) -> Column:
-        """Whether the record is not exactly one JSON object."""
-        parsed = _temp("parsed")
-        return parsed.isNull() | parsed[_CORRUPT].isNotNull() | ~_temp("is_single")
 
     def _sequence(self) -> Column:
         """The position of the change in the log; null if it is not known."""
@@ -345,7 +333,7 @@ class _Reader:
         no_message_key = _temp("input")["key"].isNull()
         return (
             F.when(_temp("is_tombstone"), None)
-            .when(self._is_malformed(), "unparsable_json")
+            .when(_temp("envelope").isNull(), "unparsable_json")
             .when(op == MESSAGE, None)
             .when(op.isNull(), "no_operation")
             .when((op == TRUNCATED) & _temp("sequence").isNull(), "no_sequence")
@@ -353,7 +341,7 @@ class _Reader:
             .when(~is_known, "unknown_operation")
             .when((op != DELETED) & after.isNull(), "no_row")
             .when((op == DELETED) & before.isNull() & no_message_key, "no_row")
-            .when(_temp("typed")[_CORRUPT].isNotNull() | self._is_invalid(), "row_does_not_fit")
+            .when(self._is_invalid(), "row_does_not_fit")
             .when(no_key, "null_key")
             .when(self._has_no_preimage(), "no_row_before")
             .when(_temp("sequence").isNull(), "no_sequence")
@@ -363,6 +351,8 @@ class _Reader:
         """Whether a value is null or absent and may not be, or is not of its column's type."""
         is_saved = _temp("op").isin(*_SAVED)
         found = F.lit(False)
+        for image in _IMAGES:
+            found |= _temp("envelope")[image].isNotNull() & _temp(image).isNull()
         for part in self.row.fields:
             if not part.nullable:
                 missing = _temp("after")[part.name].isNull()
@@ -370,9 +360,9 @@ class _Reader:
             if self.spec.absent == "reject":
                 found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
-                invalid = is_invalid(_temp(f"{image}_raw")[part.name], part.dataType)
-                if invalid is not None:
-                    found |= invalid & ~_is_unsent(image, part.name)
+                text = member(_temp(f"{image}_texts"), part.name)
+                invalid = text.isNotNull() & _temp(image)[part.name].isNull()
+                found |= invalid & ~_is_unsent(image, part.name)
         return found
 
     def _changes(self) -> Column:
@@ -428,7 +418,7 @@ class _Reader:
         if others:
             # Unless the replica identity is full, Postgres sends the key of the row before and nulls.
             sent = F.map_filter(
-                F.from_json(envelope["before"], "map<string,string>"),
+                _temp("before_texts"),
                 lambda name, value: ~name.isin(*self.spec.key) & value.isNotNull(),
             )
             is_postgres = envelope["source"]["connector"].eqNullSafe("postgresql")

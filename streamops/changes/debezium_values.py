@@ -3,84 +3,121 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
+import uuid
 from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import make_nullable, map_type
-from streamops.spark.json_values import convert, is_single_value, raw_type
+from streamops.spark.json_values import member, parse_members, plain_text, read_value
 
 __all__ = [
     "CONNECTORS",
     "POSITIONS",
     "READ",
-    "SOURCE",
     "is_placeholder",
-    "may_contain_placeholder",
-    "parse_key",
+    "parse_envelope",
     "parse_sequence",
-    "replace_placeholder",
+    "placeholder_bytes",
+    "read_key",
     "source_time",
 ]
 
+_HEX = "hex:"
 
-def parse_key(text: Column, row: StructType, key: Sequence[str]) -> Column:
-    """A row with the values of a message key, and nulls."""
-    types = {part.name: part.dataType for part in row.fields}
-    fields = [StructField(name, raw_type(types[name])) for name in key]
-    wrapped = StructType([*fields, StructField("payload", StructType(fields))])
-    parsed = F.when(is_single_value(text), F.from_json(text, wrapped))
+
+def parse_envelope(members: Column) -> Column:
+    """The parts of a record as text; null if the record or one of them is not an object."""
+    parts = {
+        "source": _text_fields(member(members, "source"), _SOURCE_FIELDS),
+        "transaction": _text_fields(member(members, "transaction"), ("total_order",)),
+    }
+    is_valid = (member(members, n).isNull() | part.isNotNull() for n, part in parts.items())
+    envelope = F.struct(
+        plain_text(member(members, "op")).alias("op"),
+        *(member(members, name).alias(name) for name in ("before", "after")),
+        *(part.alias(name) for name, part in parts.items()),
+    )
+    return F.when(reduce(Column.__and__, is_valid, members.isNotNull()), envelope)
+
+
+def _text_fields(text: Column, names: Sequence[str]) -> Column:
+    members = F.transform_values(parse_members(text), lambda _, value: plain_text(value))
+    fields = (member(members, name).alias(name) for name in names)
+    return F.when(members.isNotNull(), F.struct(*fields))
+
+
+def read_key(members: Column, row: StructType, key: Sequence[str]) -> Column:
+    """A row with the values of a message key, with or without a wrapper, and nulls."""
+    inner = parse_members(member(members, "payload"))
 
     def value(name: str) -> Column:
         if name not in key:
             return F.lit(None)
-        return F.coalesce(*(convert(p[name], types[name]) for p in (parsed["payload"], parsed)))
+        sources = (inner, members)
+        return F.coalesce(*(read_value(member(m, name), row[name].dataType) for m in sources))
 
     return F.struct(
-        *(value(name).cast(map_type(types[name], relax=True)).alias(name) for name in types)
+        *(value(f.name).cast(map_type(f.dataType, relax=True)).alias(f.name) for f in row.fields)
     )
 
 
+def placeholder_bytes(placeholder: str) -> bytes:
+    """The bytes of the connector's ``unavailable.value.placeholder``: of a text, or after ``hex:``."""
+    if placeholder.startswith(_HEX):
+        return bytes.fromhex(placeholder[len(_HEX) :])
+    return placeholder.encode()
+
+
 def is_placeholder(value: Column, placeholder: str) -> Column:
-    """Whether a value, as JSON text, is the placeholder in the form of its column's type.
+    """Whether a value, as marked text, is the placeholder in the form of its column's type."""
+    forms = _placeholder_forms(placeholder)
+    text = plain_text(value)
+    plain = F.when(text.rlike(r"^[\[{]"), F.regexp_replace(text, r"\s", "")).otherwise(text)
+    # Numbers of an array of doubles or decimals have decimal places.
+    whole = F.regexp_replace(plain, r"(?<=[0-9])\.0+(?=[\",\]])", "")
+    # Most values are shorter.
+    is_long = F.length(value) >= min(map(len, forms))
+    return F.coalesce(is_long & (plain.isin(*forms) | whole.isin(*forms)), F.lit(False))
 
-    The forms are text; bytes in base64 and hex; arrays of text; maps; arrays of numbers.
+
+def _placeholder_forms(placeholder: str) -> list[str]:
+    """All forms of the placeholder: of text, bytes and maps, and of arrays of each type.
+
+    An array of numbers has one for each byte. That of ``uuid[]`` has a UUID of its hash.
     """
-    raw = placeholder.encode()
-    text = re.sub(r"\s", "", json.dumps(placeholder, ensure_ascii=False))
-    forms = [
-        placeholder,
-        base64.b64encode(raw).decode(),
-        raw.hex(),
-        f"[{text}]",
-        f"{{{text}:{text}}}",
-        f"[{','.join(map(str, raw))}]",
-    ]
-    plain = F.when(value.rlike(r"^[\[{]"), F.regexp_replace(value, r"\s", "")).otherwise(value)
-    return F.coalesce(plain.isin(*forms), F.lit(False))
+    raw = placeholder_bytes(placeholder)
+    text = raw.decode(errors="replace")
+    coded = [base64.b64encode(raw), base64.urlsafe_b64encode(raw), raw.hex().encode()]
+    scalars = [text, *(code.decode() for code in coded)]
+    digest = hashlib.md5(raw, usedforsecurity=False).digest()
+    named = str(uuid.UUID(bytes=digest, version=3))
+    pair = {text: text}
+    arrays: list[list[object]] = [*([item] for item in (*scalars, named, pair, _to_json(pair)))]
+    for numbers in (list(raw), [byte - 256 if byte > 127 else byte for byte in raw]):
+        arrays += [[*numbers], [*map(str, numbers)]]
+        arrays += [[_decimal_bytes(number, scale) for number in numbers] for scale in range(39)]
+        arrays.append([{"scale": 0, "value": _decimal_bytes(number, 0)} for number in numbers])
+    return list(dict.fromkeys([*scalars, _to_json(pair), *map(_to_json, arrays)]))
 
 
-def may_contain_placeholder(row: Column, placeholder: str) -> Column:
-    """Whether a form of the placeholder may be in a row, as JSON text."""
-    raw = placeholder.encode()
-    quoted = json.dumps(placeholder, ensure_ascii=False)[1:-1]
-    forms = (quoted, base64.b64encode(raw).decode(), raw.hex(), ",".join(map(str, raw)))
-    return reduce(Column.__or__, (F.contains(row, F.lit(form)) for form in forms))
+def _to_json(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return re.sub(r"\s", "", text)
 
 
-def replace_placeholder(record: Column, placeholder: str) -> Column:
-    """The record with null for the placeholder, which may not be of the column's type."""
-    quoted = json.dumps(placeholder, ensure_ascii=False)
-    # A whole JSON string that is not a name: no backslash before it, no colon after it.
-    pattern = rf"(?<!\\)\Q{quoted}\E(?!\s*:)"
-    replaced = F.regexp_replace(record, pattern, "null")
-    return F.when(F.contains(record, F.lit(quoted)), replaced).otherwise(record)
+def _decimal_bytes(number: int, scale: int) -> str:
+    """A whole decimal of a scale, as Kafka Connect encodes it."""
+    unscaled = number * 10**scale
+    length = ((unscaled if unscaled >= 0 else ~unscaled).bit_length() + 8) // 8
+    return base64.b64encode(unscaled.to_bytes(length, "big", signed=True)).decode()
 
 
 CONNECTORS = {
@@ -98,9 +135,6 @@ _SOURCE_FIELDS = (
     *("connector", "lsn", "file", "pos", "row", "scn", "change_lsn", "commit_lsn"),
     *("event_serial_no", "ts_ms", "ts_us"),
 )
-SOURCE = StructType([StructField(name, StringType()) for name in _SOURCE_FIELDS])
-"""The fields of a record's ``source`` that are read."""
-
 READ = "r"
 """The operation of a row of a snapshot."""
 

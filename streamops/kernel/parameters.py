@@ -384,10 +384,13 @@ timestamp_micros for others"
     elif dtype.startswith("struct"):
         make = f"F.window_time({name!r})) if it is a window of Spark's"
     elif dtype in ("date", "timestamp_ntz"):
-        make = f"F.to_timestamp({name!r}))"
+        # F.to_timestamp returns what spark.sql.timestampType says.
+        make = f"F.col({name!r}).cast('timestamp_ltz'))"
     else:
-        make = f"F.try_to_timestamp({name!r})), which turns text that is no timestamp into null; \
+        make = (
+            f"F.col({name!r}).try_cast('timestamp_ltz')), which turns text that is no timestamp into null; \
 time.guard({name!r}) also delivers such rows as side output"
+        )
     return f"df.withColumn({name!r}, {make}"
 
 

@@ -187,7 +187,7 @@ def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
                 where=where,
                 got=str(column.dtype),
                 expected="timestamps or numbers",
-                fix="convert the column first: pd.to_datetime(...), or to_timestamp in Spark",
+                fix="convert the column first: pd.to_datetime(...), or a cast to timestamp_ltz in Spark",
             ) from error
     missing = np.isnat(days)
     micros = days.astype("datetime64[us]").astype(np.int64) / DAY

@@ -8,7 +8,7 @@ from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
@@ -186,12 +186,12 @@ class SideOutputs(BatchWriter):
             F.lit(self.operator).alias("operator"),
             output.alias("output"),
             self._field(batch, tags, "reason", "string"),
-            F.coalesce(*times, F.lit(None).cast(TimestampType())).alias("time"),
+            F.coalesce(*times, F.lit(None).cast("timestamp_ltz")).alias("time"),
             # Not every target has intervals.
             self._field(batch, tags, "lateness", "interval second")
             .cast("decimal(18, 6)")
             .alias("lateness"),
-            self._field(batch, tags, "watermark", TimestampType()),
+            self._field(batch, tags, "watermark", "timestamp_ltz"),
             position.alias("position"),
             to_json(everything, batch.schema, with_nulls=False).alias("row"),
         ]
@@ -208,7 +208,7 @@ class SideOutputs(BatchWriter):
                     found.append(column(tag)[field.name][name])
         return found
 
-    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str | DataType) -> Column:
+    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str) -> Column:
         """A field of the first tag that has it."""
         found = [column(tag)[name] for tag in tags if name in tags[tag]]
         return F.coalesce(*found, F.lit(None).cast(dtype)).cast(dtype).alias(name)

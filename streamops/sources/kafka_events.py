@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, ClassVar, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from streamops.changelog.table import REJECTED, TOMBSTONE
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError
@@ -21,13 +27,7 @@ from streamops.kernel.parameters import (
     require_columns,
 )
 from streamops.spark.columns import column, make_nullable
-from streamops.spark.json_values import (
-    convert,
-    is_invalid,
-    is_single_value,
-    parse_row_type,
-    raw_type,
-)
+from streamops.spark.json_values import member, parse_object, parse_row_type, read_value
 from streamops.spark.operator import Operator
 
 __all__ = ["POSITION", "REASONS", "Format", "Tombstones", "kafka_events"]
@@ -49,8 +49,7 @@ POSITION = {name: f"_{name}" for name in ("topic", "partition", "offset", "times
 """Where a record is: columns of Spark's Kafka source, and their names in the result."""
 
 _VALUE, _KEY = "value", "key"
-_CORRUPT = "_streamops_unparsable"
-_OPTIONS = {"columnNameOfCorruptRecord": _CORRUPT}
+_NESTED = (ArrayType, MapType, StructType, VariantType)
 _AROUND = "__streamops"
 _HEADER_BYTES = 5
 _MAX_ID = (1 << 31) - 1
@@ -130,12 +129,14 @@ def kafka_events(
     Notes
     -----
     Reasons: "null_value", a tombstone; "unknown_schema", no header or another id; "unparsable_json", not
-    exactly one JSON object in UTF-8; "unparsable_avro"; "wrong_type", a value, or one inside it, that is
+    exactly one JSON object in UTF-8, or a name twice; "unparsable_avro"; "wrong_type", a value, or one inside it, that is
     not exactly one of its type, such as "3.5" for an int; "missing_field", a NOT NULL column that is
     absent or null.
 
-    JSON fits if every value is exactly the one sent: decimals are not rounded, floats not made infinite,
-    and numbers and times of day not read as timestamps. A string column takes any value, as its JSON.
+    JSON fits if every value is exactly the one sent: integers and decimals are not cut, floats not made
+    infinite, times have no digits beyond microseconds, and numbers and times of day are not read as
+    timestamps. A timestamp without a zone is in the time zone of the session. A string column takes any
+    value, as its JSON.
     Avro has no marks between its fields: bytes of another schema may be parsed as values, and bytes
     after the record are ignored. So use `schema_id` where records have the header.
 
@@ -360,12 +361,15 @@ class _Reader:
         records = _add(frame, value=value, payload=self._payload())
         if spec.format == "json":
             # Spark would replace invalid UTF-8 by marks.
-            records = _add(records, text=F.try_validate_utf8(_temp("payload").cast("string")))
-            raw = raw_type(self.row)
-            assert isinstance(raw, StructType)
-            corrupt = StructField(_CORRUPT, StringType())
-            parsed = F.from_json(_temp("text"), StructType([*raw.fields, corrupt]), _OPTIONS)
-            records = _add(records, parsed=parsed, is_single=is_single_value(_temp("text")))
+            text = F.try_validate_utf8(_temp("payload").cast("string"))
+            is_nested = any(isinstance(part.dataType, _NESTED) for part in self.row.fields)
+            records = _add(records, members=parse_object(text, is_nested=is_nested))
+            # By position, because names may contain any characters.
+            parts = list(enumerate(self.row.fields))
+            texts = {f"text_{n}": member(_temp("members"), part.name) for n, part in parts}
+            records = _add(records, **texts)
+            read = {f"part_{n}": read_value(_temp(f"text_{n}"), p.dataType) for n, p in parts}
+            records = _add(records, **read)
         else:
             # Null for a header that is not the expected one, of which nothing is decoded.
             records = _add(records, parsed=_from_avro(_temp("payload"), str(spec.schema)))
@@ -384,39 +388,33 @@ class _Reader:
 
     def _reason(self) -> Column:
         """The reason for which a record is rejected; null if it is not."""
-        parsed = _temp("parsed")
         is_tombstone = _temp("value").isNull()
         first = F.when(is_tombstone, None if self.spec.tombstones == "keep" else "null_value")
         first = first.when(_temp("payload").isNull(), "unknown_schema")
         if self.spec.format == "avro":
-            return first.when(parsed.isNull(), "unparsable_avro")
-        text = _temp("text")
-        is_null = F.coalesce(text.rlike(r"^\s*null\s*$"), F.lit(True))
-        malformed = is_null | parsed.isNull() | ~_temp("is_single")
-        fits = [is_invalid(parsed[part.name], part.dataType) for part in self.row.fields]
-        wrong = reduce(
-            Column.__or__, (f for f in fits if f is not None), parsed[_CORRUPT].isNotNull()
-        )
-        required = [part.name for part in self.row.fields if not part.nullable]
-        missing = reduce(Column.__or__, (self._value(n).isNull() for n in required), F.lit(False))
+            return first.when(_temp("parsed").isNull(), "unparsable_avro")
+        texts = [_temp(f"text_{number}") for number in range(len(self.row))]
+        wrong = missing = F.lit(False)
+        for number, (text, part) in enumerate(zip(texts, self.row.fields, strict=True)):
+            wrong |= text.isNotNull() & self._value(number).isNull()
+            missing |= F.lit(not part.nullable) & text.isNull()
         return (
-            first.when(malformed, "unparsable_json")
+            first.when(_temp("members").isNull(), "unparsable_json")
             .when(wrong, "wrong_type")
             .when(missing, "missing_field")
         )
 
-    def _value(self, name: str) -> Column:
+    def _value(self, number: int) -> Column:
         """A column of a record."""
-        value = _temp("parsed")[name]
-        return convert(value, self.row[name].dataType) if self.spec.format == "json" else value
+        if self.spec.format == "json":
+            return _temp(f"part_{number}")
+        return _temp("parsed")[self.row.names[number]]
 
     def _result(self) -> list[Column]:
         is_rejected, is_tombstone = _temp("reason").isNotNull(), _temp("value").isNull()
         columns = [
-            F.when(~is_rejected, self._value(part.name)).alias(
-                part.name, metadata=part.metadata or {}
-            )
-            for part in self.row.fields
+            F.when(~is_rejected, self._value(number)).alias(part.name, metadata=part.metadata or {})
+            for number, part in enumerate(self.row.fields)
         ]
         columns += [column(name).alias(result) for name, result in POSITION.items()]
         if self.spec.tombstones == "keep":

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
 
 from streamops.kernel.core import Core
 from streamops.kernel.errors import WatermarkError
@@ -60,7 +59,7 @@ def define_watermark(
     fields = frame.schema.fields
     clock = F.timestamp_micros("clock").alias(_CLOCK)
     nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in fields]
-    rows = frame.select("*", F.lit(None).cast(TimestampType()).alias(_CLOCK))
+    rows = frame.select("*", F.lit(None).cast("timestamp_ltz").alias(_CLOCK))
     # A tick before the first producer has no clock, as the rows: it must not be taken for a row.
     united = rows.union(ticks.where(F.col("clock").isNotNull()).select(*nothing, clock))
     milliseconds = delay // 1_000

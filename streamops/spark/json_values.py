@@ -1,12 +1,15 @@
-"""Read JSON with Spark: a value in its type, or none if it is not exactly the one in the text.
+"""Read JSON with Spark: each value exactly as it was sent, or not at all.
 
-Spark's JSON reader interprets numbers as seconds, completes a time of day with today's date, rounds
-decimals, and makes large floats infinite. So such values are read in a wider type, and then converted
-or refused.
+Spark's reader rounds numbers to doubles, narrows integers to other integers, cuts digits of times, and
+keeps one of several members of the same name. So objects are read as maps from names to text, in which
+numbers are marked and have all their digits. Each text is then converted to the type of its column if it
+has one of the forms of the type, regardless of the settings of the session.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -18,15 +21,46 @@ from pyspark.sql.types import DataType, StringType, StructType
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import contains_type, map_type
 
-__all__ = ["convert", "is_invalid", "is_single_value", "parse_row_type", "raw_type"]
+__all__ = [
+    "has_all_values",
+    "member",
+    "parse_members",
+    "parse_object",
+    "parse_row_type",
+    "plain_text",
+    "read_instant",
+    "read_value",
+]
 
-_MARK = "_streamops_end"
+# Two characters that no text has: control characters without a meaning, also in Windows-1252. A record
+# with both is refused.
+_MARK = "\u0081\u0090"
+_TOKEN, _TEXT, _END = f"{_MARK}#", f"{_MARK}'", f"{_MARK}."
+_IS_MARKED = "(?:\u0081|\\\\u0081)(?:\u0090|\\\\u0090)"
+_LONE_SURROGATE = (
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+# Possessive quantifiers, which Java matches without recursion: records may be long.
+_QUOTED = r'"(?:[^"\\]++|\\.)*+"'
+_NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
+_NEXT_TOKEN = rf'\G((?:[^"\-0-9tf]++|{_QUOTED})*+)({_NUMBER}|true|false)(?=[\s,\]}}])'
+# The quote before a text that begins like an array or an object, and is not a name.
+_LIKE_JSON = r'(?<!\\)"(?=[\[{\\](?:[^"\\]++|\\.)*+"\s*+[^:\s])'
+_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
-# A decimal is read as a variant, which has all its digits; a string has those of a double.
-_RAW = {T.TimestampType: StringType(), T.DecimalType: T.VariantType(), T.FloatType: T.DoubleType()}
-_DATED = r"^[+-]?[0-9]{4,6}-[0-9]{1,2}-[0-9]{1,2}"
-# "12E4" and "1E+5" may be bytes in base64, and are not a notation of decimals with a fixed scale.
-_SCIENTIFIC = r"^-?[0-9]+(\.[0-9]+[eE][+-]?|[eE]-)[0-9]+$"
+_WITHOUT_ZONE = r"(?i)\btimestamp(_ntz\b|\s+without\s+time\s+zone\b)"
+
+_DATE = r"(?:[0-9]{4}|[+-][0-9]{4,6})-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.(?=[0-9])[0-9]{0,%d}0*)?)?"
+_ZONE = r"(?:[Zz]|[+-][0-9]{2}(?::?[0-5][0-9])?)"
+_LOCAL = rf"\A{_DATE}(?:[Tt ]{_CLOCK % 6})?\z"
+_ZONED = rf"\A{_DATE}[Tt ]{_CLOCK % 6}{_ZONE}\z"
+_BASE64 = (
+    r"\A(?:[A-Za-z0-9+/]{4})*+"
+    r"(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?\z"
+)
+_NONZERO = r"\A-?[0.]*[1-9]"
 
 
 def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
@@ -41,7 +75,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
     reason = ""
     if isinstance(schema, str) and schema.strip():
         try:
-            row = DataType.fromDDL(schema)
+            row = _parse_ddl(schema)
         except Exception as error:  # PySpark's own error type moved between releases
             reason = ": " + str(error).strip().partition("\n")[0]
     if not isinstance(row, StructType) or not row.fields:
@@ -70,6 +104,25 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
     return result
 
 
+def _parse_ddl(schema: str) -> DataType:
+    """The type, in which ``timestamp`` is an instant whatever ``spark.sql.timestampType`` is."""
+    read = DataType.fromDDL(schema)
+    if not contains_type(read, lambda part: isinstance(part, T.TimestampNTZType)):
+        return read
+    others: list[DataType] = []
+
+    def add(leaf: DataType) -> DataType:
+        others.append(leaf)
+        return leaf
+
+    # The types that are still without a zone are those that the session gives to ``timestamp``.
+    map_type(DataType.fromDDL(re.sub(_WITHOUT_ZONE, "void", schema)), add)
+    left = iter(others)
+    return map_type(
+        read, lambda leaf: T.TimestampType() if isinstance(next(left), T.TimestampNTZType) else leaf
+    )
+
+
 def _has_text_keys(dtype: DataType) -> bool:
     """Whether all maps in the type have strings as keys, as in JSON."""
     return not contains_type(
@@ -77,100 +130,207 @@ def _has_text_keys(dtype: DataType) -> bool:
     )
 
 
-def raw_type(dtype: DataType) -> DataType:
-    """The type in which values of a type are read, nullable at every depth."""
-    return map_type(dtype, lambda leaf: _RAW.get(type(leaf), leaf), relax=True)
+def parse_object(text: Column, *, is_nested: bool = True) -> Column:
+    """The members of a record, as marked text by name; null if it is not exactly one JSON object.
 
-
-def convert(value: Column, dtype: DataType) -> Column:
-    """The value in its type; null if it is not a value of the type."""
-    if not _is_converted(dtype):
-        return value
-    match dtype:
-        case T.TimestampType():
-            return F.when(value.rlike(_DATED), value.try_cast(dtype))
-        case T.DecimalType():
-            return _to_decimal(_text(value), dtype)
-        case T.FloatType():
-            narrow = value.cast(dtype)
-            return F.when(~_is_infinite(narrow) | _is_infinite(value), narrow)
-        case T.ArrayType():
-            return F.transform(value, lambda item: convert(item, dtype.elementType))
-        case T.MapType():
-            return F.transform_values(value, lambda _, item: convert(item, dtype.valueType))
-        case StructType():
-            parts = (convert(value[f.name], f.dataType).alias(f.name) for f in dtype.fields)
-            return F.when(value.isNotNull(), F.struct(*parts))
-    return value
-
-
-def is_invalid(value: Column, dtype: DataType) -> Column | None:
-    """Whether a value, or one inside it, is not of the type; None if Spark's reader refuses those.
-
-    A null inside the value that may not be null is invalid.
-    """
-    match dtype:
-        case T.ArrayType():
-            return _any_invalid(value, dtype.elementType, dtype.containsNull)
-        case T.MapType():
-            return _any_invalid(F.map_values(value), dtype.valueType, dtype.valueContainsNull)
-        case StructType():
-            parts = (_is_invalid_part(value[f.name], f.dataType, f.nullable) for f in dtype.fields)
-            found = [part for part in parts if part is not None]
-            return value.isNotNull() & reduce(Column.__or__, found) if found else None
-        case T.DecimalType():
-            return _text(value).isNotNull() & convert(value, dtype).isNull()
-    return value.isNotNull() & convert(value, dtype).isNull() if _is_converted(dtype) else None
-
-
-def _any_invalid(values: Column, dtype: DataType, is_nullable: bool) -> Column | None:
-    if _is_invalid_part(values, dtype, is_nullable) is None:
-        return None
-
-    def check(item: Column) -> Column:
-        invalid = _is_invalid_part(item, dtype, is_nullable)
-        assert invalid is not None
-        return invalid
-
-    return F.coalesce(F.exists(values, check), F.lit(False))
-
-
-def _is_invalid_part(value: Column, dtype: DataType, is_nullable: bool) -> Column | None:
-    invalid = is_invalid(value, dtype)
-    if is_nullable:
-        return invalid
-    # JSON's null is a variant that is not null.
-    missing = (_text(value) if isinstance(dtype, T.DecimalType) else value).isNull()
-    return missing if invalid is None else invalid | missing
-
-
-def _is_converted(dtype: DataType) -> bool:
-    return contains_type(dtype, lambda part: type(part) in _RAW)
-
-
-def _text(value: Column) -> Column:
-    return F.try_variant_get(value, "$", "string")
-
-
-def _to_decimal(text: Column, dtype: T.DecimalType) -> Column:
-    """The decimal, if no digit is lost."""
-    value = text.try_cast(dtype)
-    is_plain = text.rlike(rf"^-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?$")
-    # The notation of doubles, and of decimals near zero.
-    is_same = value.cast("double") == text.try_cast("double")
-    return F.when(is_plain | (text.rlike(_SCIENTIFIC) & is_same), value)
-
-
-def _is_infinite(value: Column) -> Column:
-    return F.abs(value) == F.lit(float("inf"))
-
-
-def is_single_value(text: Column) -> Column:
-    """Whether the text is one JSON object or null, and nothing follows it.
-
-    Spark parses the first value only. In a list that ends with a mark, text that follows the value is
+    `is_nested` is whether arrays or objects will be read from it. Spark parses the first value only. In a list that ends with a mark, text that follows the value is
     another element, or not JSON.
     """
-    listed = F.concat(F.lit("["), text, F.lit(f',{{"{_MARK}":true}}]'))
-    read = F.from_json(listed, f"array<struct<{_MARK}: boolean>>")
-    return F.coalesce(F.get(read, F.lit(1))[_MARK], F.lit(False))
+    marked = F.regexp_replace(text, F.lit(_NEXT_TOKEN), F.lit(f'$1"{_TOKEN}$2"'))
+    if is_nested:
+        marked = F.regexp_replace(marked, F.lit(_LIKE_JSON), F.lit(f'"{_TEXT}'))
+    listed = F.concat(F.lit("["), marked, F.lit(f',{{"{_END}":""}}]'))
+    read = F.from_json(F.when(~_is_refused(text), listed), "array<map<string,string>>", _OPTIONS)
+
+    def first(items: Column) -> Column:
+        ends = F.map_contains_key(F.get(items, F.lit(1)), _END)
+        return _with_distinct_names(F.when(ends, F.get(items, F.lit(0))))
+
+    return _let(read, first)
+
+
+def parse_members(text: Column) -> Column:
+    """The members of an object in marked text; null if it is not one, or has a name twice."""
+    read = F.from_json(text, "map<string,string>", _OPTIONS)
+    return _let(F.when(F.startswith(text, F.lit("{")), read), _with_distinct_names)
+
+
+def member(members: Column, name: str) -> Column:
+    """The marked text of a member; null if it is null or there is none."""
+    return F.try_element_at(members, F.lit(name))
+
+
+def plain_text(text: Column) -> Column:
+    """The text of a string, or the JSON of another value, from marked text."""
+    is_scalar = F.startswith(text, F.lit(_TOKEN)) | F.startswith(text, F.lit(_TEXT))
+    inner = F.regexp_replace(text, F.lit(f'"{_TOKEN}([^"]*+)"'), F.lit("$1"))
+    return (
+        F.when(~F.contains(text, F.lit(_MARK)), text)
+        .when(is_scalar, _token(text))
+        .otherwise(F.replace(inner, F.lit(_TEXT), F.lit("")))
+    )
+
+
+def has_all_values(texts: Column, row: Column, dtype: StructType) -> Column:
+    """Whether each member that is not null was read, and each member that must not be null is there."""
+    valid = (
+        row[f.name].isNotNull() | (F.lit(f.nullable) & member(texts, f.name).isNull())
+        for f in dtype.fields
+    )
+    return reduce(Column.__and__, valid)
+
+
+def read_value(text: Column, dtype: DataType) -> Column:
+    """The value of marked text in its type; null if it is not exactly a value of the type."""
+    token = F.when(F.startswith(text, F.lit(_TOKEN)), _token(text))
+    match dtype:
+        case StringType():
+            return plain_text(text).cast(dtype)
+        case T.BooleanType():
+            return F.when(token == "true", True).when(token == "false", False)
+        case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
+            return token.try_cast(dtype)
+        case T.FloatType() | T.DoubleType():
+            return _read_float(text, token, dtype)
+        case T.DecimalType():
+            return _read_decimal(text, token, dtype)
+        case T.TimestampType():
+            return read_instant(text)
+        case T.TimestampNTZType():
+            return F.when(text.rlike(_LOCAL), _complete(text).try_cast(dtype))
+        case T.DateType():
+            return F.when(text.rlike(rf"\A{_DATE}\z"), text.try_cast(dtype))
+        case T.BinaryType():
+            return F.when(text.rlike(_BASE64), F.unbase64(text))
+        case T.VariantType():
+            return _read_variant(text, token)
+        case T.NullType():
+            return F.lit(None)
+        case T.ArrayType():
+            return _read_array(text, dtype)
+        case T.MapType():
+            return _read_map(text, dtype)
+        case StructType():
+            return _read_struct(text, dtype)
+    if dtype.typeName().startswith("time"):
+        precision = getattr(dtype, "precision", 6)
+        return F.when(text.rlike(rf"\A{_CLOCK % precision}\z"), text.try_cast(dtype))
+    # Spark cuts digits beyond microseconds.
+    is_exact = text.rlike(r"\A[-+A-Za-z0-9:.' ]+\z") & ~text.rlike(r"\.[0-9]{6}0*[1-9]")
+    return F.when(is_exact, text.try_cast(dtype))
+
+
+def read_instant(text: Column) -> Column:
+    """The instant of a text in ISO 8601; null if it is not one.
+
+    Without a zone it is in that of the session; null for a time that the zone skips.
+    """
+    complete = _complete(text)
+    local = complete.try_cast("timestamp_ntz")
+    instant = complete.try_cast("timestamp_ltz")
+    return F.when(text.rlike(_ZONED), instant).when(
+        text.rlike(_LOCAL) & (instant.cast("timestamp_ntz") == local), instant
+    )
+
+
+def _complete(text: Column) -> Column:
+    """The text of a time in the notation of Spark: with seconds, in upper case."""
+    short = F.regexp_replace(F.upper(text), r"([T ][0-9]{2}:[0-9]{2})(?!:)", "$1:00")
+    return F.when(text.rlike(r"[T ][0-9]{2}:[0-9]{2}:[^z]*\z"), text).otherwise(short)
+
+
+def _read_float(text: Column, token: Column, dtype: DataType) -> Column:
+    """The nearest float, or one of the three names that JSON has no numbers for."""
+    value = token.try_cast(dtype)
+    is_infinite = F.abs(value) == F.lit(float("inf"))
+    vanishes = (value == F.lit(0.0)) & token.rlike(_NONZERO)
+    return F.when(~is_infinite & ~vanishes, value).when(
+        text.isin("NaN", "Infinity", "-Infinity"), text.try_cast(dtype)
+    )
+
+
+def _read_decimal(text: Column, token: Column, dtype: T.DecimalType) -> Column:
+    """The decimal, if no digit is lost: of a number, or of a text that cannot be bytes in base64."""
+    number = F.when(text.rlike(rf"\A{_NUMBER}\z") & ~text.rlike(_BASE64), text)
+    number = F.coalesce(token, number)
+    value = number.try_cast(dtype)
+    is_plain = number.rlike(rf"\A-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?\z")
+    # Of 1200e-3, the exponent less the zeros at the end, plus the digits after the point: one.
+    digits = F.regexp_replace(F.regexp_extract(number, r"\A([^eE]*)", 1), r"[-.]", "")
+    zeros = F.length(F.regexp_extract(digits, "(0*)$", 1))
+    decimals = F.length(F.regexp_extract(number, r"\.([0-9]*)", 1))
+    exponent = F.regexp_extract(number, r"[eE](.*)", 1).try_cast("int")
+    is_exact = (decimals - zeros - exponent <= dtype.scale) | ~digits.rlike("[1-9]")
+    return F.when(is_plain, value).when(number.rlike("[eE]") & is_exact, value)
+
+
+def _read_variant(text: Column, token: Column) -> Column:
+    """The variant, if its numbers have at most the digits and the range that variants have."""
+    inner = F.concat(F.lit("["), plain_text(text), F.lit("]"))
+    numbers = F.regexp_replace(plain_text(text), _QUOTED, "")
+    is_wide = numbers.rlike(r"(?:[0-9]\.?){39}|[eE][+-]?0*(?:[3-9][0-9]{2}|[0-9]{4})")
+    value = F.try_variant_get(F.try_parse_json(inner), "$[0]", "variant")
+    is_json = token.isNotNull() | text.rlike(r"\A[\[{]")
+    return F.when(is_json & ~is_wide, value).when(~is_json, plain_text(text).cast("variant"))
+
+
+def _read_array(text: Column, dtype: T.ArrayType) -> Column:
+    read = F.from_json(text, "array<string>", _OPTIONS)
+
+    def convert(items: Column) -> Column:
+        converted = F.transform(items, lambda item: read_value(item, dtype.elementType))
+        return _if_all_read(converted, items, lambda values: values, dtype.containsNull)
+
+    return _let(F.when(F.startswith(text, F.lit("[")), read), convert)
+
+
+def _read_map(text: Column, dtype: T.MapType) -> Column:
+    def convert(members: Column) -> Column:
+        converted = F.transform_values(members, lambda _, item: read_value(item, dtype.valueType))
+        return _if_all_read(converted, members, F.map_values, dtype.valueContainsNull)
+
+    return _let(parse_members(text), convert).cast(T.MapType(dtype.keyType, dtype.valueType))
+
+
+def _read_struct(text: Column, dtype: StructType) -> Column:
+    def convert(members: Column) -> Column:
+        parts = (read_value(member(members, f.name), f.dataType).alias(f.name) for f in dtype)
+        return _let(
+            F.struct(*parts),
+            lambda row: F.when(members.isNotNull() & has_all_values(members, row, dtype), row),
+        )
+
+    return _let(parse_members(text), convert)
+
+
+def _if_all_read(
+    converted: Column, texts: Column, values: Callable[[Column], Column], allows_null: bool
+) -> Column:
+    def count_nulls(container: Column) -> Column:
+        return F.array_size(F.filter(values(container), lambda item: item.isNull()))
+
+    expected = count_nulls(texts) if allows_null else F.lit(0)
+    return _let(converted, lambda result: F.when(count_nulls(result) == expected, result))
+
+
+def _let(value: Column, use: Callable[[Column], Column]) -> Column:
+    """The result for a value that Spark computes once, however often it is used."""
+    return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
+def _token(text: Column) -> Column:
+    """What follows the mark."""
+    return F.substring(text, len(_TOKEN) + 1, (1 << 31) - 1)
+
+
+def _is_refused(text: Column) -> Column:
+    """Whether a record has the mark, or escapes that are no characters: Spark would replace them."""
+    escapes = F.replace(text, F.lit("\\\\"), F.lit("_"))
+    return F.contains(text, F.lit(_MARK)) | (
+        F.contains(text, F.lit("\\u")) & (text.rlike(_IS_MARKED) | escapes.rlike(_LONE_SURROGATE))
+    )
+
+
+def _with_distinct_names(members: Column) -> Column:
+    names = F.map_keys(members)
+    return F.when(F.array_size(F.array_distinct(names)) == F.array_size(names), members)

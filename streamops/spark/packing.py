@@ -27,7 +27,7 @@ from streamops.spark.wire import NOTHING, freeze_imports, pack_rows
 
 Batches = Iterator[pa.RecordBatch]
 
-PACKED = "shard int, packed binary, event_time timestamp"
+PACKED = "shard int, packed binary, event_time timestamp_ltz"
 _PACKED = pa.schema(
     [("shard", pa.int32()), ("packed", pa.binary()), ("event_time", pa.timestamp("us", tz="UTC"))]
 )

@@ -23,6 +23,7 @@ from streamops.kernel.time import (
     parse_instant,
 )
 from streamops.spark.columns import column, instant_field
+from streamops.spark.json_values import read_instant
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time.instants import micros, now
@@ -78,8 +79,8 @@ def guard(
     Parameters
     ----------
     time : str
-        Event-time column. A string is cast to a timestamp by Spark's rules; a string without a
-        time zone is in the time zone of the session.
+        Event-time column. A string is a timestamp in ISO 8601, such as "2026-01-01T12:00:00.5+01:00".
+        A string without a zone is in the time zone of the session.
     arrival : str, optional
         Column with the time at which the row arrived, by a trusted clock, such as the time at
         which the server or the log received it. The start of the micro-batch is used if `arrival`
@@ -94,7 +95,7 @@ def guard(
         null, so that operators count the row as rejected. "clamp": the event time becomes the
         bound. "fail": the query fails.
     unusable : "quarantine" or "fail"
-        Handling of rows whose event time is null, or a string that cannot be cast.
+        Handling of rows whose event time is null, or a string that is not exactly a timestamp.
 
     Returns
     -------
@@ -203,7 +204,7 @@ class GuardSpec:
         fields = {field.name: field for field in frame.schema.fields}
         instant = column(self.time)
         if isinstance(fields[self.time].dataType, StringType):
-            instant = instant.try_cast("timestamp")  # null if it cannot be cast
+            instant = read_instant(F.trim(instant))
         upper, lower = self._bounds()
         checked = frame.select(
             "*", instant.alias(_INSTANT), upper.alias(_UPPER), lower.alias(_LOWER)
@@ -282,7 +283,7 @@ class GuardSpec:
             if isinstance(self.before, int)
             else f"{_format_bound(self.before)} or later",
             "null_time": "not null",
-            "unparsable_time": "a string that Spark can cast to a timestamp",
+            "unparsable_time": "a timestamp in ISO 8601",
         }
         policies = {"future": self.future, "past": self.past}
         passes: Column | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
 import itertools
 import json
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -441,6 +444,56 @@ def test_null_elements_of_not_null_types_do_not_fit(spark: SparkSession) -> None
     assert (first["a"], first["m"], first["rejected"]) == (["x"], {"y": 1}, None)
     assert [row["rejected"]["reason"] for row in misfits] == [MISFIT, MISFIT]
     assert (unavailable["_unavailable"], unavailable["rejected"]) == (["a"], None)
+
+
+@pytest.mark.parametrize("placeholder", [PLACEHOLDER, "fehlt: \u00e4", "hex:00ff7f"])
+def test_the_placeholder_of_every_type_is_unavailable(
+    spark: SparkSession, placeholder: str
+) -> None:
+    is_hex = placeholder.startswith("hex:")
+    raw = bytes.fromhex(placeholder[4:]) if is_hex else placeholder.encode()
+    text = raw.decode(errors="replace")
+    coded = base64.b64encode(raw).decode()
+    # As Java's UUID.nameUUIDFromBytes; that of the default is in Debezium's documentation.
+    digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
+    digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+    name = str(uuid.UUID(bytes=bytes(digest)))
+    assert placeholder != PLACEHOLDER or name == "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+    signed = [byte - 256 if byte > 127 else byte for byte in raw]
+    cents = [base64.b64encode((n * 100).to_bytes(2, "big", signed=True)).decode() for n in signed]
+    forms: list[tuple[str, Any]] = [
+        ("string", text),
+        ("binary", coded),
+        ("string", base64.urlsafe_b64encode(raw).decode()),
+        ("string", raw.hex()),
+        ("map<string,string>", {text: text}),
+        ("string", json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))),
+        ("array<string>", [text]),
+        ("array<binary>", [coded]),
+        ("array<string>", [name]),
+        ("array<map<string,string>>", [{text: text}]),
+        ("array<smallint>", signed),
+        ("array<bigint>", list(raw)),
+        ("array<double>", [float(n) for n in signed]),
+        ("array<decimal(10,2)>", [f"{n}.00" for n in signed]),
+        ("array<binary>", cents),
+        ("array<struct<scale:int,value:binary>>", None),
+    ]
+    numbers = [base64.b64encode(n.to_bytes(1, "big", signed=True)).decode() for n in signed]
+    forms[-1] = (forms[-1][0], [{"scale": 0, "value": number} for number in numbers])
+    schema = ", ".join(["id int", *(f"c{n} {type_}" for n, (type_, _) in enumerate(forms))])
+    after = {"id": 1, **{f"c{n}": form for n, (_, form) in enumerate(forms)}}
+    # Longer and shorter values are values.
+    other = {"id": 1, "c0": f"{text}x", "c6": [text, text], "c10": [*signed, 1], "c12": [1.0]}
+    made = [(json.dumps({"op": "u", "after": row}), n) for n, row in enumerate((after, other))]
+    reading = changes.from_debezium(schema, key="id", sequence=["n"], placeholder=placeholder)
+    unchanged, changed = (
+        spark.createDataFrame(made, "value string, n int").transform(reading).collect()
+    )
+    assert unchanged["rejected"] is None
+    assert unchanged["_unavailable"] == [f"c{n}" for n in range(len(forms))]
+    assert [unchanged[f"c{n}"] for n in range(len(forms))] == [None] * len(forms)
+    assert (changed["_unavailable"], changed["c6"], changed["c12"]) == ([], [text, text], [1.0])
 
 
 def test_a_message_key_is_read_with_the_types_of_the_row(spark: SparkSession) -> None:

@@ -32,6 +32,7 @@ ID = StructField("id", IntegerType())
         ("UNKNOWN_CHOICE", {"tombstones": "publish"}),
         ("NOT_A_PLACEHOLDER", {"placeholder": ""}),
         ("NOT_A_PLACEHOLDER", {"placeholder": None}),
+        ("NOT_A_PLACEHOLDER", {"placeholder": "hex:xyz"}),
         ("TOMBSTONE_WITHOUT_KEY", {"tombstones": "keep"}),
         ("COLUMN_NOT_FOUND", {"schema": StructType().add("number", IntegerType())}),
         ("NAME_TAKEN", {"schema": StructType().add("id", "integer").add("_Sequence", "integer")}),

@@ -295,7 +295,7 @@ MISTAKES = (
     Mistake(
         "timestamps as text",
         "COLUMN_TYPE",
-        "df.withColumn('ts', F.try_to_timestamp('ts'))",
+        "df.withColumn('ts', F.col('ts').try_cast('timestamp_ltz'))",
         lambda: played([[{"k": "a", "ts": "2026-01-01 00:00:00"}]]),
     ),
     Mistake(

@@ -241,7 +241,7 @@ def test_a_column_of_the_wrong_type_is_refused(code: str, arguments: dict[str, A
 @pytest.mark.parametrize(
     ("time", "fix"),
     [
-        (("day", "clicked_at"), "df.withColumn('day', F.to_timestamp('day'))"),
+        (("day", "clicked_at"), "df.withColumn('day', F.col('day').cast('timestamp_ltz'))"),
         (
             ("searched_at", "click_id"),
             "df.withColumn('click_id', F.timestamp_millis('click_id')) for milliseconds since 1970; "

@@ -130,6 +130,49 @@ def test_a_record_is_parsed_or_rejected_with_its_reason(
     assert (row["_topic"], row["_partition"], row["_offset"]) == ("views", 2, 10)
 
 
+VALUES: list[tuple[str, str, str | None]] = [
+    ("tinyint", "127", "127"),
+    ("tinyint", "200", None),
+    ("array<tinyint>", "[1,200]", None),
+    ("map<string,smallint>", '{"x":40000}', None),
+    ("double", "1e400", None),
+    ("double", "1e-400", None),
+    ("double", '"-Infinity"', "-Infinity"),
+    ("double", '"INF"', None),
+    ("float", "1.00000017881393432617187499", "1.0000001"),
+    ("decimal(10,2)", "150e-2", "1.50"),
+    ("decimal(10,2)", "1.00000000000000000001e0", None),
+    ("date", '"2026-01-01"', "2026-01-01"),
+    ("date", '"2026"', None),
+    ("date", '"2026-01-01Tgarbage"', None),
+    ("date", '"2026-01-01\\n"', None),
+    ("timestamp", '"2026-01-01T00:00:00.123456000Z"', "2026-01-01 00:00:00.123456"),
+    ("timestamp", '"2026-01-01T00:00:00.123456789Z"', None),
+    ("timestamp", '"2026-01-01T00:00:00 Europe/Berlin"', None),
+    ("timestamp_ntz", '"2026-01-01T00:00:00.5"', "2026-01-01 00:00:00.5"),
+    ("timestamp_ntz", '"2026-01-01T00:00:00Z"', None),
+    ("binary", '"AAE="', "\x00\x01"),
+    ("binary", '"AAF="', None),
+    ("binary", "1234", None),
+    ("string", "1e400", "1e400"),
+    ("string", "[1.50,12345678901234567890.5]", "[1.50,12345678901234567890.5]"),
+    ("struct<a:int>", '{"a":1,"a":2}', None),
+    ("struct<a:int>", '"{\\"a\\":1}"', None),
+    ("struct<`a.b`:int>", '{"a.b":1}', "{1}"),
+]
+
+
+def test_a_value_that_spark_would_change_is_rejected(spark: SparkSession) -> None:
+    types = list(dict.fromkeys(type_ for type_, _, _ in VALUES))
+    schema = ", ".join(f"`c.{number}` {type_}" for number, type_ in enumerate(types))
+    made = [f'{{"c.{types.index(type_)}":{value}}}' for type_, value, _ in VALUES]
+    frame = records(spark, *made).transform(sources.kafka_events(schema)).orderBy("_offset")
+    columns = [F.col(f"`c.{number}`").cast("string") for number in range(len(types))]
+    rows = frame.select("rejected.reason", F.coalesce(*columns)).collect()
+    for (type_, value, expected), (reason, got) in zip(VALUES, rows, strict=True):
+        assert (reason, got) == (None if expected else "wrong_type", expected), (type_, value)
+
+
 def test_rejected_records_are_split_from_the_others(spark: SparkSession) -> None:
     frame = records(spark, '{"page": "a"}', "?", None).transform(sources.kafka_events(SCHEMA))
     good, rejected = split_side_output(frame)

@@ -162,7 +162,7 @@ def test_strings_are_cast_and_strings_that_cannot_be_cast_are_quarantined(
         ({"past": "fail", "before": "1 day"}, "2019-01-01", "at most 1 day behind its arrival"),
         ({"past": "fail"}, "-0001-01-01", "0001-01-01 00:00:00Z or later"),
         ({"unusable": "fail"}, None, "not null"),
-        ({"unusable": "fail"}, "nonsense", "a string that Spark can cast to a timestamp"),
+        ({"unusable": "fail"}, "nonsense", "a timestamp in ISO 8601"),
     ],
     ids=repr,
 )

@@ -520,20 +520,20 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("dtype", "function"),
+    ("dtype", "conversion"),
     [
-        ("string", "try_to_timestamp"),
-        ("date", "to_timestamp"),
-        ("timestamp_ntz", "to_timestamp"),
-        ("bigint", "timestamp_millis"),
-        ("int", "timestamp_millis"),
-        ("double", "timestamp_seconds"),
-        ("decimal(20,3)", "timestamp_seconds"),
-        ("struct<start:timestamp,end:timestamp>", "window_time"),
+        ("string", "F.col('at').try_cast('timestamp_ltz')"),
+        ("date", "F.col('at').cast('timestamp_ltz')"),
+        ("timestamp_ntz", "F.col('at').cast('timestamp_ltz')"),
+        ("bigint", "F.timestamp_millis('at')"),
+        ("int", "F.timestamp_millis('at')"),
+        ("double", "F.timestamp_seconds('at')"),
+        ("decimal(20,3)", "F.timestamp_seconds('at')"),
+        ("struct<start:timestamp,end:timestamp>", "F.window_time('at')"),
     ],
 )
-def test_the_fix_converts_the_column_to_a_timestamp(dtype: str, function: str) -> None:
-    assert suggest_timestamp("at", dtype).startswith(f"df.withColumn('at', F.{function}('at'))")
+def test_the_fix_converts_the_column_to_a_timestamp(dtype: str, conversion: str) -> None:
+    assert suggest_timestamp("at", dtype).startswith(f"df.withColumn('at', {conversion})")
 
 
 @pytest.mark.parametrize("column", ["tags", "nested"])
