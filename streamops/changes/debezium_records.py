@@ -275,6 +275,10 @@ class _Reader:
             sequence=self._sequence(),
             **{f"{name}_texts": parse_members(_temp("envelope")[name]) for name in _IMAGES},
         )
+        # By position, because names may contain any characters.
+        parts = [(image, n) for image in _IMAGES for n in range(len(self.row))]
+        texts = {f"{i}_{n}": member(_temp(f"{i}_texts"), self.row.names[n]) for i, n in parts}
+        records = _add(records, **texts)
         records = _add(records, **{name: self._row(name) for name in _IMAGES})
         records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
         records = _add(records, reason=self._reason())
@@ -283,9 +287,11 @@ class _Reader:
 
     def _row(self, image: str) -> Column:
         """The values of a row in their types."""
-        texts = _temp(f"{image}_texts")
-        parts = (read_value(member(texts, f.name), f.dataType).alias(f.name) for f in self.row)
-        return F.when(texts.isNotNull(), F.struct(*parts))
+        parts = (
+            read_value(_temp(f"{image}_{n}"), part.dataType).alias(part.name)
+            for n, part in enumerate(self.row.fields)
+        )
+        return F.when(_temp(f"{image}_texts").isNotNull(), F.struct(*parts))
 
     def _unsent(self, image: str) -> Column:
         """Names of the columns of a row whose values were not sent."""
@@ -353,15 +359,14 @@ class _Reader:
         found = F.lit(False)
         for image in _IMAGES:
             found |= _temp("envelope")[image].isNotNull() & _temp(image).isNull()
-        for part in self.row.fields:
+        for n, part in enumerate(self.row.fields):
             if not part.nullable:
                 missing = _temp("after")[part.name].isNull()
                 found |= is_saved & missing & ~_is_unsent("after", part.name)
             if self.spec.absent == "reject":
                 found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
-                text = member(_temp(f"{image}_texts"), part.name)
-                invalid = text.isNotNull() & _temp(image)[part.name].isNull()
+                invalid = _temp(f"{image}_{n}").isNotNull() & _temp(image)[part.name].isNull()
                 found |= invalid & ~_is_unsent(image, part.name)
         return found
 

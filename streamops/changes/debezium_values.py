@@ -100,7 +100,8 @@ def _placeholder_forms(placeholder: str) -> list[str]:
     digest = hashlib.md5(raw, usedforsecurity=False).digest()
     named = str(uuid.UUID(bytes=digest, version=3))
     pair = {text: text}
-    arrays: list[list[object]] = [*([item] for item in (*scalars, named, pair, _to_json(pair)))]
+    single: list[object] = [*scalars, named, pair, _to_json(pair)]
+    arrays: list[list[object]] = [[item] for item in single]
     for numbers in (list(raw), [byte - 256 if byte > 127 else byte for byte in raw]):
         arrays += [[*numbers], [*map(str, numbers)]]
         arrays += [[_decimal_bytes(number, scale) for number in numbers] for scale in range(39)]

@@ -133,8 +133,8 @@ def _has_text_keys(dtype: DataType) -> bool:
 def parse_object(text: Column, *, is_nested: bool = True) -> Column:
     """The members of a record, as marked text by name; null if it is not exactly one JSON object.
 
-    `is_nested` is whether arrays or objects will be read from it. Spark parses the first value only. In a list that ends with a mark, text that follows the value is
-    another element, or not JSON.
+    `is_nested` is whether arrays or objects will be read from it. Spark parses the first value only. In a
+    list that ends with a mark, text that follows the value is another element, or not JSON.
     """
     marked = F.regexp_replace(text, F.lit(_NEXT_TOKEN), F.lit(f'$1"{_TOKEN}$2"'))
     if is_nested:
