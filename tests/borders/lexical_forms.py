@@ -110,7 +110,7 @@ def _of_text(type_name: str, text: str, zone: str) -> str:
         return REJECTED if data is None else data.hex().upper()
     if type_name == "date":
         day = _day(text)
-        return REJECTED if day is None else text
+        return REJECTED if day is None else str(day // 86_400_000_000)
     if type_name.startswith("timestamp"):
         return _timestamp(type_name, text, zone)
     if type_name.startswith("time"):

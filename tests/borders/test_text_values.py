@@ -159,6 +159,8 @@ def read(session: SparkSession, reader: str, batch: list[Case]) -> list[str]:
 def render(value: Column, type_name: str) -> Column:
     if type_name == "timestamp":
         value = F.unix_micros(value)
+    if type_name == "date":
+        value = F.unix_date(value)
     return F.hex(value) if type_name == "binary" else value.cast("string")
 
 
