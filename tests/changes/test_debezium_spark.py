@@ -460,7 +460,11 @@ def test_the_placeholder_of_every_type_is_unavailable(
     name = str(uuid.UUID(bytes=bytes(digest)))
     assert placeholder != PLACEHOLDER or name == "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
     signed = [byte - 256 if byte > 127 else byte for byte in raw]
-    cents = [base64.b64encode((n * 100).to_bytes(2, "big", signed=True)).decode() for n in signed]
+    cents = []
+    for n in signed:  # as few bytes as Java's BigInteger
+        size = 1 if -128 <= n * 100 < 128 else 2
+        data = (n * 100).to_bytes(size, "big", signed=True)
+        cents.append(base64.b64encode(data).decode())
     forms: list[tuple[str, Any]] = [
         ("string", text),
         ("binary", coded),
