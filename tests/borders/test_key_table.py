@@ -36,11 +36,12 @@ STARTS: dict[str, Callable[[KeyTable], Any]] = {
     "two keys": lambda table: (table._create([SUBJECT]), table.rotate(SUBJECT)),
     "erased": lambda table: table.erase(SUBJECT),
 }
+_PAIRS = [*itertools.combinations_with_replacement(OPERATIONS, 2)]
+_THREE = [*itertools.combinations(OPERATIONS, 3)] if IS_LONG else []
 CASES = [
     (names, start)
-    for size in ((2, 3) if IS_LONG else (2,))
-    for names in itertools.combinations_with_replacement(OPERATIONS, size)
-    for start in (STARTS if IS_LONG else ("nothing", "two keys"))
+    for names in (*_PAIRS, *_THREE)
+    for start in (STARTS if IS_LONG and len(names) == 2 else ("nothing", "two keys"))
     if {*names} & {"rotate", "erase"}
 ]
 """What runs together, and what the table has before. Creating and reading alone erases nothing."""
