@@ -56,21 +56,30 @@ def show_database_url(text: str) -> str:
 
 def secrets_of_database_url(text: str) -> list[str]:
     """Return the password and the options of a URL, as they are written and as they are sent."""
-    written = _PASSWORD.findall(text)
-    for piece in text.partition("?")[2].split("&"):
+    password, rest = _split(text)
+    options = rest.partition("?")[2]
+    written = [password or "", options]
+    for piece in options.split("&"):
         name, _, value = piece.partition("=")
         if len(value) >= _SHORT or _SECRET.search(name):
             written.append(value)
     return [form for value in written for form in (value, unquote(value), unquote_plus(value))]
 
 
+def _split(text: str) -> tuple[str | None, str]:
+    """The password, as it is written, and what follows it."""
+    found = _PASSWORD.search(text)
+    return (None, text) if found is None else (found[1], text[found.end() :])
+
+
 def _is_whole(text: str, url: Any) -> bool:
     """Whether no part of a password was taken for a host, a database or an option."""
     if not (url.host or url.username or url.password):
         return True  # a file
-    options = text.rpartition("@")[2].partition("?")[2]
-    is_parsed = all("=" in piece for piece in options.split("&") if piece)
-    return is_parsed and "@" not in f"{url.host or ''}{url.database or ''}"
+    password, rest = _split(text)
+    is_parsed = all("=" in piece for piece in rest.partition("?")[2].split("&") if piece)
+    after_user = f"{url.host or ''}{url.database or ''}" if password is None else rest
+    return is_parsed and "@" not in after_user
 
 
 def _uses_libpq(url: Any) -> bool:

@@ -39,7 +39,9 @@ def _split(path: str) -> tuple[str, str, list[str]]:
     scheme, rest = url.groups()
     user = _USER.match(rest)
     public, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
-    if user and user[1] and "@" in public + query:  # where the password ends is not certain
+    if (
+        user and user[1] is not None and "@" in public + query
+    ):  # where the password ends is not certain
         return scheme, "***", [rest]
     values = [piece.partition("=")[2] for piece in query[:-1].split("&")]
     secrets = [user[1] if user else None, query[:-1], *(v for v in values if len(v) >= 8)]

@@ -187,7 +187,8 @@ def decide(
         for name, other in found.items():
             # Sinks of one fan-out may share a target. They write in the same run, one after the other.
             is_former = other.query == delivery.query and other.run != delivery.run
-            if is_former and new_checkpoint != "continue":
+            goes_on = delivery.batch in (other.batch, other.batch + 1)
+            if is_former and goes_on and new_checkpoint != "continue":
                 raise _other_name(name, delivery, sink)
         if delivery.batch and new_checkpoint != "continue":
             raise _ledger_lost(delivery, sink)

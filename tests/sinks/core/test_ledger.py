@@ -150,7 +150,7 @@ def test_a_target_that_lost_no_rows_may_be_empty() -> None:
 
 def test_other_entries_of_the_target() -> None:
     first = replace(NEXT, batch=0, **FIRST)
-    others = {"old name": ENTRY.at(HERE)}
+    others = {"old name": replace(ENTRY.at(HERE), batch=0)}
     with pytest.raises(SinkError, match="LEDGER_OTHER_NAME"):
         decide(None, first, sink="s", location=HERE, others=others)
     for allowed in (
