@@ -64,8 +64,7 @@ def remedy(features: Iterable[str]) -> str:
         "REORG TABLE ... APPLY (PURGE)"
     }
     drop = "ALTER TABLE ... DROP FEATURE {}, after SET TBLPROPERTIES has switched it off"
-    parts = [texts.get(name, drop.format(name)) for name in features]
-    return "; ".join([*parts, "or copy the rows to a new table without it"])
+    return "; ".join(texts.get(name, drop.format(name)) for name in features)
 
 
 def must_be_given(fields: Iterable[Any]) -> list[str]:

@@ -62,7 +62,8 @@ def unreadable_stores(files: Iterable[str], batch: int) -> list[str]:
     >>> unreadable_stores(["state/0/0/4.zip", "state/0/0/6.zip", "state/0/1/5.zip"], 4)
     ['state/0/0']
     """
-    snapshots, changes = defaultdict(set), defaultdict(set)
+    snapshots: defaultdict[str, set[int]] = defaultdict(set)
+    changes: defaultdict[str, set[int]] = defaultdict(set)
     for file in files:
         of = _STATE.fullmatch(file)
         if of and not of["hidden"] and not of["rest"]:
