@@ -505,7 +505,7 @@ class DeltaSink(TableSink):
             where=self.label,
             got=got,
             expected="a table with features that deltalake writes",
-            fix=f"{delta_table.remedy(features)}; or copy the rows to a new table without it",
+            fix=f"copy the rows to a new table without it{delta_table.remedies(features)}",
         )
 
     def _create(self, schema: pa.Schema) -> None:

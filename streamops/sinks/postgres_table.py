@@ -227,7 +227,7 @@ def resolve(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
         (
             relation not in "rp",
             _RELATIONS.get(relation, "a relation that is not a table"),
-            "write to a table",
+            "write to the table behind it",
         ),
         (
             is_foreign,
@@ -253,7 +253,7 @@ def resolve(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
                 where=where,
                 got=f"{got}: {found}",
                 expected="a logged table of this database, ordinary or partitioned, all of whose rows are visible",
-                fix=fix,
+                fix=f"{fix}; or write to another table",
             )
     return Target(oid=oid, table=found, columns={}, fires=fires)
 

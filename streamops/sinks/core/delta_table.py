@@ -57,14 +57,14 @@ def unsupported_features(
     return sorted(found)
 
 
-def remedy(features: Iterable[str]) -> str:
-    """What to do about features that are not written."""
+def remedies(features: Iterable[str]) -> str:
+    """How to remove features that are not written, each after "; or ". Empty if none is known."""
     texts = {
         "deletionVectors": "ALTER TABLE ... SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false'), then "
         "REORG TABLE ... APPLY (PURGE)"
     }
     drop = "ALTER TABLE ... DROP FEATURE {}, after SET TBLPROPERTIES has switched it off"
-    return "; ".join(texts.get(name, drop.format(name)) for name in features)
+    return "".join(f"; or {texts.get(name, drop.format(name))}" for name in features)
 
 
 def must_be_given(fields: Iterable[Any]) -> list[str]:
