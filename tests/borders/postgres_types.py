@@ -124,7 +124,7 @@ POOLS = [
     ),
     _pool(
         pa.float32(),
-        [0.0, -0.0, 1.5, 0.1, float("inf"), float("nan"), 3.4e38],
+        [0.0, -0.0, 1.5, 0.625, float("inf"), float("nan"), 2.0**127],
         "real, double precision",
         "numeric, numeric(10,2), text, money",
     ),
