@@ -288,6 +288,12 @@ class Contract(Zombies, AppendContract):
             )
         assert target.content("k", "s", "t", "v") == [(1, 2, 0, 2), (2, 1, 6, 1)]
 
+    def test_a_stored_row_without_a_sequence_is_older(self, target: Target) -> None:
+        target.deliver(0, options={"key": "k"}, k=[1, 2], v=["a", "b"])
+        options = {"key": "k", "columns": "add"}
+        target.deliver(1, run_of(2), options, k=[1], v=["c"], revision=[0])
+        assert target.content("k", "v", "revision") == [(1, "c", 0), (2, "b", None)]
+
     def test_rows_without_a_sequence_replace_each_other(self, target: Target) -> None:
         sink = target.sink(key=["k", "j"])
         sink._deliver_rows(pa.table({"k": [1, None], "j": [None, "x"], "v": [1, 2]}), 0, RUN)

@@ -53,15 +53,17 @@ def assign(names: Iterable[str]) -> dict[str, str]:
 def is_newer(sequence: Sequence[str]) -> str | None:
     """Whether the sequence of the source is above that of the target; None without a sequence.
 
+    Null is the lowest. The source has none.
+
     Examples
     --------
-    >>> is_newer(["a", "b"])
-    't."a" < s."a" OR (t."a" = s."a" AND (t."b" < s."b"))'
+    >>> is_newer(["a"])
+    't."a" IS NULL OR t."a" < s."a"'
     """
     if not sequence:
         return None
     name, rest = quote(sequence[0]), is_newer(sequence[1:])
-    first = f"{TARGET}.{name} < {SOURCE}.{name}"
+    first = f"{TARGET}.{name} IS NULL OR {TARGET}.{name} < {SOURCE}.{name}"
     return f"{first} OR ({TARGET}.{name} = {SOURCE}.{name} AND ({rest}))" if rest else first
 
 

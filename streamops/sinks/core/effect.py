@@ -58,16 +58,13 @@ def newer_rows(
 ) -> Mask:
     """Return which rows are newer than the row of the same key, or have a new key.
 
-    As in SQL, a row whose sequence is null is not replaced.
+    A null sequence, as in rows from before the column was added, is the lowest.
     """
     rows, present = _codes([added, current], key)
     order = np.zeros(len(rows) + len(present), np.int64)
-    is_null = np.zeros(len(present), np.bool_)
     for name in sequence:
         columns = [combine_chunks(table.column(name)) for table in (added, current)]
         order = ordered_pair_codes(order, ranks(pa.concat_arrays(columns)))
-        is_null |= np.asarray(columns[1].is_null())
-    order[len(rows) :][is_null] = np.iinfo(np.int64).max
     at = np.argsort(present, kind="stable")
     keys, first = np.unique(present[at], return_index=True)
     if not len(keys):
