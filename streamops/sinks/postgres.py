@@ -197,7 +197,14 @@ class PostgresSink(TableSink):
             self._require_privileges(cursor, ledger.schema, tables, creates)
             entry = self._read_entries(cursor, ledger, location).get(self.name)
             self._require_location(entry, location)
+            self._require_key_index(partial(_fetch, cursor))
         return f"table {location.name}", [f"table {name}" for name in creates], entry
+
+    def _require_key_index(self, fetch: postgres_table.Fetch) -> None:
+        found = postgres_table.inspect(fetch, self._target, where=self.label)
+        if found is not None and self.key is not None:
+            columns = {name: sql.Column(dtype="") for name in self.key}
+            postgres_table.require_key(fetch, found, self.key, columns, where=self.label)
 
     def _require_privileges(
         self, cursor: Any, schema: str | None, tables: Sequence[str], missing: Sequence[str]

@@ -90,6 +90,8 @@ def test_a_table_of_postgres_is_found_and_not_written(postgres: str, folder: str
         with pytest.raises(SinkError, match="TARGET_REFUSED") as error:
             poor.check()
         assert 'INSERT on "checked"."t"' in error.value.got
+        with pytest.raises(SinkError, match="TARGET_KEY"):
+            sinks.postgres(url, "t", schema="checked", key="n").check()
         connection.execute("DROP TABLE checked.t")
         with pytest.raises(SinkError, match="TARGET_RECREATED"):
             sink.check()
