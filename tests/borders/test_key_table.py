@@ -293,7 +293,7 @@ class Law:
                 self.keys[version] = key
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def on_postgres(postgres: str) -> Iterator[Database]:
     pytest.importorskip("psycopg")
     folder = postgres.partition("host=")[2].split()[0]
