@@ -18,7 +18,7 @@ def to_integers(entry: Entry) -> list[int]:
     --------
     >>> numbers = to_integers(Entry("query", 1, "run", 0, rows=2, digest=-7))
     >>> numbers[0], from_integers(dict(enumerate(numbers)).get)
-    (27, Entry(query='query', generation=1, run='run', batch=0, rows=2, digest=-7, former=()))
+    (33, Entry(query='query', generation=1, run='run', batch=0, rows=2, digest=-7, target='', target_id='', former=()))
     """
     text = json.dumps(astuple(entry), separators=(",", ":"), ensure_ascii=False).encode()
     chunks = (text[at : at + _BYTES] for at in range(0, len(text), _BYTES))
