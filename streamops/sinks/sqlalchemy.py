@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -326,24 +326,29 @@ class SqlalchemySink(TableSink):
 
     def _prepare(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
-        sa = _require_driver()
         wanted = {part.name: self._type_of(part) for part in schema}
         with self._engine().begin() as connection:
             target = self._find(connection)
             new = [] if target is None else self._new_columns(target, schema, connection)
             _targets().inspect(connection, self._ledger.name, self.schema, where=self.label)
+        if target is None:
+            self._create_once(self.table, lambda connection: self._create(connection, wanted))
+        elif new:
+            columns = {name: wanted[name] for name in new}
+            self._create_once(self.table, lambda connection: self._add_columns(connection, columns))
+        self._create_once(
+            self._ledger.name, lambda connection: self._ledger.create(connection, checkfirst=True)
+        )
+
+    def _create_once(self, name: str, create: Callable[[Any], None]) -> None:
+        """Create or extend a table, unless another writer does so at the same time."""
+        sa = _require_driver()
         try:
             with self._engine().begin() as connection:
-                self._ledger.create(connection, checkfirst=True)
-                if target is None:
-                    self._create(connection, wanted)
-                elif new:
-                    self._add_columns(connection, {name: wanted[name] for name in new})
+                create(connection)
         except sa.exc.DBAPIError:
-            # Another writer has done the same, or it is not possible.
             with self._engine().connect() as connection:
-                names = (self.table, self._ledger.name)
-                if not all(sa.inspect(connection).has_table(n, schema=self.schema) for n in names):
+                if not sa.inspect(connection).has_table(name, schema=self.schema):
                     raise
 
     def _type_of(self, part: pa.Field) -> Any:

@@ -64,4 +64,12 @@ def test_a_fault_is_planted_with_the_indentation_of_its_line(tmp_path: Path) -> 
 
 
 def test_the_markers_are_those_of_the_makefile() -> None:
-    assert JVM.split(" or ") == ["spark", "connect", "postgres", "kafka", "prometheus", "slow"]
+    assert JVM.split(" or ") == [
+        "spark",
+        "connect",
+        "postgres",
+        "mariadb",
+        "kafka",
+        "prometheus",
+        "slow",
+    ]

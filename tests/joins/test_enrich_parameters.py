@@ -76,9 +76,9 @@ def with_(name: str, dtype: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(time="at", horizon="1 day")),
         (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"plan": "id"})),
         (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(by="m")),
-        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence="m", time="ts", horizon="1 day")),
-        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence="plan")),
-        (SchemaError, "COLUMN_TYPE", lambda: bound(sequence=["lsn", "plan"])),
+        (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence="m", time="ts", horizon="1 day")),
+        (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence="plan")),
+        (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence=["lsn", "plan"])),
         (SchemaError, "COLUMN_TYPE", lambda: bound(time="plan", horizon="1 day")),
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_change_type", pa.int64()))),
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_snapshot", pa.string()))),
@@ -107,10 +107,12 @@ def test_an_error_contains_the_fix() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(sequence="plan")
     assert str(caught.value) == (
-        "[COLUMN_TYPE] joins.enrich, right frame: column 'plan' cannot be used as `sequence`\n"
+        "[SEQUENCE_TYPE] joins.enrich, right frame: column 'plan' cannot order changes\n"
         "  got:       'plan' of type string\n"
-        "  expected:  one integer, in which the horizon is measured; or time=... beside it\n"
-        "  fix:       cast the column, or name another"
+        "  expected:  numbers, timestamps, dates, binary, or structs and arrays of them; not text\n"
+        "  fix:       cast text before: numbers to bigint or decimal, times to timestamp, and text of one "
+        "length, such as ULIDs, to binary; PostgreSQL's LSNs: "
+        "df.withColumn('plan', changes.parse_lsn('plan'))"
     )
 
 

@@ -140,4 +140,4 @@ def test_bytes_are_read_back_as_they_were(case: laws.SummaryCase) -> None:
     bytes_ = sketch.payload(states)
     assert sketch.payload(sketch.revive(bytes_)) == bytes_
     if not any(map(math.isnan, case.rows.column("value").drop_null().to_pylist())):
-        assert sketch.payload(sketch.from_images(bytes_)) == bytes_
+        assert sketch.payload(sketch.from_images(bytes_, dtype="double")) == bytes_

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks
+from streamops.kernel.columns import combine_chunks, type_name
 from streamops.kernel.errors import FunctionError, SpecError
 from streamops.kernel.values import (
     EPOCH,
@@ -92,7 +92,7 @@ def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> Fu
             f"{what} {field.name!r} is declared NOT NULL, and is None",
             where=where,
             got=str(error),
-            expected=f"{field.type}",
+            expected=type_name(field.type),
             fix="assign a value in the function, give it one in `initial`, or remove NOT NULL",
         )
     return FunctionError(
@@ -100,7 +100,7 @@ def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> Fu
         f"a value of {what} {field.name!r} does not have its type",
         where=where,
         got=str(error),
-        expected=f"{field.type}, or None" if field.nullable else f"{field.type}",
+        expected=type_name(field.type) + (", or None" if field.nullable else ""),
         fix="convert the value in the function, or declare another type",
     )
 
@@ -222,7 +222,7 @@ def parse_initial(state: pa.Schema, initial: Any, *, where: str) -> tuple[tuple[
             got = f"initial={{{name!r}: {value!r}}}: {error}"
             what = f"the initial value of {name!r} does not have the type of the field"
             fix = "change the value, or the type in `state`"
-            refuse(what, got, f"a value of type {field.type}", fix)
+            refuse(what, got, f"a value of type {type_name(field.type)}", fix)
     return tuple(initial.items())
 
 
