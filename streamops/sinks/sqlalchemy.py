@@ -443,8 +443,8 @@ class SqlalchemySink(TableSink):
                 raise
 
 
-# Locks, and servers that do not write at the moment: for SQLite the names of errors, for MySQL the numbers, of
-# which those of the client begin with 2.
+# Locks, changes by others, and servers that do not write at the moment: for SQLite the names of errors, for
+# MySQL the numbers, of which those of the client begin with 2.
 _NOT_NOW = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",
@@ -453,7 +453,7 @@ _NOT_NOW = (
     "SQLITE_CANTOPEN",
     "SQLITE_READONLY",
 )
-_NOT_NOW_OF_MYSQL = {1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1792, 1836}
+_NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1412, 1684, 1792, 1836}
 
 
 def _is_unavailable(error: Any) -> bool:
