@@ -133,7 +133,7 @@ def session(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 @pytest.mark.smoke
 def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_path: Path) -> None:
     choice = random.Random(11)
-    values = [nested(choice, 2) for _ in range(cases(quick=40, long=1_200))]
+    values = [nested(choice, 2) for _ in range(cases(quick=15, long=1_200))]
     for start in range(0, len(values), 40):
         some = values[start : start + 40]
         columns = [f"{value} AS v{i}" for i, (value, _) in enumerate(some)]
