@@ -288,7 +288,7 @@ class _Reader:
     def _row(self, image: str) -> Column:
         """The values of a row in their types."""
         parts = (
-            read_value(_temp(f"{image}_{n}"), part.dataType).alias(part.name)
+            read_value(_temp(f"{image}_{n}"), part.dataType, is_coded=True).alias(part.name)
             for n, part in enumerate(self.row.fields)
         )
         return F.when(_temp(f"{image}_texts").isNotNull(), F.struct(*parts))

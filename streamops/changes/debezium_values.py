@@ -62,7 +62,9 @@ def read_key(members: Column, row: StructType, key: Sequence[str]) -> Column:
         if name not in key:
             return F.lit(None)
         sources = (inner, members)
-        return F.coalesce(*(read_value(member(m, name), row[name].dataType) for m in sources))
+        return F.coalesce(
+            *(read_value(member(m, name), row[name].dataType, is_coded=True) for m in sources)
+        )
 
     return F.struct(
         *(value(f.name).cast(map_type(f.dataType, relax=True)).alias(f.name) for f in row.fields)

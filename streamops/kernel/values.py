@@ -25,7 +25,8 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Converter = Callable[..., Any]
 """From a value to the value as it is stored.
 
-Of nested types, a new object. With a second argument, True, lists and dicts are converted in place.
+Of nested types, a new object. With a second argument, a set, lists and dicts are converted in place, and
+their ids added to the set: one that is at two places becomes two objects, as if it had been stored.
 """
 
 _FLOAT = struct.Struct("<f")
@@ -85,8 +86,8 @@ def field_converter(field: pa.Field) -> Converter:
     if field.nullable:
         return convert
 
-    def require(value: Any, *reuse: bool) -> Any:
-        converted = convert(value, *reuse)
+    def require(value: Any, *reused: set[int]) -> Any:
+        converted = convert(value, *reused)
         if converted is None:
             message = "None"
             raise Missing(message)
@@ -160,6 +161,9 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, np.generic):
         return value
     if isinstance(value, np.datetime64 | np.timedelta64):
+        if np.datetime_data(value.dtype) == ("ns", 1):  # of pandas
+            exact = value.astype(f"{value.dtype.kind}8[us]")
+            value = exact if exact == value else value
         unit = np.datetime_data(value.dtype)[0]
         # Finer units would be integers, and months are no dates.
         return value.item() if unit in _EXACT_DATES and not np.isnat(value) else value
@@ -173,11 +177,11 @@ def _is_nat(value: Any) -> bool:
     )
 
 
-def _to_nothing(value: Any, *_: bool) -> Any:
+def _to_nothing(value: Any, *_: set[int]) -> Any:
     return None if value is None else _refuse(value)
 
 
-def _to_bool(value: Any, *_: bool) -> Any:
+def _to_bool(value: Any, *_: set[int]) -> Any:
     if value is None or type(value) is bool:
         return value
     plain = _plain(value)
@@ -188,7 +192,7 @@ def _integers(bits: int) -> Converter:
     high = (1 << (bits - 1)) - 1
     low = ~high
 
-    def convert(value: Any, *_: bool) -> Any:
+    def convert(value: Any, *_: set[int]) -> Any:
         if type(value) is int and low <= value <= high:
             return value
         if value is None:
@@ -203,7 +207,7 @@ def _integers(bits: int) -> Converter:
     return convert
 
 
-def _to_double(value: Any, *_: bool) -> Any:
+def _to_double(value: Any, *_: set[int]) -> Any:
     if type(value) is float or value is None:
         return value
     plain = _plain(value)
@@ -218,7 +222,7 @@ def _to_double(value: Any, *_: bool) -> Any:
     return number if number == plain else _refuse(value, " that a float does not represent")
 
 
-def _to_float(value: Any, *_: bool) -> Any:
+def _to_float(value: Any, *_: set[int]) -> Any:
     number = _to_double(value)
     if number is None:
         return None
@@ -230,7 +234,7 @@ def _to_float(value: Any, *_: bool) -> Any:
     return rounded if rounded == number or isinstance(_plain(value), float) else _refuse(value)
 
 
-def _to_string(value: Any, *_: bool) -> Any:
+def _to_string(value: Any, *_: set[int]) -> Any:
     if value is None or (type(value) is str and value.isascii()):
         return value
     plain = _plain(value)
@@ -243,14 +247,14 @@ def _to_string(value: Any, *_: bool) -> Any:
     return str.__str__(plain)
 
 
-def _to_bytes(value: Any, *_: bool) -> Any:
+def _to_bytes(value: Any, *_: set[int]) -> Any:
     if value is None or type(value) is bytes:
         return value
     plain = _plain(value)
     return bytes(plain) if isinstance(plain, bytes | bytearray) else _refuse(value)
 
 
-def _to_date(value: Any, *_: bool) -> Any:
+def _to_date(value: Any, *_: set[int]) -> Any:
     if value is None or type(value) is dt.date:
         return value
     plain = _plain(value)
@@ -272,7 +276,7 @@ def _to_datetime(value: Any) -> dt.datetime | None:
     return dt.datetime(*clock, plain.microsecond, tzinfo=plain.tzinfo, fold=plain.fold)
 
 
-def _to_instant(value: Any, *_: bool) -> Any:
+def _to_instant(value: Any, *_: set[int]) -> Any:
     if value is None or (type(value) is dt.datetime and value.tzinfo is dt.UTC and not value.fold):
         return value
     found = _to_datetime(value)
@@ -287,7 +291,7 @@ def _to_instant(value: Any, *_: bool) -> Any:
         _refuse(value, " beyond the years 1 to 9999 in UTC")
 
 
-def _to_local(value: Any, *_: bool) -> Any:
+def _to_local(value: Any, *_: set[int]) -> Any:
     if value is None or (type(value) is dt.datetime and value.tzinfo is None and not value.fold):
         return value
     found = _to_datetime(value)
@@ -296,13 +300,13 @@ def _to_local(value: Any, *_: bool) -> Any:
     return found.replace(fold=0) if found.tzinfo is None else _refuse(value, " with a time zone")
 
 
-def _to_time(value: Any, *_: bool) -> Any:
+def _to_time(value: Any, *_: set[int]) -> Any:
     if type(value) is dt.time and value.tzinfo is None:
         return value.replace(fold=0)
     return _to_nothing(value)
 
 
-def _to_interval(value: Any, *_: bool) -> Any:
+def _to_interval(value: Any, *_: set[int]) -> Any:
     plain = _plain(value)
     if value is None or _is_nat(plain):
         return None
@@ -320,7 +324,7 @@ def _decimals(dtype: pa.DataType) -> Converter:
     last_digit = decimal.Decimal((0, (1,), -dtype.scale))
     bound = decimal.Decimal((0, (1,), dtype.precision - dtype.scale))
 
-    def convert(value: Any, *_: bool) -> Any:
+    def convert(value: Any, *_: set[int]) -> Any:
         if value is None:
             return None
         plain = _plain(value)
@@ -342,19 +346,20 @@ def _lists(dtype: pa.DataType) -> Converter:
     item, is_nested = field_converter(dtype.value_field), pa.types.is_nested(dtype.value_type)
     is_exact = _EXACT_LISTS.get(dtype.value_type)
 
-    def convert(value: Any, reuse: bool = False) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> Any:
         if value is None:
             return None
         is_list = isinstance(value, list) or (isinstance(value, tuple) and _names_of(value) is None)
         if not is_list and (type(value) is not np.ndarray or not value.ndim):
             _refuse(value)
-        if is_exact is not None and value and type(value) is list and is_exact(value):
-            return value if reuse else value.copy()
+        is_reused = type(value) is list and _is_reused(value, reused)
+        if is_exact is not None and type(value) is list and value and is_exact(value):
+            return value if is_reused else value.copy()
         try:
-            items = [item(v, reuse) if is_nested else item(v) for v in value]
+            items = [item(v, reused) if is_nested else item(v) for v in value]
         except Refused as error:
-            raise Refused(f"{error} in an array") from None
-        if not reuse or type(value) is not list:
+            raise type(error)(f"{error} in an array") from None
+        if not is_reused:
             return items
         value[:] = items
         return value
@@ -368,22 +373,23 @@ def _maps(dtype: pa.DataType) -> Converter:
         message = f"{dtype}, whose keys are not keys of a dict"
         raise UnsupportedType(message)
 
-    def convert(value: Any, reuse: bool = False) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> Any:
         if value is None:
             return None
         is_pairs = type(value) is list and all(type(p) is tuple and len(p) == 2 for p in value)
         if not is_pairs and not isinstance(value, Mapping):
             _refuse(value)
+        is_reused = type(value) is dict and _is_reused(value, reused)
         try:
             given = value if is_pairs else value.items()
-            pairs = [(key(k), item(v, reuse)) for k, v in given]
+            pairs = [(key(k), item(v, reused)) for k, v in given]
         except Refused as error:
-            raise Refused(f"{error} in a map") from None
+            raise type(error)(f"{error} in a map") from None
         converted = dict(pairs)
         # NaN is not equal to itself, and one key.
         if len(converted) < len(pairs) or sum(k != k for k in converted) > 1:
             _refuse(value, " with two equal keys")
-        return _replaced(value, converted) if reuse and type(value) is dict else converted
+        return _replaced(value, converted) if is_reused else converted
 
     return convert
 
@@ -396,21 +402,30 @@ def _structs(dtype: pa.DataType) -> Converter:
         raise UnsupportedType(message)
     converters = [field_converter(part) for part in parts]
 
-    def convert(value: Any, reuse: bool = False) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> Any:
         if value is None:
             return None
         values = record_values(value, names)
         if values is None:
             _refuse(value, f" that does not have exactly the fields {', '.join(names)}")
+        is_reused = type(value) is dict and _is_reused(value, reused)
         converted = {}
         for name, part, given in zip(names, converters, values, strict=True):
             try:
-                converted[name] = part(given, reuse)
+                converted[name] = part(given, reused)
             except Refused as error:
-                raise Refused(f"{error} in field {name!r}") from None
-        return _replaced(value, converted) if reuse and type(value) is dict else converted
+                raise type(error)(f"{error} in field {name!r}") from None
+        return _replaced(value, converted) if is_reused else converted
 
     return convert
+
+
+def _is_reused(value: Any, reused: set[int] | None) -> bool:
+    """Whether a list or dict is converted in place: at the first of its places."""
+    if reused is None or id(value) in reused:
+        return False
+    reused.add(id(value))
+    return True
 
 
 def _replaced(value: dict[Any, Any], converted: dict[Any, Any]) -> dict[Any, Any]:

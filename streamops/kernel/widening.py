@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -77,8 +79,10 @@ def fix_types(
     if common is None:
         names = " and ".join(map(type_name, types))
         return f"no type has all values of {names}: convert one column, and decide what becomes of the others"
+    # "timestamp" is what spark.sql.timestampType says.
+    name = re.sub(r"\btimestamp\b", "timestamp_ltz", type_name(common))
     casts = [
-        f"{frame}.withColumn({column!r}, F.col({column!r}).cast({type_name(common)!r}))"
+        f"{frame}.withColumn({column!r}, F.col({column!r}).cast({name!r}))"
         for column, dtype, frame in zip(columns, types, frames, strict=True)
         if dtype != common
     ]

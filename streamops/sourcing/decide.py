@@ -92,7 +92,7 @@ def decide(
         event is a tuple, or a dict by column name. ``state`` and ``command`` are named tuples.
     evolve : callable
         ``evolve(state, event)`` returns the next state, such as ``state._replace(...)``. The event, and then the
-        state, have their declared types. A list or dict that is changed in place has no effect.
+        state, have their declared types. What `decide` changes in place has no effect.
     by : str or sequence of str
         Key columns: the entity.
     command_id : str

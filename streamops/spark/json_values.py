@@ -22,7 +22,6 @@ from streamops.kernel.errors import SpecError
 from streamops.spark.columns import contains_type, map_type
 
 __all__ = [
-    "has_all_values",
     "member",
     "parse_members",
     "parse_object",
@@ -171,17 +170,11 @@ def plain_text(text: Column) -> Column:
     )
 
 
-def has_all_values(texts: Column, row: Column, dtype: StructType) -> Column:
-    """Whether each member that is not null was read, and each member that must not be null is there."""
-    valid = (
-        row[f.name].isNotNull() | (F.lit(f.nullable) & member(texts, f.name).isNull())
-        for f in dtype.fields
-    )
-    return reduce(Column.__and__, valid)
+def read_value(text: Column, dtype: DataType, *, is_coded: bool = False) -> Column:
+    """The value of marked text in its type; null if it is not exactly a value of the type.
 
-
-def read_value(text: Column, dtype: DataType) -> Column:
-    """The value of marked text in its type; null if it is not exactly a value of the type."""
+    `is_coded` is whether a decimal may be sent as its bytes in base64, which may look like a number.
+    """
     token = F.when(F.startswith(text, F.lit(_TOKEN)), _token(text))
     match dtype:
         case StringType():
@@ -193,7 +186,7 @@ def read_value(text: Column, dtype: DataType) -> Column:
         case T.FloatType() | T.DoubleType():
             return _read_float(text, token, dtype)
         case T.DecimalType():
-            return _read_decimal(text, token, dtype)
+            return _read_decimal(text, token, dtype, is_coded)
         case T.TimestampType():
             return read_instant(text)
         case T.TimestampNTZType():
@@ -207,11 +200,11 @@ def read_value(text: Column, dtype: DataType) -> Column:
         case T.NullType():
             return F.lit(None)
         case T.ArrayType():
-            return _read_array(text, dtype)
+            return _read_array(text, dtype, is_coded)
         case T.MapType():
-            return _read_map(text, dtype)
+            return _read_map(text, dtype, is_coded)
         case StructType():
-            return _read_struct(text, dtype)
+            return _read_struct(text, dtype, is_coded)
     if dtype.typeName().startswith("time"):
         precision = getattr(dtype, "precision", 6)
         return F.when(text.rlike(rf"\A{_CLOCK % precision}\z"), text.try_cast(dtype))
@@ -249,9 +242,10 @@ def _read_float(text: Column, token: Column, dtype: DataType) -> Column:
     )
 
 
-def _read_decimal(text: Column, token: Column, dtype: T.DecimalType) -> Column:
+def _read_decimal(text: Column, token: Column, dtype: T.DecimalType, is_coded: bool) -> Column:
     """The decimal, if no digit is lost: of a number, or of a text that cannot be bytes in base64."""
-    number = F.when(text.rlike(rf"\A{_NUMBER}\z") & ~text.rlike(_BASE64), text)
+    is_number = text.rlike(rf"\A{_NUMBER}\z")
+    number = F.when(is_number & ~text.rlike(_BASE64) if is_coded else is_number, text)
     number = F.coalesce(token, number)
     value = number.try_cast(dtype)
     is_plain = number.rlike(rf"\A-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?\z")
@@ -259,7 +253,7 @@ def _read_decimal(text: Column, token: Column, dtype: T.DecimalType) -> Column:
     digits = F.regexp_replace(F.regexp_extract(number, r"\A([^eE]*)", 1), r"[-.]", "")
     zeros = F.length(F.regexp_extract(digits, "(0*)$", 1))
     decimals = F.length(F.regexp_extract(number, r"\.([0-9]*)", 1))
-    exponent = F.regexp_extract(number, r"[eE](.*)", 1).try_cast("int")
+    exponent = F.regexp_extract(number, r"[eE](.*)", 1).try_cast("int").cast("bigint")
     is_exact = (decimals - zeros - exponent <= dtype.scale) | ~digits.rlike("[1-9]")
     return F.when(is_plain, value).when(number.rlike("[eE]") & is_exact, value)
 
@@ -268,37 +262,54 @@ def _read_variant(text: Column, token: Column) -> Column:
     """The variant, if its numbers have at most the digits and the range that variants have."""
     inner = F.concat(F.lit("["), plain_text(text), F.lit("]"))
     numbers = F.regexp_replace(plain_text(text), _QUOTED, "")
-    is_wide = numbers.rlike(r"(?:[0-9]\.?){39}|[eE][+-]?0*(?:[3-9][0-9]{2}|[0-9]{4})")
+    is_wide = numbers.rlike(
+        r"(?:[0-9]\.?){39}|(?:[0-9]\.?){18}[eE]|[eE][+-]?0*(?:[3-9][0-9]{2}|[0-9]{4})"
+    )
     value = F.try_variant_get(F.try_parse_json(inner), "$[0]", "variant")
     is_json = token.isNotNull() | text.rlike(r"\A[\[{]")
     return F.when(is_json & ~is_wide, value).when(~is_json, plain_text(text).cast("variant"))
 
 
-def _read_array(text: Column, dtype: T.ArrayType) -> Column:
+def _read_array(text: Column, dtype: T.ArrayType, is_coded: bool) -> Column:
     read = F.from_json(text, "array<string>", _OPTIONS)
 
     def convert(items: Column) -> Column:
-        converted = F.transform(items, lambda item: read_value(item, dtype.elementType))
+        converted = F.transform(
+            items, lambda item: read_value(item, dtype.elementType, is_coded=is_coded)
+        )
         return _if_all_read(converted, items, lambda values: values, dtype.containsNull)
 
     return _let(F.when(F.startswith(text, F.lit("[")), read), convert)
 
 
-def _read_map(text: Column, dtype: T.MapType) -> Column:
+def _read_map(text: Column, dtype: T.MapType, is_coded: bool) -> Column:
     def convert(members: Column) -> Column:
-        converted = F.transform_values(members, lambda _, item: read_value(item, dtype.valueType))
+        converted = F.transform_values(
+            members, lambda _, item: read_value(item, dtype.valueType, is_coded=is_coded)
+        )
         return _if_all_read(converted, members, F.map_values, dtype.valueContainsNull)
 
     return _let(parse_members(text), convert).cast(T.MapType(dtype.keyType, dtype.valueType))
 
 
-def _read_struct(text: Column, dtype: StructType) -> Column:
+def _read_struct(text: Column, dtype: StructType, is_coded: bool) -> Column:
+    # By number, because Spark does not tell names apart that differ only in case.
+    names = {f"c{number}": field for number, field in enumerate(dtype.fields)}
+
     def convert(members: Column) -> Column:
-        parts = (read_value(member(members, f.name), f.dataType).alias(f.name) for f in dtype)
-        return _let(
-            F.struct(*parts),
-            lambda row: F.when(members.isNotNull() & has_all_values(members, row, dtype), row),
+        def check(row: Column) -> Column:
+            valid = (
+                row[name].isNotNull() | (F.lit(f.nullable) & member(members, f.name).isNull())
+                for name, f in names.items()
+            )
+            result = F.struct(*(row[name].alias(f.name) for name, f in names.items()))
+            return F.when(reduce(Column.__and__, valid, members.isNotNull()), result)
+
+        parts = (
+            read_value(member(members, f.name), f.dataType, is_coded=is_coded).alias(name)
+            for name, f in names.items()
         )
+        return _let(F.struct(*parts), check)
 
     return _let(parse_members(text), convert)
 

@@ -204,7 +204,7 @@ class GuardSpec:
         fields = {field.name: field for field in frame.schema.fields}
         instant = column(self.time)
         if isinstance(fields[self.time].dataType, StringType):
-            instant = read_instant(F.trim(instant))
+            instant = read_instant(F.trim(instant.cast("string")))
         upper, lower = self._bounds()
         checked = frame.select(
             "*", instant.alias(_INSTANT), upper.alias(_UPPER), lower.alias(_LOWER)

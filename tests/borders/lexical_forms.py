@@ -35,8 +35,11 @@ class Number(str):
     """A number of JSON, with all its digits."""
 
 
-def expected(type_name: str, form: str, zone: str) -> str:
-    """The value of a form in a type, as text; null; or that it must be rejected."""
+def expected(type_name: str, form: str, zone: str, *, is_coded: bool = False) -> str:
+    """The value of a form in a type, as text; null; or that it must be rejected.
+
+    With `is_coded`, decimals may also be bytes in base64, as those of Debezium.
+    """
     value = json.loads(form, parse_int=Number, parse_float=Number)
     if value is None:
         return NULL
@@ -46,7 +49,12 @@ def expected(type_name: str, form: str, zone: str) -> str:
         return str(value).lower() if type_name == "boolean" else REJECTED
     if isinstance(value, Number):
         return _of_number(type_name, value)
-    return _of_text(type_name, value, zone) if isinstance(value, str) else REJECTED
+    if not isinstance(value, str) or (
+        # Bytes in base64 have a length that is a multiple of four, and no point and no minus.
+        is_coded and type_name.startswith("decimal") and _bytes(value) is not None
+    ):
+        return REJECTED
+    return _of_text(type_name, value, zone)
 
 
 def _plain(value: Any, form: str) -> str:
@@ -102,9 +110,8 @@ def _of_text(type_name: str, text: str, zone: str) -> str:
     if type_name in ("float", "double"):
         return repr(float(text)) if text in ("NaN", "Infinity", "-Infinity") else REJECTED
     if type_name.startswith("decimal"):
-        # Bytes in base64 have a length that is a multiple of four, and no point and no minus.
         is_number = re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", text)
-        return _decimal(type_name, text) if is_number and _bytes(text) is None else REJECTED
+        return _decimal(type_name, text) if is_number else REJECTED
     if type_name == "binary":
         data = _bytes(text)
         return REJECTED if data is None else data.hex().upper()
@@ -243,7 +250,15 @@ def forms() -> list[str]:
         "1" + "0" * 38,
     ]
     numbers += ["0." + "1" * 18, "0." + "1" * 19, "1" * 20 + "." + "2" * 18, "1" * 21 + ".5"]
-    numbers += ["1767225600", "1767225600000000", "20260101", "2026", "1e999999999", "7" * 1_500]
+    numbers += [
+        "1767225600",
+        "1767225600000000",
+        "20260101",
+        "2026",
+        "1e999999999",
+        "0.1e-2147483647",
+    ]
+    numbers += ["7" * 1_500]
     for bits in (8, 16, 32, 64):
         limit = 1 << (bits - 1)
         numbers += map(str, (limit - 1, limit, 2 * limit - 1, 2 * limit, -limit, -limit - 1))
@@ -356,6 +371,7 @@ def texts() -> list[str]:
         "-1234",
         "1234",
         "12E4",
+        "0.1e-2147483647",
         "1E+5",
         "0E-10",
         "1.5E-7",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamops import process
@@ -32,6 +33,14 @@ def yielded(operator: Any, script: Any) -> list[Any]:
         ("decimal(10,3)", Decimal("0.1"), "Decimal('0.100')"),
         ("double", 2**40, "1099511627776.0"),
         ("array<int>", (1, 2), "[1, 2]"),
+        ("array<double>", np.array([1.0, 2.0]), "[1.0, 2.0]"),
+        ("array<bigint>", np.array([], np.int64), "[]"),
+        ("map<string,array<boolean>>", {"a": np.array([True, False])}, "{'a': [True, False]}"),
+        (
+            "timestamp_ntz",
+            np.datetime64("2026-01-01T00:00:00.000001000"),
+            "datetime.datetime(2026, 1, 1, 0, 0, 0, 1)",
+        ),
         ("struct<b:int,a:float>", {"a": 0.1, "b": 1}, "{'b': 1, 'a': 0.10000000149011612}"),
         ("double", -0.0, "-0.0"),
         *((declared, value, None) for declared, value in (
@@ -40,6 +49,7 @@ def yielded(operator: Any, script: Any) -> list[Any]:
             ("string", b"abc"),
             ("binary", "abc"),
             ("timestamp", dt.datetime(2024, 1, 1)),  # noqa: DTZ001
+            ("timestamp_ntz", np.datetime64("2026-01-01T00:00:00.000000001")),
             ("date", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
             ("array<int>", {1, 2}),
             ("struct<a:int>", {}),
@@ -86,6 +96,39 @@ def test_a_list_that_is_changed_in_place_is_stored_after_each_row() -> None:
         assert [row["v"] for row in rows] == [0, tenth, 2 * tenth]
         # What was yielded does not change afterwards.
         assert [len(row["xs"]) for row in rows] == [1, 2, 3]
+
+
+def test_a_list_at_two_places_of_the_state_becomes_two() -> None:
+    def log(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
+        for row in rows:
+            state.current.append(row.n)
+            if row.n == 1:
+                state.history += [state.current, state.current]
+            yield (state.history,)
+            state.history[-1].append(0)
+
+    operator = process.per_key(
+        log,
+        state="current array<int>, history array<array<int>>",
+        initial={"current": [], "history": []},
+        output="v array<array<int>>",
+        **TIMED,
+    )
+    expected = [[[1], [1]], [[1], [1, 0]], [[1], [1, 0, 0]]]
+    for script in ([ROWS], [[row] for row in ROWS]):
+        assert yielded(operator, script)[1:] == expected[1:]
+
+
+def test_a_field_that_is_never_null_has_an_initial_value() -> None:
+    def count(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
+        for _ in rows:
+            state.n += 1
+            yield (state.n,)
+
+    given: dict[str, Any] = {"state": "n bigint NOT NULL", "output": "v bigint", **TIMED}
+    with pytest.raises(SpecError, match="'n' is declared NOT NULL, and has no initial value"):
+        process.per_key(count, **given)
+    assert yielded(process.per_key(count, initial={"n": 0}, **given), [ROWS]) == [1, 2, 3]
 
 
 def test_a_row_of_the_output_may_be_one_object_that_is_used_again() -> None:

@@ -44,6 +44,19 @@ def test_a_log_in_any_order_and_delivered_twice_is_folded() -> None:
     assert folded([]) == []
 
 
+def test_a_list_of_an_event_that_is_changed_in_place_makes_no_other_event() -> None:
+    def evolve(state: Any, event: Any) -> Any:
+        event.x.sort()
+        return state._replace(items={"n": len(event.x)})
+
+    schema = pa.schema(
+        [("cart", pa.string()), ("version", pa.int64()), ("x", pa.list_(pa.int64()))]
+    )
+    log = [{"cart": "c", "version": 1, "x": [2, 1]}] * 2
+    (row,) = folded(log, schema=schema, evolve=evolve)
+    assert row["items"] == {"n": 2}
+
+
 @pytest.mark.laws
 @given(batches=laws.histories(VALUES, time="ts"), seed=st.integers(0, 99), part=st.integers(0, 9))
 def test_a_fold_equals_the_states_of_decisions_and_a_fold_from_any_snapshot(

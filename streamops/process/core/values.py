@@ -89,7 +89,7 @@ def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> Fu
     if isinstance(error, Missing):
         return FunctionError(
             "VALUE_MISSING",
-            f"{what} {field.name!r} is declared NOT NULL, and is None",
+            f"{what} {field.name!r} has None where it is declared NOT NULL",
             where=where,
             got=str(error),
             expected=type_name(field.type),
@@ -116,9 +116,9 @@ def converters(
 def _named(field: pa.Field, where: str, what: str) -> Callable[..., Any]:
     convert = field_converter(field)
 
-    def convert_named(value: Any, *reuse: bool) -> Any:
+    def convert_named(value: Any, *reused: set[int]) -> Any:
         try:
-            return convert(value, *reuse)
+            return convert(value, *reused)
         except Refused as error:
             raise value_error(error, field, where=where, what=what) from None
 
@@ -142,9 +142,10 @@ def row_type(names: tuple[str, ...], name: str = "Row") -> Any:
     count = len(names)
 
     def new(cls: Any, /, *values: Any, **by_name: Any) -> Any:
+        given = len(values) + len(by_name)
         if by_name:
             values += tuple(by_name[column] for column in names[len(values) :] if column in by_name)
-        if len(values) != count or by_name.keys() - positions.keys():
+        if not len(values) == given == count:
             message = f"{name} has the columns {', '.join(names)}"
             raise TypeError(message)
         return tuple.__new__(cls, values)
@@ -209,16 +210,21 @@ def parse_initial(state: pa.Schema, initial: Any, *, where: str) -> tuple[tuple[
         fix = 'initial={"count": 0}'
         what = "`initial` is not a mapping of fields to values"
         refuse(what, f"initial={initial!r}", "values by field", fix)
-    for name, value in initial.items():
+    for name in initial:
         if name not in state.names:
             got = f"state with {', '.join(state.names) or 'no field'}"
             what = f"`initial` has a value for {name!r}, which is not a field of the state"
             fix = f"add {name!r} to `state`, or remove it from `initial`"
             refuse(what, got, "initial values of its fields", fix)
-        field = state.field(name)
+    for field in state:
+        name, value = field.name, initial.get(field.name)
         try:
             field_converter(field)(value)
         except Refused as error:
+            if name not in initial:
+                what = f"{name!r} is declared NOT NULL, and has no initial value"
+                fix = f"give {name!r} a value in `initial`, or remove NOT NULL"
+                refuse(what, f"initial={dict(initial)!r}", "a value that a new key has", fix)
             got = f"initial={{{name!r}: {value!r}}}: {error}"
             what = f"the initial value of {name!r} does not have the type of the field"
             fix = "change the value, or the type in `state`"
@@ -273,9 +279,13 @@ def settler(fields: Sequence[pa.Field], where: str) -> Callable[[Any], None] | N
         return None
 
     def settle(state: Any) -> None:
+        # A list that another field has, too, stays that of its own field.
+        own = {id(get(state)) for get, _, _ in nested}
         for get, convert, field in nested:
+            value = get(state)
+            own.discard(id(value))
             try:
-                convert(get(state), True)
+                convert(value, own)
             except Refused as error:
                 raise value_error(error, field, where=where, what="state") from None
 

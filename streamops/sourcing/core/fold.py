@@ -196,7 +196,7 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     for entity, version, state in zip(of_before.tolist(), numbers, stored, strict=True):
         versions[entity], states[entity] = version, state
 
-    last: dict[int, Any] = {}
+    last: dict[int, int] = {}  # the row of the last event of each entity
     missing = log.column(spec.version).null_count
     if missing:
         raise _log_error(
@@ -205,12 +205,16 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     order = np.lexsort(
         (np.asarray(combine_chunks(log.column(spec.version)).cast(pa.int64())), of_log)
     )
-    events = to_rows(take(log, order))
+    ordered = take(log, order)
     at = log.column_names.index(spec.version)
-    for entity, event in zip(of_log[order].tolist(), events, strict=True):
+    for row, (entity, event) in enumerate(
+        zip(of_log[order].tolist(), to_rows(ordered), strict=True)
+    ):
         version = event[at]
         if version <= versions[entity]:
-            if version == versions[entity] and not same(event, last.get(entity, event)):
+            # `evolve` may have changed a list of the first one: both are read once more.
+            rows = np.array([last.get(entity, row), row])
+            if version == versions[entity] and not same(*to_rows(take(ordered, rows))):
                 got = f"version {version} twice, for the key with hash {int(hashes[entity]):016x}"
                 raise _log_error(
                     spec, "two different events have one version", got, "one event each"
@@ -227,7 +231,7 @@ def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
             raise
         except Exception as error:
             raise function_error(error, int(hashes[entity]), where=spec.operator) from None
-        states[entity], versions[entity], last[entity] = state, version, event
+        states[entity], versions[entity], last[entity] = state, version, row
     values = list(zip(*states, strict=True)) or [()] * len(spec.state.names)
     arrays = [pa.array(part, column.type) for part, column in zip(values, spec.state, strict=True)]
     numbers = pa.array(versions, pa.int64())
