@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote, unquote_plus
 
 from streamops.kernel.conninfo import socket_folder
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.packages import require_package
 
 _PASSWORD = re.compile("://[^:/]*:([^@]*)@")
@@ -28,6 +28,15 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
     try:
         url = sa.make_url(text)
         url.get_dialect()
+    except sa.exc.NoSuchModuleError as error:
+        raise RequirementError(
+            "DRIVER_MISSING",
+            "SQLAlchemy does not know the dialect of `url`",
+            where=where,
+            got=url.drivername,
+            expected="a dialect of SQLAlchemy, or of a package that is installed",
+            fix="install the package of the dialect, such as duckdb-engine; or correct its name",
+        ) from error
     except (sa.exc.ArgumentError, ValueError):  # the latter is about the port
         url = None
     if url is None or not _is_whole(text, url):

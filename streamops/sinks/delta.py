@@ -235,6 +235,12 @@ class DeltaSink(TableSink):
             return delta_log.Found(handle.committed[1])  # nobody else has committed since
         return delta_log.find_entry(table, self.name, handle.actions, self._open_version)
 
+    def _others(self, table: Any, entry: Entry | None, delivery: Delivery) -> dict[str, Entry]:
+        """The entries of other sinks, if they matter: for the first micro-batch of a sink or a query."""
+        if table is None or (entry is not None and entry.query == delivery.query):
+            return {}
+        return delta_log.other_entries(table, self.name)
+
     def _open_version(self, version: int) -> Any:
         driver = _require_driver()
         try:
@@ -262,7 +268,9 @@ class DeltaSink(TableSink):
         table = self._open()
         found = self._find(table)
         self._refuse_removed(found, delivery)
-        decision = self._decide(found.entry, delivery)
+        decision = self._decide(
+            found.entry, delivery, others=self._others(table, found.entry, delivery)
+        )
         if decision.entry == found.entry:
             return True
         if table is None:

@@ -271,6 +271,12 @@ class _Folder:
             self.manifest = self._read(self.number) or self.manifest
         return self.manifest
 
+    def require_newest(self) -> None:
+        """Refuse a folder that lacks its last manifest, whose micro-batch no other query would repeat."""
+        newest = self._read_newest() or 0
+        if newest > self.number:
+            raise _damaged(f"manifest {newest}", "no file", "a manifest", self.label)
+
     def _is_known(self) -> bool:
         """Whether the newest manifest is still there, and not that of a folder that was created again."""
         last = self.manifest
@@ -461,6 +467,9 @@ class ParquetSink(Sink):
                 decision = self._decide(None if last is None else last.entry, delivery)
                 if last is not None and decision.entry == last.entry:
                     return
+                is_new = last is None or last.entry.query != delivery.query
+                if is_new and decision.action != "replace":
+                    folder.require_newest()
                 if decision.action == "skip" and last is not None:
                     manifest = Manifest(decision.entry, last.schema)
                 else:

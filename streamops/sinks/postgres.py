@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
@@ -194,7 +194,11 @@ class PostgresSink(TableSink):
             creates = [name for name in tables if not _exists(cursor, name)]
             if location.name in creates and self.missing == "refuse":
                 raise target_missing(location.name, "create it", where=self.label)
-            self._require_privileges(cursor, ledger.schema, tables, creates)
+            needed = {
+                location.name: ("SELECT", "INSERT", *(("UPDATE",) if self.key else ())),
+                str(ledger): ("SELECT", "INSERT", "UPDATE"),
+            }
+            self._require_privileges(cursor, ledger.schema, needed, creates)
             entry = self._read_entries(cursor, ledger, location).get(self.name)
             self._require_location(entry, location)
             self._require_key_index(partial(_fetch, cursor))
@@ -207,14 +211,18 @@ class PostgresSink(TableSink):
             postgres_table.require_key(fetch, found, self.key, columns, where=self.label)
 
     def _require_privileges(
-        self, cursor: Any, schema: str | None, tables: Sequence[str], missing: Sequence[str]
+        self,
+        cursor: Any,
+        schema: str | None,
+        needed: Mapping[str, Sequence[str]],
+        missing: Sequence[str],
     ) -> None:
         may_use = "SELECT has_table_privilege($1::text, $2::text)"
         denied = [
-            f"{word} on {name}"
-            for name in tables
-            for word in ("SELECT", "INSERT")
-            if name not in missing and not _fetch(cursor, may_use, name, word)[0][0]
+            f"{privilege} on {name}"
+            for name, privileges in needed.items()
+            for privilege in privileges
+            if name not in missing and not _fetch(cursor, may_use, name, privilege)[0][0]
         ]
         may_create = "SELECT has_schema_privilege($1::text, 'CREATE')"
         if missing and not (schema and _fetch(cursor, may_create, schema)[0][0]):
@@ -242,7 +250,8 @@ class PostgresSink(TableSink):
                 _fetch(cursor, sql.LOCK, "streamops ledger")
                 ledger, location = self._locate(cursor)
                 entries = self._read_entries(cursor, ledger, location)
-                cursor.execute(sql.create_ledger(ledger))
+                if not _exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
+                    cursor.execute(sql.create_ledger(ledger))
             elif CHANGE_TYPE not in rows.column_names:
                 is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
                 location = replace(location, is_empty=is_empty)
@@ -345,7 +354,11 @@ class PostgresSink(TableSink):
             target = self._create(cursor, wanted)
         known = target.columns
         new = {name: column for name, column in wanted.items() if name not in known}
-        required = [n for n, found in known.items() if found.is_required and n not in wanted]
+        required = [  # which a trigger may set
+            n
+            for n, found in known.items()
+            if found.is_required and n not in wanted and not target.fires
+        ]
         if required or (new and self.columns == "exact"):
             raise columns_differ(list(new), required, list(known), where=self.label)
         fitting = {
@@ -397,6 +410,8 @@ class PostgresSink(TableSink):
             with connection.cursor() as cursor:
                 # The driver sends UTF-8, also to databases with another encoding.
                 cursor.execute("SET LOCAL client_encoding = 'UTF8'")
+                # At another level, a statement would not see what was committed after the first one.
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 yield cursor
             connection.commit()
 

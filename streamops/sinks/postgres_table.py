@@ -40,7 +40,8 @@ SELECT c.oid::bigint, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, c.
   EXISTS (SELECT FROM pg_catalog.pg_trigger t JOIN parts ON t.tgrelid = parts.oid
           WHERE NOT t.tgisinternal AND t.tgenabled <> 'D')
   OR EXISTS (SELECT FROM pg_catalog.pg_constraint f
-             WHERE f.confrelid = c.oid AND f.contype = 'f' AND f.confdeltype IN ('c', 'n', 'd'))
+             WHERE f.confrelid = c.oid AND f.contype = 'f'
+             AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd')))
 FROM target JOIN pg_catalog.pg_class c USING (oid) JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 """
 """Schema, name and class of the relation; whether a part is not logged or is foreign; rules, row security, triggers."""
@@ -424,7 +425,8 @@ def exact_times(rows: pa.Table, *, where: str) -> pa.Table:
         while pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             values = pc.list_flatten(values)
         infinity = _MINUS_INFINITY.get(values.type.id)
-        if infinity is not None and pc.min(values).value == infinity:
+        lowest = pa.scalar(None) if infinity is None else pc.min(values)
+        if lowest.is_valid and lowest.value <= infinity:
             raise type_differs(
                 part.name, part.type, "'-infinity'", "times that PostgreSQL has", where=where
             )

@@ -251,6 +251,10 @@ class SqlalchemySink(TableSink):
                     # Two writers stored the first entry, or the table refuses the rows.
                     if self.name not in self._peek()[0] or attempt:
                         raise
+                except sa.exc.OperationalError as error:
+                    # Two writers of new entries lock each other out; the database ends one of them.
+                    if not _is_deadlock(error) or attempt == _ATTEMPTS - 1:
+                        raise
 
     def _write(self, connection: Any, net: Net, names: Sequence[str], delivery: Delivery) -> None:
         """Apply the micro-batch, and the entry, in an open transaction."""
@@ -317,12 +321,15 @@ class SqlalchemySink(TableSink):
     def _change_multiset(
         self, rows: Any, net: Net, content: Sequence[str], by: Sequence[str]
     ) -> None:
-        """Delete all rows like the removed ones, and insert those that stay."""
+        """Delete the removed rows; in a table without a primary key all that are like them, and insert the rest."""
         if len(net.removed):
             found = rows.like(net.removed, by)
             stays = remaining_rows(net, rows.to_arrow(found), content=content, where=self.label)
-            rows.delete(net.removed, by, len(found))
-            rows.insert_again([found[number] for number in np.flatnonzero(stays)])
+            if rows.target.key:
+                rows.delete_again([found[number] for number in np.flatnonzero(~stays)])
+            else:
+                rows.delete(net.removed, by, len(found))
+                rows.insert_again([found[number] for number in np.flatnonzero(stays)])
 
     def _prepare(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
@@ -418,7 +425,8 @@ class SqlalchemySink(TableSink):
         columns = [
             sa.Column(name, types.get(name, column["type"]))
             for name, column in target.columns.items()
-            if not _targets().is_generated(column)
+            if name in types
+            or (self.key is None and (name in target.key or not _targets().is_generated(column)))
         ]
         return sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
 
@@ -436,7 +444,7 @@ class SqlalchemySink(TableSink):
                 if isinstance(error, sa.exc.SQLAlchemyError):
                     made = unavailable if _is_unavailable(error) else refused
                     raise made("the database", error, where=self.label) from error
-                if isinstance(error, ValueError | ArithmeticError):
+                if isinstance(error, ValueError | ArithmeticError | TypeError):
                     # Of a driver, which cannot convert a value. Its text has the value.
                     reported = ValueError(f"{type(error).__name__}, while values were converted")
                     raise refused("the database", reported, where=self.label) from None
@@ -454,6 +462,12 @@ _NOT_NOW = (
     "SQLITE_READONLY",
 )
 _NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1412, 1684, 1792, 1836}
+
+
+def _is_deadlock(error: Any) -> bool:
+    """Whether the database ended a transaction so that others could go on."""
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return state in {"40001", "40P01"} or error.orig.args[:1] == (1213,)
 
 
 def _is_unavailable(error: Any) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import erasure, sinks
-from streamops.errors import SinkError, SpecError
+from streamops.errors import RequirementError, SinkError, SpecError
 from streamops.kernel import conninfo
 from streamops.sinks.sink import Sink
 from streamops.sources.postgres_client import Client
@@ -157,7 +157,6 @@ def test_a_local_server_is_found_by_its_socket(
             lambda url=url: sinks.sqlalchemy(url, "t")
             for url in (
                 "shop",
-                "nothing://db/shop",
                 "postgresql+psycopg://db:port/shop",
                 "mysql+pymysql://app:pass@word@db/shop",
                 "mysql+pymysql://app:p@ss/word@db/shop",
@@ -190,3 +189,9 @@ def test_servers_that_are_no_addresses_are_refused_at_once(servers: Any) -> None
         "SASL_SSL://a-1.b:9092",
     ):
         assert sinks.kafka("topic", servers=right).servers == right
+
+
+def test_a_dialect_whose_package_is_missing_is_named() -> None:
+    with pytest.raises(RequirementError, match="DRIVER_MISSING") as error:
+        sinks.sqlalchemy("nothing://app:secret@db/shop", "t")
+    assert error.value.got == "nothing"

@@ -173,9 +173,6 @@ REPLACED: dict[str, Callable[[str], Any]] = {
     ),
     "without an operation": lambda path: replace(path, None),
     "of another engine": lambda path: replace(path, "something new"),
-    "by another sink": lambda path: deliver(
-        sinks.delta(path, name="b", new_checkpoint="replace"), 0, run=run_of(1, "other")
-    ),
 }
 
 
@@ -184,8 +181,6 @@ REPLACED: dict[str, Callable[[str], Any]] = {
 def test_rows_that_another_writer_has_removed(path: str, name: str, is_running: bool) -> None:
     sink = sinks.delta(path)
     deliver(sink, 3, run=run_of(2))
-    if name == "by another sink":
-        deliver(sinks.delta(path, name="b"), 0, run=run_of(1, "first"))
     REPLACED[name](path)
     append(path, 100)
     before = rows(path)
@@ -202,6 +197,17 @@ def test_rows_that_another_writer_has_removed(path: str, name: str, is_running: 
     deliver(sinks.delta(path, new_checkpoint="continue"), 4, run=run_of(5))
     assert rows(path) == sorted([*before, 4])
     deliver(sinks.delta(path), 5, run=run_of(6))
+
+
+def test_a_table_of_several_sinks(path: str) -> None:
+    deliver(sinks.delta(path, name="b"), 0, run=run_of(1, "other"))
+    before = rows(path)
+    replacing = sinks.delta(path, name="b", new_checkpoint="replace")
+    with pytest.raises(SinkError, match="TARGET_SHARED"):
+        deliver(replacing, 0, run=run_of(1, "another"))
+    with pytest.raises(SinkError, match="LEDGER_OTHER_NAME"):
+        deliver(sinks.delta(path, name="c"), 3, run=run_of(9))
+    assert rows(path) == before
 
 
 def append_and_restore(path: str) -> None:
@@ -329,8 +335,8 @@ def test_a_commit_between_the_decision_and_the_commit_is_seen(
     decide = type(sink)._decide
     restored: list[Any] = []
 
-    def restore_after(self: Any, *arguments: Any) -> Any:
-        decision = decide(self, *arguments)
+    def restore_after(self: Any, *arguments: Any, **others: Any) -> Any:
+        decision = decide(self, *arguments, **others)
         if not restored:
             restored.append(deltalake.DeltaTable(path).restore(2))
         return decision

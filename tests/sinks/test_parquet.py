@@ -237,6 +237,16 @@ def test_no_manifest_can_be_missing(path: str, target: Target, choice: str) -> N
     assert target.content("a") == ordered([*expected, (2,)])
 
 
+def test_another_query_does_not_go_on_without_the_last_manifest(path: str, target: Target) -> None:
+    for batch in range(3):
+        target.deliver(batch, a=[batch])
+    manifests(path)[-1].unlink()
+    with pytest.raises(SinkError, match="FILE_DAMAGED"):
+        target.deliver(0, run_of(2, "other"), {"new_checkpoint": "continue"}, a=[7])
+    target.deliver(2, run_of(3), a=[2])  # repeated after a crash
+    assert target.content("a") == [(0,), (1,), (2,)]
+
+
 def test_a_folder_that_was_created_again_meanwhile(path: str, target: Target) -> None:
     sink = target.sink()
     for batch in range(3):

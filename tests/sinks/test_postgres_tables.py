@@ -523,3 +523,70 @@ def test_a_crash_of_the_server_does_not_empty_the_table() -> None:
         deliver(sinks.postgres(server.url, "u"), 1, n=[1])
         with psycopg.connect(server.where) as client:
             assert client.execute("SELECT n FROM u ORDER BY n").fetchall() == [(0,), (1,)]
+
+
+def test_operators_are_those_of_postgresql(shop: Shop) -> None:
+    """An operator in the search path that fits the types better would be taken instead."""
+    shop.run(
+        "CREATE SCHEMA {t}_own",
+        "CREATE FUNCTION {t}_own.alike(varchar, varchar) RETURNS boolean LANGUAGE sql "
+        "AS 'SELECT lower($1::text) OPERATOR(pg_catalog.=) lower($2::text)'",
+        "CREATE OPERATOR {t}_own.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = {t}_own.alike)",
+        "CREATE FUNCTION {t}_own.never(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+        "CREATE OPERATOR {t}_own.< (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = {t}_own.never)",
+        "CREATE TABLE {t} (k varchar(9), v bigint)",
+    )
+    path = f"-c search_path={shop.name}_own,pg_catalog,public"
+    deliver(shop.sink(options=path, schema="public"), k=["A", "a"], v=[1, 1], types=["insert"] * 2)
+    deliver(shop.sink(options=path, schema="public"), 1, k=["a"], v=[1], types=["delete"])
+    assert shop.rows() == [("A", 1)]
+    shop.run("DROP TABLE {t}", "CREATE TABLE {t} (k bigint PRIMARY KEY, revision bigint)")
+    upsert = shop.sink(options=path, schema="public", key="k", name="upsert")
+    deliver(upsert, k=[1], revision=[5])
+    deliver(upsert, 1, k=[1], revision=[3])
+    assert shop.rows() == [(1, 5)]
+
+
+def test_a_foreign_key_that_changes_other_rows_is_noticed(shop: Shop) -> None:
+    shop.run(
+        "CREATE TABLE {t} (k bigint PRIMARY KEY, name text UNIQUE, "
+        "parent text REFERENCES {t} (name) ON UPDATE CASCADE)",
+        "INSERT INTO {t} VALUES (1, 'x', NULL)",
+    )
+    parents = pa.array([None, "x"], pa.string())
+    shop.refuses("TARGET_TRIGGER", shop.sink(key="k"), k=[1, 2], name=["z", "y"], parent=parents)
+
+
+def test_integers_and_decimals_that_fit(shop: Shop) -> None:
+    shop.run("CREATE TABLE {t} (k numeric(20,0), v numeric(19,0), w numeric(18,0))")
+    deliver(shop.sink(), k=[2**63 - 1], v=[-(2**63)])
+    assert [tuple(map(int, row[:2])) for row in shop.rows()] == [(2**63 - 1, -(2**63))]
+    shop.refuses("TARGET_TYPE", shop.sink(), 1, w=[1])
+
+
+def test_a_user_who_may_only_write_rows(shop: Shop) -> None:
+    shop.run(
+        "CREATE TABLE {t} (k bigint PRIMARY KEY, v text, by text NOT NULL)",
+        "CREATE FUNCTION {t}_by() RETURNS trigger LANGUAGE plpgsql "
+        "AS 'BEGIN NEW.by := current_user; RETURN NEW; END'",
+        "CREATE TRIGGER own BEFORE INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_by()",
+        "CREATE ROLE {t}_writer LOGIN",
+        "CREATE SCHEMA {t}_jobs",
+        "ALTER TABLE {t} SET SCHEMA {t}_jobs",
+        "GRANT USAGE ON SCHEMA {t}_jobs TO {t}_writer",
+        "GRANT SELECT, INSERT, UPDATE ON {t}_jobs.{t} TO {t}_writer",
+    )
+    made = {"schema": f"{shop.name}_jobs", "key": "k"}
+    sink = shop.sink(user=f"{shop.name}_writer", **made)
+    with pytest.raises(SinkError, match="CREATE"):
+        sink.check()
+    deliver(shop.sink(name="another", **made), k=[9], v=["creates the ledger"])
+    shop.run("GRANT SELECT, INSERT ON {t}_jobs.streamops_ledger TO {t}_writer")
+    with pytest.raises(SinkError, match="UPDATE on"):
+        sink.check()
+    shop.run("GRANT UPDATE ON {t}_jobs.streamops_ledger TO {t}_writer")
+    sink.check()
+    deliver(sink, k=[1], v=["a"])
+    assert shop.run("SELECT k, v, by FROM {t}_jobs.{t} WHERE k = 1") == [
+        (1, "a", f"{shop.name}_writer")
+    ]

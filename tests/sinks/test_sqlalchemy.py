@@ -521,3 +521,61 @@ def test_credentials_are_never_displayed(tmp_path: Path) -> None:
 def test_wrong_parameters(options: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         sinks.sqlalchemy(**{"url": "sqlite://", "table": "t", **options})
+
+
+@pytest.mark.parametrize(
+    ("what", "statements"),
+    [
+        ("row-level security", [
+            "CREATE ROLE {t}_user LOGIN",
+            "CREATE TABLE {t} (k bigint, v bigint)",
+            "ALTER TABLE {t} OWNER TO {t}_user",
+            "ALTER TABLE {t} FORCE ROW LEVEL SECURITY",
+            "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+        ]),
+        ("inherit", [
+            "CREATE TABLE {t} (k bigint, v bigint)",
+            "CREATE TABLE {t}_heir (more text) INHERITS ({t})",
+        ]),
+        ("such a partition", [
+            "CREATE TABLE {t} (k bigint, v bigint) PARTITION BY LIST (k)",
+            "CREATE UNLOGGED TABLE {t}_part PARTITION OF {t} DEFAULT",
+        ]),
+        ("cascades", [
+            "CREATE TABLE {t} (k bigint PRIMARY KEY, v bigint REFERENCES {t} ON DELETE CASCADE)",
+        ]),
+        ("name it with `schema`", [
+            "CREATE SCHEMA {t}_more",
+            "CREATE TABLE {t}_more.{t} (k bigint, v bigint)",
+        ]),
+    ],
+)  # fmt: skip
+def test_tables_of_postgresql_whose_rows_are_not_all_there(
+    postgres: str, what: str, statements: list[str]
+) -> None:
+    name = f"others_{next(_NUMBERS)}"
+    folder = postgres.split()[0].partition("=")[2]
+    url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+    create(url, *(statement.format(t=name) for statement in statements))
+    if "row-level" in what:
+        url = url.replace("postgres@", f"{name}_user@")
+    if "schema" in what:
+        url += f"&options=-csearch_path%3Dpublic,{name}_more"
+    with pytest.raises(SinkError, match=what) as error:
+        make_target(url, name).deliver(0, k=[1], v=pa.nulls(1, pa.int64()))
+    assert error.value.code == "TARGET_KIND"
+
+
+def test_rows_of_a_multiset_that_stay_are_not_written_again(mariadb: Server) -> None:
+    target, name = mariadb_table(
+        mariadb, "id INT AUTO_INCREMENT PRIMARY KEY", "f FLOAT DEFAULT 16777216", "v BIGINT"
+    )
+    parent = f"FOREIGN KEY (id) REFERENCES `{name}` (id) ON DELETE CASCADE"
+    create(mariadb.url(), f"CREATE TABLE `{name} parts` (id INT, {parent})")
+    target.deliver(0, v=[7, 7, 7], _change_type=[I] * 3)
+    create(mariadb.url(), f"INSERT INTO `{name} parts` SELECT id FROM `{name}`")
+    target.deliver(1, run_of(2), v=[7], _change_type=[D])
+    found = f"SELECT count(*), min(f = 16777216), count(p.id) FROM `{name}` LEFT JOIN `{name} parts` p USING (id)"
+    with mariadb.connect() as client, client.cursor() as cursor:
+        cursor.execute(found)
+        assert cursor.fetchall() == ((2, 1, 2),)

@@ -15,7 +15,7 @@ from typing import Any
 from streamops.sinks.core.identifiers import from_integers
 from streamops.sinks.core.ledger import Entry
 
-_PREFIX, ACTION = "streamops", "streamops.action"
+_PREFIX, SINK, ACTION = "streamops", "streamops.sink", "streamops.action"
 
 _ROW_BY_ROW = {"MERGE", "UPDATE", "DELETE", "WRITE"}
 """Operations that remove single rows, if they have a condition. Others that remove rows remove all of them."""
@@ -83,6 +83,13 @@ def find_entry(
         if _removes_all(commit, operation, parameters):
             return Found(entry, f"version {version}: {operation or 'no operation is named'}")
     return Found(entry)
+
+
+def other_entries(table: Any, sink: str) -> dict[str, Entry]:
+    """Return the entries of other sinks, which the history names as long as the log has it."""
+    names = {str(commit[SINK]) for commit in table.history() if SINK in commit} - {sink}
+    found = {name: stored_entry(table, name) for name in names}
+    return {name: entry for name, entry in found.items() if entry is not None}
 
 
 def commit_entry(commit: Any, sink: str) -> Entry | None:

@@ -203,7 +203,7 @@ def decide(
         if new_checkpoint == "refuse":
             raise _new_checkpoint(entry, delivery, sink)
         action: Action = "write" if new_checkpoint == "continue" else "replace"
-        shared = [n for n in found if location and found[n].target_id == location.id]
+        shared = [n for n in found if location is None or found[n].target_id == location.id]
         if action == "replace" and shared:
             raise _shared(shared, delivery, sink)
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))

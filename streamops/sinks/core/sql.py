@@ -58,6 +58,7 @@ _TYPES: Mapping[pa.DataType, tuple[str, ...]] = {
     pa.binary(): ("bytea",),
     pa.null(): ("text",),
 }
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _STRINGS = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext")
 
 
@@ -140,11 +141,12 @@ def accepts(found: str, dtype: pa.DataType) -> bool:
     if found.endswith("[]") and (pa.types.is_list(dtype) or pa.types.is_large_list(dtype)):
         return bool(accepted_types(dtype)) and accepts(found[:-2], dtype.value_type)
     base, _, size = found.partition("(")
-    if pa.types.is_decimal(dtype) and base == "numeric" and size:
+    is_integer = dtype in _DIGITS
+    if (is_integer or pa.types.is_decimal(dtype)) and base == "numeric" and size:
         precision, _, scale = size.rstrip(")").partition(",")
         digits, decimals = int(precision), int(scale or 0)
-        room = digits - decimals >= dtype.precision - dtype.scale
-        return bool(room and decimals >= dtype.scale)
+        wanted, exact = (_DIGITS[dtype], 0) if is_integer else (dtype.precision, dtype.scale)
+        return digits - decimals >= wanted - exact and decimals >= exact
     return found in accepted_types(dtype)
 
 
@@ -153,7 +155,7 @@ def create_ledger(ledger: Table) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {ledger} (sink text PRIMARY KEY, query text NOT NULL, "
         "generation bigint NOT NULL, run text NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL, "
-        "digest bigint NOT NULL, target text NOT NULL, target_id text NOT NULL, former text[] NOT NULL, at timestamptz NOT NULL DEFAULT now())"
+        "digest bigint NOT NULL, target text NOT NULL, target_id text NOT NULL, former text[] NOT NULL, at timestamptz NOT NULL DEFAULT pg_catalog.now())"
     )
 
 
@@ -172,11 +174,11 @@ def upsert_entry(ledger: Table) -> str:
     values = ", ".join(f"${number}" for number in range(1, len(_ENTRY) + 2))
     return (
         f"INSERT INTO {ledger} (sink, {', '.join(_ENTRY)}) VALUES ({values}) "
-        f"ON CONFLICT (sink) DO UPDATE SET {changes}, at = now()"
+        f"ON CONFLICT (sink) DO UPDATE SET {changes}, at = pg_catalog.now()"
     )
 
 
-LOCK = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended($1, 0))"
+LOCK = "SELECT 1 FROM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 """Lock a sink until the transaction ends, also before its ledger exists."""
 
 
@@ -201,7 +203,7 @@ def select_changed(name: str, column: Column) -> str:
     value = f"s.{quote(name)}"
     return (
         f"SELECT CAST({value} AS pg_catalog.text) FROM {STAGING} s WHERE {value} IS NOT NULL "
-        f'AND {_text([_cast(name, column)])} COLLATE "C" <> {_text([value])} LIMIT 1'
+        f'AND {_text([_cast(name, column)])} COLLATE "C" OPERATOR(pg_catalog.<>) {_text([value])} LIMIT 1'
     )
 
 
@@ -348,17 +350,25 @@ def _text(values: Iterable[str]) -> str:
 def _is_lower(before: str, after: str, sequence: Sequence[str]) -> str:
     """Whether the sequence of a stored row is lower. Null, which others stored, is the lowest."""
     left, right = (", ".join(f"{row}.{quote(n)}" for n in sequence) for row in (before, after))
-    return f"(({left}) < ({right})) IS NOT FALSE"
+    return f"(ROW({left}) OPERATOR(pg_catalog.<) ROW({right})) IS NOT FALSE"
 
 
-def _equal(name: str, column: Column, operator: str = "=") -> str:
+def _equal(name: str, column: Column) -> str:
+    stored, sent = _compared(name, column)
+    return f"{stored} OPERATOR(pg_catalog.=) {sent}"
+
+
+def _equal_or_null(name: str, column: Column) -> str:
+    # Not IS NOT DISTINCT FROM, whose operator the search path decides.
+    nulls = f"t.{quote(name)} IS NULL AND s.{quote(name)} IS NULL"
+    return f"(({_equal(name, column)}) IS TRUE OR ({nulls}))"
+
+
+def _compared(name: str, column: Column) -> tuple[str, str]:
+    """The stored value and the one that was sent, as they are compared."""
     stored, sent = f"t.{quote(name)}", _cast(name, column)
     if column.compare == "json":
         stored, sent = f"CAST({stored} AS pg_catalog.jsonb)", f"CAST({sent} AS pg_catalog.jsonb)"
     elif column.compare == "text":  # of values that are not null: null and '' differ in a row
         stored, sent = _text([stored]), f'{_text([sent])} COLLATE "C"'
-    return f"{stored} {operator} {sent}"
-
-
-def _equal_or_null(name: str, column: Column) -> str:
-    return _equal(name, column, "IS NOT DISTINCT FROM")
+    return stored, sent

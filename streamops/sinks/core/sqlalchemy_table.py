@@ -172,6 +172,15 @@ class Rows:
         ]
         self._require(changed, expected, names)
 
+    def delete_again(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Delete rows that were read, by the primary key of the table."""
+        key = self.target.key
+        if rows:
+            where = [self.table.c[n] == sa.bindparam(f"key_{i}") for i, n in enumerate(key)]
+            values = [{f"key_{i}": row[n] for i, n in enumerate(key)} for row in rows]
+            changed = self.connection.execute(sa.delete(self.table).where(*where), values).rowcount
+            self._require([changed], len(rows), key)
+
     def update(self, rows: pa.Table, key: Sequence[str], expected: int) -> None:
         """Set all other columns of rows with these keys."""
         others = [name for name in rows.column_names if name not in key]

@@ -35,10 +35,13 @@ class Target:
         Its columns, as SQLAlchemy's inspector describes them.
     fires : bool
         Whether it has triggers, or may have.
+    key : tuple of str
+        Its primary key; empty if it has none.
     """
 
     columns: dict[str, Found]
     fires: bool
+    key: tuple[str, ...]
 
 
 def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> Target | None:
@@ -54,6 +57,8 @@ def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> T
         return None
     find = _PROBLEMS.get(connection.dialect.name, _check_others)
     problem, fires = find(connection, table, schema)
+    if problem is None and connection.dialect.name != "sqlite":  # which has none by default
+        problem = _own_cascade(inspector, table, schema)
     if problem is not None:
         raise SinkError(
             "TARGET_KIND",
@@ -67,7 +72,16 @@ def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> T
     columns = {column["name"]: column for column in inspector.get_columns(table, schema=schema)}
     if len(key) == 1 and isinstance(columns[key[0]]["type"], sa.Integer):
         columns[key[0]] = {**columns[key[0]], "nullable": False, "autoincrement": True}
-    return Target(columns, fires)
+    return Target(columns, fires, tuple(key))
+
+
+def _own_cascade(inspector: Any, table: str, schema: str | None) -> str | None:
+    """The problem of a table in which the deletion or change of a row deletes or changes others."""
+    for key in inspector.get_foreign_keys(table, schema=schema):
+        rules = {(key["options"].get(rule) or "").upper() for rule in ("ondelete", "onupdate")}
+        if key["referred_table"] == table and rules - {"", "NO ACTION", "RESTRICT"}:
+            return "a table with a foreign key to itself that cascades"
+    return None
 
 
 def is_generated(column: Found) -> bool:
@@ -197,15 +211,41 @@ def _check_postgres(connection: Any, table: str, schema: str | None) -> tuple[st
         sa.Table(table, sa.MetaData(), schema=schema)
     )
     oid = sa.cast(sa.func.to_regclass(path), postgresql.OID)
-    classes = catalogue("pg_class", "oid", "relkind", "relpersistence", "relhasrules")
+    names = "oid", "relnamespace", "relkind", "relpersistence", "relhasrules"
+    classes = catalogue("pg_class", *names)
     triggers = catalogue("pg_trigger", "tgrelid", "tgisinternal")
-    category = sa.select(classes.c.relkind, classes.c.relpersistence, classes.c.relhasrules)
-    relkind, persistence, has_rules = connection.execute(category.where(classes.c.oid == oid)).one()
+    parents = catalogue("pg_inherits", "inhparent")
+    parts = sa.func.pg_partition_tree(oid).table_valued("relid")
+    is_heir = sa.select(parents.c.inhparent).where(parents.c.inhparent == oid).exists()
+    category = sa.select(
+        classes.c.relkind,
+        classes.c.relhasrules,
+        classes.c.relpersistence,
+        sa.func.row_security_active(classes.c.oid),
+        is_heir,
+        classes.c.relnamespace
+        == sa.cast(
+            sa.func.to_regnamespace(sa.func.quote_ident(sa.func.current_schema())), postgresql.OID
+        ),
+    ).where(classes.c.oid == oid)
+    relkind, has_rules, persistence, is_filtered, has_heirs, is_default = connection.execute(
+        category
+    ).one()
+    of_parts = sa.select(classes.c.relkind, classes.c.relpersistence).join(
+        parts, classes.c.oid == sa.cast(parts.c.relid, postgresql.OID)
+    )
+    parts_found = {(relkind, persistence), *map(tuple, connection.execute(of_parts))}
     problem = None
-    if relkind not in {"r", "p"} or has_rules:
-        problem = "a view, a foreign table or a table with rules"
-    elif persistence != "p":
-        problem = "an unlogged or temporary table"
+    if relkind not in {"r", "p"} or has_rules or ("f", "p") in parts_found:
+        problem = "a view, a foreign table or partition, or a table with rules"
+    elif any(durability != "p" for _, durability in parts_found):
+        problem = "an unlogged or temporary table, or has such a partition"
+    elif is_filtered:
+        problem = "a table with row-level security, which hides rows from this user"
+    elif has_heirs and relkind == "r":
+        problem = "a table that others inherit from, whose rows would be changed, too"
+    elif schema is None and not is_default:
+        problem = "in another schema than the first one of the search path: name it with `schema`"
     mine = sa.and_(triggers.c.tgrelid == oid, sa.not_(triggers.c.tgisinternal))
     return problem, connection.execute(
         sa.select(triggers.c.tgrelid).where(mine)
