@@ -371,9 +371,8 @@ class Model:
     def put(self, row: Row) -> None:
         old = next((r for r in self.rows if key_of(r["k"]) == key_of(row["k"])), None)
         if old is not None:
-            if "revision" in row and (
-                old["revision"] is None or old["revision"] >= row["revision"]
-            ):
+            revision = old.get("revision")  # null, of others, is older than any
+            if "revision" in row and revision is not None and revision >= row["revision"]:
                 return
             self.rows.remove(old)
         self.rows.append(self.filled(row, old))

@@ -104,8 +104,8 @@ class AppendZombies:
         frozen, resumed, decisions = threading.Event(), threading.Event(), itertools.count(1)
         decide = old._decide
 
-        def freeze(*arguments: Any) -> Any:
-            decision = decide(*arguments)
+        def freeze(*arguments: Any, **others: Any) -> Any:
+            decision = decide(*arguments, **others)
             if next(decisions) == self.frozen_at:
                 frozen.set()
                 assert resumed.wait(30)
