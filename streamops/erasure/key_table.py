@@ -208,8 +208,8 @@ class KeyTable:
         wanted, created = _parse_subjects(subjects), 0
         wrapping = self._wrapping()
         with self._transaction() as (connection, table):
-            _lock(connection, table, wanted)
-            for some in _chunks(wanted):
+            # A subject that was created after the lock may be erased at any time.
+            for some in _chunks(_lock(connection, table, wanted)):
                 entries = sa.select(table.c.subject, table.c.version, table.c.key)
                 versions: dict[str, int] = {}
                 erased = set()
@@ -260,7 +260,11 @@ class KeyTable:
                     )
                 connection.execute(
                     sa.update(table)
-                    .where(table.c.subject == subject, table.c.version == version)
+                    .where(
+                        table.c.subject == subject,
+                        table.c.version == version,
+                        table.c.key.is_not(None),  # one created after the lock may be erased by now
+                    )
                     .values(key=new.wrap(subject, readable))
                 )
         return replace(self, wrapping_key=wrapping_key)
@@ -360,21 +364,25 @@ class KeyTable:
         )
 
 
-def _lock(connection: Any, table: Any, subjects: Sequence[str] | None = None) -> None:
+def _lock(connection: Any, table: Any, subjects: Sequence[str] | None = None) -> list[str]:
     """Wait for others that change keys of subjects, by default of all, and make later ones wait.
+
+    Returns the subjects that are locked. Others of the given ones are not in the table, or were created since.
 
     The first version of a subject, which is never deleted, stands for all of its versions. The next statement
     sees what the others have committed: one that waits for a row does not see rows that were added meanwhile.
     """
     sa = _sqlalchemy()
     if connection.dialect.name == "sqlite":
-        return  # a transaction has the whole file
+        return list(subjects or ())  # a transaction has the whole file
     # In one order, so that no two of them wait for each other.
     order = table.c.subject.collate("C")
     first = sa.select(table.c.subject).where(table.c.version == 1).order_by(order)
     conditions = [sa.true()] if subjects is None else map(table.c.subject.in_, _chunks(subjects))
+    locked: list[str] = []
     for condition in conditions:
-        connection.execute(first.where(condition).with_for_update())
+        locked += connection.execute(first.where(condition).with_for_update()).scalars()
+    return locked
 
 
 def _create(
