@@ -247,11 +247,12 @@ class _Folder:
 
     def read_all(self, check: Check) -> list[Manifest]:
         """All manifests, the oldest first. One that was written in part was never committed."""
-        newest = self._read_newest()  # first, since manifests are added meanwhile
+        newest = self.read_newest()  # first, since manifests are added meanwhile
         numbers = self._numbers()
         with ThreadPoolExecutor(8) as threads:
             found = dict(zip(numbers, threads.map(self._read, numbers), strict=True))
-        if newest is None and check == "content" and len(found) > 1:
+        has_newest = newest is not None or self.read_newest() is not None
+        if not has_newest and check == "content" and len(found) > 1:
             raise _damaged(_NEWEST, "no file", "the number of the newest manifest", self.label)
         self._refuse_damage(found, newest or 0)
         return [manifest for manifest in found.values() if manifest is not None]
@@ -271,9 +272,14 @@ class _Folder:
             self.manifest = self._read(self.number) or self.manifest
         return self.manifest
 
-    def require_newest(self) -> None:
-        """Refuse a folder that lacks its last manifest, whose micro-batch no other query would repeat."""
-        newest = self._read_newest() or 0
+    def require_newest(self, newest: int) -> None:
+        """Refuse a folder that lacks its last manifest, whose micro-batch no other query would repeat.
+
+        Parameters
+        ----------
+        newest : int
+            What `read_newest` returned before ``refresh``, since another writer can commit in between.
+        """
         if newest > self.number:
             raise _damaged(f"manifest {newest}", "no file", "a manifest", self.label)
 
@@ -337,7 +343,8 @@ class _Folder:
         self.write(temporary, content)
         os.replace(temporary, name)
 
-    def _read_newest(self) -> int | None:
+    def read_newest(self) -> int | None:
+        """The number of the newest complete manifest that was stored, before others are listed."""
         name = self.absolute(_NEWEST)
         if not self._exists(name):
             return None
@@ -400,7 +407,11 @@ class _Folder:
     def _numbers(self) -> list[int]:
         selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
         names = (info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
-        return sorted(int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n))
+        found = {int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n)}
+        # A list made while manifests are added may have a later one and lack an earlier one.
+        missing = set(range(1, max(found, default=0))) - found
+        found |= {number for number in missing if self._exists(self.manifest_name(number))}
+        return sorted(found)
 
     def _exists(self, name: str) -> bool:
         return bool(self.filesystem.get_file_info(name).is_file)
@@ -463,13 +474,14 @@ class ParquetSink(Sink):
         files: tuple[File, ...] | None = None
         with folder.errors():
             for _ in range(_ATTEMPTS):
+                newest = folder.read_newest() or 0
                 last = folder.refresh()
                 decision = self._decide(None if last is None else last.entry, delivery)
                 if last is not None and decision.entry == last.entry:
                     return
                 is_new = last is None or last.entry.query != delivery.query
                 if is_new and decision.action != "replace":
-                    folder.require_newest()
+                    folder.require_newest(newest)
                 if decision.action == "skip" and last is not None:
                     manifest = Manifest(decision.entry, last.schema)
                 else:

@@ -14,6 +14,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SchemaError, SinkError, SpecError
+from streamops.sinks.parquet import _Folder
 from tests.sinks.contract import (
     NAN,
     ODD,
@@ -235,6 +236,27 @@ def test_no_manifest_can_be_missing(path: str, target: Target, choice: str) -> N
     assert sinks.read_parquet(path).count_rows() == len(expected)
     target.deliver(2, run_of(3, other.query), a=[2])
     assert target.content("a") == ordered([*expected, (2,)])
+
+
+@pytest.mark.parametrize("moment", ["read_newest", "refresh", "write_rows"])
+def test_a_folder_that_another_run_writes_meanwhile_is_not_damaged(
+    path: str, target: Target, monkeypatch: Any, moment: str
+) -> None:
+    """Another run commits the same micro-batch after each thing that a first delivery reads or writes."""
+    function, others = getattr(_Folder, moment), [run_of(2)]
+
+    def and_then_another_commits(self: _Folder, *arguments: Any) -> Any:
+        result = function(self, *arguments)
+        if others:
+            target.deliver(0, others.pop(), a=[1])
+        return result
+
+    monkeypatch.setattr(_Folder, moment, and_then_another_commits)
+    target.deliver(0, run_of(1), a=[1])
+    assert not others
+    assert target.content("a") == [(1,)]
+    target.deliver(1, run_of(3), a=[2])
+    assert target.content("a") == [(1,), (2,)]
 
 
 def test_another_query_does_not_go_on_without_the_last_manifest(path: str, target: Target) -> None:
