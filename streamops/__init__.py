@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         time,
         windows,
     )
-    from streamops.spark.session import local_session
+    from streamops.environment.session import local_session
     from streamops.spark.side_output import split_side_output
 
 __all__ = [
@@ -62,7 +62,7 @@ __version__ = "0.1.0"
 
 
 _FUNCTIONS = {
-    "local_session": "streamops.spark.session",
+    "local_session": "streamops.environment.session",
     "split_side_output": "streamops.spark.side_output",
 }
 

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
+from streamops.environment.doctor import Finding, diagnose, examine, run_smoke_query
 from streamops.kernel.errors import StreamopsError
-from streamops.spark.doctor import Finding, diagnose, examine, run_smoke_query
 
 __all__ = ["main"]
 
@@ -119,7 +119,7 @@ def _rewrite(chosen: argparse.Namespace) -> int:
 
 def _examine_session() -> Iterable[Finding]:
     try:
-        from streamops.spark.session import local_session
+        from streamops.environment.session import local_session
 
         spark = local_session(app_name="streamops doctor")
     except (ImportError, StreamopsError) as error:

@@ -17,7 +17,7 @@ from website.raised import Raised, Source
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "errors.md"
 # Parts that all families share.
-_SHARED = {"kernel", "spark", "changelog"}
+_SHARED = {"kernel", "spark", "changelog", "environment"}
 _HEAD = """\
 ---
 hide:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.environment.settings import refuse_policy
 from streamops.kernel.columns import with_large_types
 from streamops.kernel.core import SIDES, Spec, State
 from streamops.kernel.errors import SchemaError, SpecError
@@ -50,7 +51,6 @@ from streamops.spark.metadata import (
 from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare
-from streamops.spark.settings import refuse_policy
 from streamops.spark.state_apis import Choice, choose_state_api, refuse_unchainable
 from streamops.spark.step import ShardStep, Stored, metric_fields
 from streamops.spark.wire import (

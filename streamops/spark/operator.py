@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from streamops.environment.requirements import refuse_versions
 from streamops.kernel.calls import explain_call
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive
 from streamops.spark.engines import no_native_engine
 from streamops.spark.pipelines import refuse_pipeline_function
-from streamops.spark.requirements import refuse_versions
 
 
 @dataclass(frozen=True, slots=True, repr=False)

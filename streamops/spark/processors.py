@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from streamops.spark.requirements import refuse_versions
+from streamops.environment.requirements import refuse_versions
 from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep
 from streamops.spark.wire import EMITTED, freeze_imports
 

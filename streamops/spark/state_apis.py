@@ -7,11 +7,16 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.environment.requirements import (
+    REQUIRED,
+    compare_version,
+    installed_version,
+    requirement,
+)
+from streamops.environment.settings import PROVIDER, ROCKSDB, effective
 from streamops.kernel.errors import RequirementError, SpecError
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
-from streamops.spark.requirements import REQUIRED, compare_version, installed_version, requirement
-from streamops.spark.settings import PROVIDER, ROCKSDB, effective
 
 _GROUPS: StateApi = "applyInPandasWithState"
 _TRANSFORM: StateApi = "transformWithStateInPandas"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel.errors import CheckpointError
-from streamops.spark.settings import PARTITIONS, PROVIDER
 
 MARKER = "_streamops_unfinished"
 """File in a new checkpoint until it is complete and verified."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streamops.environment.settings import PROVIDER
 from streamops.kernel.errors import CheckpointError
-from streamops.spark.settings import PROVIDER
 from streamops.state.checkpoint import (
     HDFS_STATE,
     MARKER,

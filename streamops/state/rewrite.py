@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamops.environment.settings import PARTITIONS
 from streamops.kernel.errors import CheckpointError, SpecError
 from streamops.spark.definition import MAX_SHARDS
-from streamops.spark.settings import PARTITIONS
 from streamops.state.checkpoint import (
     MARKER,
     METADATA,

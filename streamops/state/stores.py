@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, NullType, StringType, StructField, StructType
 
+from streamops.environment.requirements import numbers
 from streamops.kernel.errors import CheckpointError, RequirementError
-from streamops.spark.requirements import numbers
 from streamops.spark.step import SEGMENTS, STATE_SCHEMA, Stored
 from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
 from streamops.state.shards import StoredShard
@@ -57,7 +57,7 @@ def _group_value(has_timers: bool) -> StructType:
 
 def session_or_new(spark: SparkSession | None) -> SparkSession:
     """The session, the running one, or a new local one."""
-    from streamops.spark.session import local_session
+    from streamops.environment.session import local_session
 
     return spark or SparkSession.getActiveSession() or local_session(app_name="streamops state")
 

@@ -27,7 +27,7 @@ def spark_conf() -> Mapping[str, str]:
 def spark(spark_conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """A local session for small data: two tasks, two shuffle partitions, no UI, UTC."""
     # Imported here: every run of pytest loads this module, and most need no Spark.
-    from streamops.spark.session import local_session
+    from streamops.environment.session import local_session
 
     session = local_session(
         cores=2, shuffle_partitions=2, app_name="streamops tests", conf=spark_conf

@@ -7,9 +7,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
+from streamops.environment.settings import effective
 from streamops.spark.columns import column
 from streamops.spark.definition import KeyLimit, Native
-from streamops.spark.settings import effective
 from streamops.windows.core.grid_spec import FixedSpec, GridSpec
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.sliding import SlidingSpec

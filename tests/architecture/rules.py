@@ -1,6 +1,6 @@
 """Architecture rules, checked on syntax trees: import direction and forbidden names.
 
-    kernel <- changelog <- <family>/core <- <family>/*.py -> spark -> kernel
+    kernel <- changelog <- <family>/core <- <family>/*.py -> spark -> environment -> kernel
 
 Run it by itself with ``python tests/architecture/rules.py``; nothing of streamops is imported.
 """
@@ -18,10 +18,10 @@ EXAMPLES = "examples"
 LONGEST_FILE = 600
 
 # A folder of streamops/ that is not named here is a family of operators.
-NOT_A_FAMILY = {"kernel", "changelog", "spark", "state", "testing"}
+NOT_A_FAMILY = {"kernel", "changelog", "environment", "spark", "state", "testing"}
 
 # Folders that users do not import from.
-INTERNAL = {"kernel", "changelog", "spark"}
+INTERNAL = {"kernel", "changelog", "environment", "spark"}
 
 # A family may use the public names of another family, from its package.
 PUBLIC_IMPORTS = {("changes", "streamops.aggregates"), ("patterns", "streamops.aggregates")}
@@ -40,6 +40,8 @@ JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkCo
 CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
 # The only files with different code for classic and Connect sessions.
 BOTH_SESSIONS = {Path(LIBRARY, "spark", name) for name in ("identity.py", "metadata.py")}
+# What checks the environment as a whole: it runs a query.
+CHECKS_ENVIRONMENT = {"doctor", "smoke_query"}
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
@@ -81,6 +83,8 @@ def layer_of(module: str) -> str:
         return EXAMPLES
     if not parts or parts[0] == "__main__":
         return "root"
+    if parts[0] == "environment" and parts[1:2] and parts[1] in CHECKS_ENVIRONMENT:
+        return "doctor"
     if parts[0] in NOT_A_FAMILY:
         return parts[0]
     return "/".join(parts[:2]) if parts[1:2] == ["core"] else parts[0]
@@ -95,18 +99,25 @@ def may_import(importer: str, imported: str) -> bool:
             return imported == "kernel"
         case "changelog":
             return imported in {"kernel", "changelog"}
+        case "environment":
+            return imported in {"kernel", "environment"}
+        case "doctor":
+            return imported in {"kernel", "environment", "spark", "doctor"}
         case "spark":
-            return imported in {"kernel", "changelog", "spark"}
+            return imported in {"kernel", "changelog", "environment", "spark"}
         case "testing":
-            return imported in {"kernel", "changelog", "spark", "testing"}
+            return imported in {"kernel", "changelog", "environment", "spark", "testing"}
         case "state":  # it knows the layouts of all cores
-            return imported in {"kernel", "spark", "state"} or imported.endswith("/core")
+            return imported in {"kernel", "environment", "spark", "state"} or imported.endswith(
+                "/core"
+            )
         case "examples":  # the public interface only
             return imported not in INTERNAL and not imported.endswith("/core")
         case _ if importer.endswith("/core"):
             return imported in {"kernel", "changelog", importer}
         case family:
-            return imported in {"kernel", "changelog", "spark", family, f"{family}/core"}
+            own = {family, f"{family}/core"}
+            return imported in {"kernel", "changelog", "environment", "spark", *own}
 
 
 def is_pure(layer: str) -> bool:

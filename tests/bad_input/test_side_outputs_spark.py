@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops import changes, sinks, time
-from streamops.spark.settings import PARTITIONS
+from streamops.environment.settings import PARTITIONS
 from streamops.testing import at, micro_batches
 from tests.bad_input.fates import ACCEPTED, Played, amount
 from tests.bad_input.test_conservation import TABLE

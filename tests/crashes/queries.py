@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.environment.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.kernel import segments
-from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.testing import micro_batches
 from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS, shows_a_crash
 from tests.spark.test_every_operator import Case, tag

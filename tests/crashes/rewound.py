@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops import aggregates as agg
 from streamops import sinks, state, windows
+from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel import segments
 from streamops.spark.identity import unload_state_stores
-from streamops.spark.settings import PARTITIONS, PROVIDER
 from tests.crashes.queries import APPLY, STORES, TRANSFORM, run
 
 _STORE = "spark.sql.streaming.stateStore"

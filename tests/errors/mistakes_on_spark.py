@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import changes, joins, local_session, windows
-from streamops.spark.settings import PROVIDER
+from streamops.environment.settings import PROVIDER
 from tests.errors.mistakes import LATE, Mistake, raised, tumbling
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"

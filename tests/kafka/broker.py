@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamops.spark.java import find_java
+from streamops.environment.java import find_java
 
 VERSION = "4.2.0"
 """Of the broker, as in scripts/get-kafka."""

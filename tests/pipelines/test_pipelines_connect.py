@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamops.spark.java import find_java
+from streamops.environment.java import find_java
 
 pytest.importorskip("grpc")
 

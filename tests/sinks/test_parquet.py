@@ -238,12 +238,12 @@ def test_no_manifest_can_be_missing(path: str, target: Target, choice: str) -> N
     assert target.content("a") == ordered([*expected, (2,)])
 
 
-@pytest.mark.parametrize("moment", ["read_newest", "refresh", "write_rows"])
+@pytest.mark.parametrize("after", ["read_newest", "refresh", "write_rows"])
 def test_a_folder_that_another_run_writes_meanwhile_is_not_damaged(
-    path: str, target: Target, monkeypatch: Any, moment: str
+    path: str, target: Target, monkeypatch: Any, after: str
 ) -> None:
     """Another run commits the same micro-batch after each thing that a first delivery reads or writes."""
-    function, others = getattr(_Folder, moment), [run_of(2)]
+    function, others = getattr(_Folder, after), [run_of(2)]
 
     def and_then_another_commits(self: _Folder, *arguments: Any) -> Any:
         result = function(self, *arguments)
@@ -251,7 +251,7 @@ def test_a_folder_that_another_run_writes_meanwhile_is_not_damaged(
             target.deliver(0, others.pop(), a=[1])
         return result
 
-    monkeypatch.setattr(_Folder, moment, and_then_another_commits)
+    monkeypatch.setattr(_Folder, after, and_then_another_commits)
     target.deliver(0, run_of(1), a=[1])
     assert not others
     assert target.content("a") == [(1,)]

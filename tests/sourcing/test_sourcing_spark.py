@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops import process, sourcing
+from streamops.environment.settings import PARTITIONS
 from streamops.spark.columns import spark_schema
-from streamops.spark.settings import PARTITIONS
 from streamops.testing import at, micro_batches
 from streamops.testing.streaming import run_query
 from tests.sourcing import wallets

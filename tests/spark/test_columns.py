@@ -16,8 +16,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from streamops.environment import requirements
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.spark import columns, requirements
+from streamops.spark import columns
 from streamops.spark.columns import arrow_schema, refuse_collated, require_name, type_name
 
 LOWER = StringType("UTF8_LCASE")

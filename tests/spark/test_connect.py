@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from pyspark.sql import SparkSession
 from streamops import aggregates as agg, observe, patterns, sketches, split_side_output, time, windows
-from streamops.spark.settings import PROVIDER, ROCKSDB
+from streamops.environment.settings import PROVIDER, ROCKSDB
 from streamops.testing import assert_rows, at, fold, replay, stream
 from tests.spark.pair_cores import earlier
 

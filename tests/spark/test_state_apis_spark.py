@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import joins, windows
+from streamops.environment.doctor import run_smoke_query
+from streamops.environment.java import find_java
+from streamops.environment.settings import PROVIDER, ROCKSDB
 from streamops.kernel.errors import RequirementError, SpecError
-from streamops.spark.doctor import run_smoke_query
-from streamops.spark.java import find_java
-from streamops.spark.settings import PROVIDER, ROCKSDB
 from streamops.testing import at, micro_batches
 from streamops.testing.streaming import run_query
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from streamops.environment.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.errors import CheckpointError, StreamopsError
-from streamops.spark.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.state.checkpoint import (
     MARKER,
     Checkpoint,

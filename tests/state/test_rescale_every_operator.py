@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops import sketches, state
-from streamops.spark.settings import PARTITIONS
+from streamops.environment.settings import PARTITIONS
 from streamops.state.checkpoint import Checkpoint
 from streamops.testing import micro_batches
 from streamops.testing.streaming import run_query

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from streamops import aggregates as agg
 from streamops import state, windows
-from streamops.spark.requirements import numbers
-from streamops.spark.settings import PROVIDER
+from streamops.environment.requirements import numbers
+from streamops.environment.settings import PROVIDER
 from streamops.state.checkpoint import HDFS_STATE, MARKER, Checkpoint
 from streamops.state.stores import TESTED
 from streamops.testing import Replay, micro_batches

@@ -23,7 +23,7 @@ def test_a_project_can_add_settings_and_the_session_ends_with_the_run(tmp_path: 
     (tmp_path / "test_it.py").write_text(
         """
 import pytest
-import streamops.spark.session as module
+import streamops.environment.session as module
 
 class Session:
     stopped = False

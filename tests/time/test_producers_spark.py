@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import time, windows
+from streamops.environment.settings import PROVIDER
 from streamops.kernel.errors import SpecError
-from streamops.spark.settings import PROVIDER
 from streamops.testing import Replay, assert_rows, at, micro_batches, replay, stream
 
 pytestmark = pytest.mark.spark

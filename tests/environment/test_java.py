@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from streamops.environment import java
+from streamops.environment.java import find_java
 from streamops.kernel.errors import RequirementError
-from streamops.spark import java
-from streamops.spark.java import find_java
 
 FAKE = """\
 #!/bin/sh

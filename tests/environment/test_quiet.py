@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from streamops.spark import quiet
-from streamops.spark.quiet import PROGRESS, LineFilter
+from streamops.environment import quiet
+from streamops.environment.quiet import PROGRESS, LineFilter
 
 # What Spark 4.3 prints with the first query of a session.
 PRINTED = b"""\
@@ -106,7 +106,7 @@ def test_the_worker_of_the_installed_spark_prints_these_lines() -> None:
 
 PROGRAM = """
 import os, sys
-from streamops.spark.quiet import filter_stderr
+from streamops.environment.quiet import filter_stderr
 with filter_stderr():
     if os.fork() == 0:  # in place of the JVM
         os.write(2, b"".join(PARTS))
@@ -149,7 +149,7 @@ def test_the_filter_survives_an_interrupt_and_ends_with_its_input() -> None:
 def test_without_stderr_nothing_changes() -> None:
     program = """
 import os
-from streamops.spark.quiet import filter_stderr
+from streamops.environment.quiet import filter_stderr
 os.close(2)
 with filter_stderr():
     print("done")

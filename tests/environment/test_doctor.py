@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamops import __main__ as command_line
+from streamops.environment import doctor, smoke_query
+from streamops.environment.doctor import Finding, diagnose, examine, run_smoke_query
+from streamops.environment.java import Java
+from streamops.environment.requirements import REQUIRED, numbers, requirement
+from streamops.environment.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
 from streamops.kernel.errors import RequirementError
-from streamops.spark import doctor, smoke_query
-from streamops.spark.doctor import Finding, diagnose, examine, run_smoke_query
-from streamops.spark.java import Java
-from streamops.spark.requirements import REQUIRED, numbers, requirement
-from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
 
 ROOT = Path(__file__).parents[2]
 HERE = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
@@ -283,7 +283,7 @@ def test_a_running_session_is_diagnosed_and_runs_the_smoke_query(spark: SparkSes
 
 CONNECT = """
 from pyspark.sql import SparkSession
-from streamops.spark.doctor import diagnose
+from streamops.environment.doctor import diagnose
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 for finding in diagnose(spark):
     print(finding.name, finding.ok)
@@ -352,7 +352,7 @@ def test_the_command_prints_a_hint_and_succeeds(
 def test_a_session_that_does_not_start_is_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from streamops.spark import session
+    from streamops.environment import session
 
     def refuse(**settings: Any) -> SparkSession:
         raise RequirementError("NO", "no Java", where="w", got="g", expected="e", fix="f")

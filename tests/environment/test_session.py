@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamops
-from streamops.kernel.errors import RequirementError, SpecError
-from streamops.spark import session, settings
-from streamops.spark.session import SessionDiffersWarning
-from streamops.spark.settings import (
+from streamops.environment import session, settings
+from streamops.environment.session import SessionDiffersWarning
+from streamops.environment.settings import (
     PARTITIONS,
     PROVIDER,
     ROCKSDB,
@@ -23,6 +22,7 @@ from streamops.spark.settings import (
     differences,
     local_settings,
 )
+from streamops.kernel.errors import RequirementError, SpecError
 
 
 class FakeSession:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from streamops.environment.settings import ROCKSDB
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
 from streamops.spark.checks import carried_watermark
 from streamops.spark.metadata import INSTANT as INSTANT_MARK
 from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
-from streamops.spark.settings import ROCKSDB
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
 
 INSTANT = TimestampType()

@@ -12,10 +12,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from streamops.environment.java import find_java
+from streamops.environment.quiet import filter_stderr
+from streamops.environment.settings import Difference, differences, local_settings
 from streamops.kernel.errors import RequirementError
-from streamops.spark.java import find_java
-from streamops.spark.quiet import filter_stderr
-from streamops.spark.settings import Difference, differences, local_settings
 
 # PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
 # thousand characters with the stack of the JVM.

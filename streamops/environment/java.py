@@ -91,7 +91,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     raise RequirementError(
         "JAVA_NOT_FOUND",
         "no Java that can start Spark was found",
-        where="streamops.spark.java",
+        where="streamops.environment.java",
         got="; ".join(unfit),
         expected=f"Java {OLDEST_JAVA} or later in JAVA_HOME, on PATH, or from the extra `java`",
         fix='apt-get install -y openjdk-17-jre-headless, or pip install "streamops[java]"',

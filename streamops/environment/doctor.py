@@ -14,10 +14,17 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from streamops.environment.java import find_java
+from streamops.environment.requirements import REQUIRED, compare_version, requirement
+from streamops.environment.settings import (
+    MASTER,
+    PARTITIONS,
+    PROVIDER,
+    ROCKSDB,
+    TIMEZONE,
+    effective,
+)
 from streamops.kernel.errors import StreamopsError
-from streamops.spark.java import find_java
-from streamops.spark.requirements import REQUIRED, compare_version, requirement
-from streamops.spark.settings import MASTER, PARTITIONS, PROVIDER, ROCKSDB, TIMEZONE, effective
 
 if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
     from pyspark.sql import SparkSession
@@ -103,7 +110,7 @@ def run_smoke_query(spark: SparkSession) -> Finding:
     Finding
         Whether two micro-batches of the state API that operators use gave the right counts.
     """
-    from streamops.spark.smoke_query import count_in_state
+    from streamops.environment.smoke_query import count_in_state
 
     name = "stateful query"
     remedy = "fix the problems above first; then see the first error in Spark's own output"

@@ -1,0 +1,1 @@
+"""The environment of a job: Java, sessions, their settings, required versions, and what checks them."""
