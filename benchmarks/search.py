@@ -38,6 +38,7 @@ from streamops import search
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
 from streamops.search.core import match
+from streamops.search.core.match import SearchCore
 from streamops.spark.operator import Operator
 from streamops.spark.retained import forget_all
 from streamops.spark.step import ShardStep, Stored
@@ -268,9 +269,9 @@ def _every_query(spec: Any, state: State) -> float:
     index.always, index.filed = np.arange(len(index.starts)), 1 << 40
     index.bounds = np.zeros(len(index.frequency) + 1, np.int64)
     count = max(1, min(1_000, 2_000_000 // len(index.starts)))
-    packed = match.pack(spec, next(documents(count, 3, count)), "left")
-    none = match.pack(spec, QUERIES.empty_table(), "right")
-    seconds, _ = cpu(match.step, spec, state, [packed, none], None)
+    packed = SearchCore().pack(spec, next(documents(count, 3, count)), "left")
+    none = SearchCore().pack(spec, QUERIES.empty_table(), "right")
+    seconds, _ = cpu(SearchCore().step, spec, state, [packed, none], None)
     return seconds / count
 
 

@@ -392,7 +392,7 @@ def fold_log(evolve, **parameters):
     events = pa.Table.from_pylist(log).select(["seat", "version", "type", "person"])
     fold = sourcing.fold(evolve, by="seat", **parameters)
     spec = fold.parameters.resolve((events.schema,), carried=(None,), shards=1)
-    return fold.core.run(spec, [events]).to_pylist(maps_as_pydicts="strict")
+    return fold.core.run(spec, [events]).rows.to_pylist(maps_as_pydicts="strict")
 
 
 def count_hands(state, event):
@@ -498,16 +498,13 @@ class RecordsSpec(process.ShardSpec):
         return pa.schema([self.input.field("player"), ("ts", TIME), ("record", pa.float64())])
 
 
-class Records(process.ShardCore):
+class Records(process.Core):
     """Scores that are higher than all earlier ones of their player."""
 
     STATE = process.StateFormat("acme.records", 1)
-    PLACEMENT = process.Placement({"best": process.BY_KEY, "waiting": process.BY_KEY})
-
-    def layout(self, spec):
-        """The best score of each player, and rows above the watermark."""
-        table = pa.schema([("key.0", pa.string()), ("time", pa.int64()), ("score", pa.float64())])
-        return {"best": table, "waiting": table}
+    SCHEMA = pa.schema([("key.0", pa.string()), ("time", pa.int64()), ("score", pa.float64())])
+    # The best score of each player, and rows above the watermark.
+    TABLES = {name: process.Table(lambda _: Records.SCHEMA) for name in ("best", "waiting")}
 
     def step(self, spec, state, inputs, watermark):
         """Compare the rows that the watermark has reached with the best score before them."""

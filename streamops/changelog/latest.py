@@ -39,16 +39,18 @@ from streamops.kernel.ordering import ranks
 Fields = Sequence[tuple[str, pa.DataType]]
 
 
-def latest_layout(spec: KeyedTable, extra: Fields = ()) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables. For evicted rows the maximum of each extra column is stored."""
+def latest_schema(spec: KeyedTable, extra: Fields = ()) -> pa.Schema:
+    """Columns of the stored rows."""
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
     sent = list(sent_layout(spec))
     donors = ("donors", pa.list_(pa.struct(sent)))
     row = [*keys, *sent[:3], ("clock", pa.int64()), *extra, sent[3], donors, *sent[4:]]
-    return {
-        "rows": pa.schema(row),
-        "evicted": pa.schema([sent[0], ("clock", pa.int64()), *extra]),
-    }
+    return pa.schema(row)
+
+
+def evicted_schema(spec: KeyedTable, extra: Fields = ()) -> pa.Schema:
+    """Columns of the limits of evicted rows. The maximum of each extra column is stored."""
+    return pa.schema([sent_layout(spec)[0], ("clock", pa.int64()), *extra])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ def build_latest_rows(
     """
     spec, is_deleted = batch.spec, ordered.is_delete[last]
     row = ordered.row[last]
-    schema = latest_layout(spec, [(name, column.type) for name, column in extra.items()])["rows"]
+    schema = latest_schema(spec, [(name, column.type) for name, column in extra.items()])
     donates = (source != last[:, np.newaxis]) & (source != NONE) & ~is_deleted[:, np.newaxis]
     key, value = np.nonzero(donates)
     size = max(len(ordered.key), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamops.aggregates import Aggregate
-from streamops.changes.core import aggregate as core
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.changes.core.aggregate_spec import AggregateSpec, Rejected
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_names, require_aggregates
@@ -117,4 +117,4 @@ def aggregate(
         ),
         rejected=rejected,
     )
-    return Operator(where, spec, core)
+    return Operator(where, spec, AggregateCore())

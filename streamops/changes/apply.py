@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, parse_horizon
-from streamops.changes.core import history as intervals
-from streamops.changes.core import latest
+from streamops.changes.core.history import HistoryCore
+from streamops.changes.core.latest import LatestCore
 from streamops.changes.core.spec import ApplySpec, History
-from streamops.kernel.core import Core
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
@@ -140,5 +139,5 @@ def apply(
         max_keys=max_keys,
         when_full=when_full,
     )
-    core: Core = latest if history == "overwrite" else intervals
+    core = LatestCore() if history == "overwrite" else HistoryCore()
     return Operator(where, spec, core)

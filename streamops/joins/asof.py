@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 
 from streamops.changelog.versions import Direction
-from streamops.joins.core import asof as core
+from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.asof_spec import (
     AsofSpec,
     How,
@@ -223,4 +223,4 @@ def asof(
     )
     if right is None or getattr(right, "isStreaming", True):
         parameters.require_tolerance()
-    return Operator(where, parameters, core, right=right)
+    return Operator(where, parameters, AsofCore(), right=right)

@@ -16,8 +16,7 @@ from streamops.changelog.table import (
     parse_horizon,
     value_columns,
 )
-from streamops.joins.core import enrich as core
-from streamops.joins.core.enrich import EnrichSpec, How, Rejected
+from streamops.joins.core.enrich import EnrichCore, EnrichSpec, How, Rejected
 from streamops.joins.core.join_spec import parse_keys
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
@@ -169,7 +168,7 @@ def enrich(
         into=into,
     )
     initial = None if snapshot is None else partial(_start_with_snapshot, snapshot)
-    return Operator(where, parameters, core, right=right, initial=initial)
+    return Operator(where, parameters, EnrichCore(), right=right, initial=initial)
 
 
 def _start_with_snapshot(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.joins.core import interval as core
+from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import (
     Early,
     How,
@@ -193,7 +193,7 @@ def interval(
         early=early,
         into=into,
     )
-    return Operator(where, parameters, core, right=right, native=Native(_limit, _build))
+    return Operator(where, parameters, IntervalCore(), right=right, native=Native(_limit, _build))
 
 
 def _limit(left: DataFrame, right: DataFrame, spec: IntervalSpec) -> KeyLimit | None:

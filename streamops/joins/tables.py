@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from streamops.joins.core import tables as core
 from streamops.joins.core.join_spec import parse_key_pair, parse_keys, parse_name_pair
+from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import How, Rejected, TablesSpec
 from streamops.spark.operator import Operator
 
@@ -144,4 +144,4 @@ def tables(
         remember=remember,
         rejected=rejected,
     )
-    return Operator(where, parameters, core, right=right)
+    return Operator(where, parameters, TablesCore(), right=right)

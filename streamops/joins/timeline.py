@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from streamops.joins.core import tables as core
-from streamops.joins.core import timeline as newest
 from streamops.joins.core.join_spec import parse_keys, parse_name_pair
+from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import Rejected
-from streamops.joins.core.timeline import NewestParameters, TimelineParameters
+from streamops.joins.core.timeline import NewestParameters, TimelineCore, TimelineParameters
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.operator import Operator
 
@@ -147,5 +146,5 @@ def timeline(
         remember=remember,
         rejected=rejected,
     )
-    timelines = Operator(where, NewestParameters(parameters), newest)
-    return Operator(where, parameters, core, right=right, follow_up=timelines)
+    timelines = Operator(where, NewestParameters(parameters), TimelineCore())
+    return Operator(where, parameters, TablesCore(), right=right, follow_up=timelines)

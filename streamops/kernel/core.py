@@ -1,13 +1,8 @@
-"""The contract of a core: the algorithm of an operator, for all keys of one shard.
-
-An operator is a pure function over (spec, state, inputs, watermark). A *core* is a module of such
-functions. Spark's streaming queries, Spark's batch jobs and the replay of the test kit call the same
-functions. States are values: nothing mutates a state after a function returned it.
-"""
+"""The values of the contract of an operator: inputs, states, steps, metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -168,6 +163,11 @@ class Step:
     late: pa.Table
     metrics: Any = field(default_factory=Metrics)
 
+    @property
+    def rows(self) -> pa.Table:
+        """Results and late rows."""
+        return pa.concat_tables([self.output, self.late]).combine_chunks()
+
 
 class Spec(Protocol):
     """The parameters of an operator, resolved against the schemas of its inputs."""
@@ -207,52 +207,6 @@ class Spec(Protocol):
         """Parameters that the state depends on: a checkpoint is refused if one of them changed."""
 
 
-class Core(Protocol):
-    """The algorithm of an operator: a module of pure functions.
-
-    A core may define ``METRICS_TYPE``, the class of its metrics, if it is not :class:`Metrics`;
-    ``METRICS``, a mapping of observed metric names to fields of it, if they are not those of ``Metrics``; ``STEPS_WITHOUT_ROWS``, true if a step without rows emits output
-    though no deadline has passed; ``RETAINED_BYTES``, how much a worker retains of the decoded states of its
-    shards for their next steps, 0 by default: for states that take longer to decode than to compare;
-    ``deliver``, see :func:`streamops.spark.drive.drive`; and ``has_segments(spec)``, whether it stores rows of
-    a large state apart: see :mod:`streamops.kernel.segments`. Then ``STATE`` has a version for such
-    states, and ``step`` and ``finish`` also accept a state with the table ``_unmerged``.
-    ``PLACEMENT`` is a :class:`streamops.kernel.placement.Placement`: which shard the rows of the state
-    belong to.
-    """
-
-    STATE: StateFormat
-    PLACEMENT: Any
-
-    def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Schemas of the tables of the state."""
-
-    def pack(self, spec: Any, rows: pa.Table, side: SideName) -> pa.Table:
-        """Prepare rows of one input for ``step``, before the shuffle and without state."""
-
-    def step(
-        self, spec: Any, state: State, inputs: Sequence[pa.Table], watermark: int | None
-    ) -> Step:
-        """Process one micro-batch.
-
-        ``inputs`` has the packed rows of each input. Rows are late by ``state.watermark``, the
-        watermark of the step before, and windows close by ``watermark``. It is None if there is no
-        watermark yet, and always without event time.
-        """
-
-    def finish(self, spec: Any, state: State) -> pa.Table:
-        """Results that are still pending when the stream ends."""
-
-    def run(self, spec: Any, inputs: Sequence[pa.Table]) -> pa.Table:
-        """The batch result: one step over all packed rows, then ``finish``. Nothing is late."""
-
-    def next_deadline(self, spec: Any, state: State) -> int | None:
-        """The watermark at which the next step has something to do even without rows."""
-
-    def check(self, spec: Any, state: State) -> None:
-        """Fail and print the state if an invariant is violated."""
-
-
 def mark_owned(packed: pa.Table, is_owned: pa.Array) -> pa.Table:
     """Packed rows of a broadcast input, for the shard that owns some of them."""
     return packed.set_column(packed.num_columns - 1, OWNED, is_owned)
@@ -273,13 +227,3 @@ class PassThrough:
     needs_preimages: ClassVar[bool] = False
     origins: ClassVar[Mapping[str, tuple[int, str]]] = {}
     event_time: ClassVar[str | None] = None
-
-
-def finish(spec: Any, state: State) -> pa.Table:
-    """``Core.finish`` without event time: every step emits all its output, so nothing is pending."""
-    return spec.output.empty_table()
-
-
-def next_deadline(spec: Any, state: State) -> int | None:
-    """``Core.next_deadline`` without event time: without rows there is no output."""
-    return None

@@ -118,6 +118,8 @@ class Everywhere:
         return [table] * shards
 
 
+Rule = ByKey | Greatest | Everywhere
+
 BY_KEY = ByKey()
 GREATEST = Greatest()
 EVERYWHERE = Everywhere()
@@ -135,7 +137,7 @@ class Placement:
     Parameters
     ----------
     tables : mapping of str to ByKey, Greatest or Everywhere
-        The rule of each table of the layout.
+        The rule of each table. A core takes them from its ``TABLES``.
     watermark : "equal" or "greatest"
         "equal" if all shards follow the watermark of the query. "greatest" if each shard has its own
         clock: after a change of the number of shards, all of them have the one furthest ahead.
@@ -150,7 +152,7 @@ class Placement:
         shards, to the identity and the tables of the new shards.
     """
 
-    tables: Mapping[str, ByKey | Greatest | Everywhere]
+    tables: Mapping[str, Rule] = field(default_factory=dict)
     watermark: Literal["equal", "greatest"] = "equal"
     key: Names = key_names
     is_single: bool = False

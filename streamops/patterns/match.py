@@ -18,8 +18,8 @@ from streamops.kernel.parameters import (
     require_name,
 )
 from streamops.kernel.time import Duration
-from streamops.patterns.core import match as core
 from streamops.patterns.core.conditions import Expression, not_a_condition
+from streamops.patterns.core.match import PatternCore
 from streamops.patterns.core.measures import Measure
 from streamops.patterns.core.spec import (
     DEFAULT_MAX_ROWS,
@@ -228,7 +228,9 @@ def match(
         max_rows=max_rows,
         when_full=when_full,
     )
-    return Operator(_WHERE, spec, core, check=_require_bounds(spec), prepare=_add_conditions(spec))
+    return Operator(
+        _WHERE, spec, PatternCore(), check=_require_bounds(spec), prepare=_add_conditions(spec)
+    )
 
 
 def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:

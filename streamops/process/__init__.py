@@ -13,9 +13,10 @@ from streamops.kernel.calls import explain_calls
 from streamops.kernel.columns import key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.process.core.calls import Timers
-from streamops.process.core.shard_spec import ShardCore, ShardSpec
+from streamops.process.core.shard_spec import ShardSpec
 from streamops.process.core.spec import Errors as Errors
 from streamops.process.core.spec import Stragglers as Stragglers
 from streamops.process.per_key import per_key
@@ -23,14 +24,15 @@ from streamops.process.per_shard import per_shard
 
 __all__ = [
     "BY_KEY",
+    "Core",
     "Groups",
     "Metrics",
     "Placement",
-    "ShardCore",
     "ShardSpec",
     "State",
     "StateFormat",
     "Step",
+    "Table",
     "Timers",
     "key_codes",
     "per_key",

@@ -12,7 +12,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.kernel.values import UnsupportedType, converter
-from streamops.process.core import per_key as core
+from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import (
     DEFAULT_MAX_KEYS,
     Errors,
@@ -174,7 +174,7 @@ def per_key(
         errors=errors,
         max_keys=max_keys,
     )
-    return Operator(where, spec, core)
+    return Operator(where, spec, PerKeyCore())
 
 
 def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamops.process.core.shard_spec import ShardCore, ShardSpec, require_core
+from streamops.kernel.operator import Core
+from streamops.process.core.shard_spec import ShardSpec, require_core
 from streamops.spark.operator import Operator
 
 __all__ = ["per_shard"]
 
 
-def per_shard(core: ShardCore | Any, parameters: ShardSpec | Any) -> Operator:
+def per_shard(core: Core[Any], parameters: ShardSpec) -> Operator:
     """Process the rows of all keys of a shard by an algorithm of your own over columns.
 
     This is the contract that all operators of streamops fulfil: a pure function from a state, the rows of a
@@ -21,14 +22,14 @@ def per_shard(core: ShardCore | Any, parameters: ShardSpec | Any) -> Operator:
     Output       the columns of ``parameters.output``
     Output mode  append
     Watermark    if `parameters` has a ``time``: defined by its ``delay``, or by the frame
-    State        the tables of ``core.layout``, per shard; their bound is that of the algorithm
+    State        the tables of ``core.TABLES``, per shard; their bound is that of the algorithm
     Order        any: the rows of a micro-batch are in no particular order
     Batch        ``core.run``
 
     Parameters
     ----------
-    core : ShardCore
-        The algorithm: an object of a subclass of :class:`ShardCore`, or a module with the same functions.
+    core : Core
+        The algorithm: an object of a subclass of :class:`Core`.
     parameters : ShardSpec
         Its parameters: an object of a subclass of :class:`ShardSpec`, a frozen dataclass.
 
@@ -40,7 +41,7 @@ def per_shard(core: ShardCore | Any, parameters: ShardSpec | Any) -> Operator:
     Raises
     ------
     SpecError
-        ``NOT_A_CORE``, ``NOT_PARAMETERS``: a function or property is missing.
+        ``NOT_A_CORE``, ``NOT_PARAMETERS``: they are not derived from the bases.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be revised.
     WatermarkError

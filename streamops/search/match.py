@@ -15,8 +15,8 @@ from streamops.changelog.table import (
 )
 from streamops.kernel.parameters import parse_delays, parse_distinct_names
 from streamops.kernel.time import Duration
-from streamops.search.core import asof
-from streamops.search.core import match as core
+from streamops.search.core.asof import SearchAsofCore
+from streamops.search.core.match import SearchCore
 from streamops.search.core.parse import DefaultOperator, require_luqum
 from streamops.search.core.spec import MatchSpec, Rejected, WaitsFor
 from streamops.spark.operator import Operator
@@ -220,4 +220,5 @@ def match(
         rejected=rejected,
         into=into,
     )
-    return Operator(where, parameters, core if as_of is None else asof, right=queries)
+    core = SearchCore() if as_of is None else SearchAsofCore()
+    return Operator(where, parameters, core, right=queries)

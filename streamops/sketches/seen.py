@@ -11,8 +11,7 @@ from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.sketches.aggregation import require_range
-from streamops.sketches.core import seen as core
-from streamops.sketches.core.seen import Again, SeenParameters, WhenFull
+from streamops.sketches.core.seen import Again, SeenCore, SeenParameters, WhenFull
 from streamops.spark.annotate import annotate_rows
 from streamops.spark.columns import instant_field
 from streamops.spark.metadata import WATERMARK
@@ -157,7 +156,7 @@ def seen(
         again=again,
         when_full=when_full,
     )
-    return annotate_rows(where, parameters, core)
+    return annotate_rows(where, parameters, SeenCore())
 
 
 class _Seen(SeenParameters):

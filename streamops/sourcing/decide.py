@@ -19,8 +19,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 from streamops.kernel.values import record_values
-from streamops.process.core import per_key as core
-from streamops.process.core.per_key import IGNORED
+from streamops.process.core.per_key import IGNORED, PerKeyCore
 from streamops.process.core.spec import DEFAULT_MAX_KEYS, PerKeySpec, Stragglers
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
@@ -217,7 +216,7 @@ def decide(
         stragglers=stragglers,
         max_keys=max_keys,
     )
-    return Operator(_WHERE, spec, core)
+    return Operator(_WHERE, spec, PerKeyCore())
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, refuse_taken_names, require_name
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
-from streamops.sourcing.core import fold as core
+from streamops.sourcing.core.fold import FoldCore, FoldSpec
 from streamops.spark.columns import require_frame
 from streamops.spark.operator import Operator
 
@@ -124,7 +124,7 @@ def fold(
     values = parse_initial(fields, initial, where=_WHERE)
     if snapshot is not None:
         require_frame(snapshot, "the snapshot", where=_WHERE)
-    spec = core.FoldSpec(
+    spec = FoldSpec(
         operator=_WHERE,
         evolve=evolve,
         upcast=upcast,
@@ -134,7 +134,7 @@ def fold(
         initial=values,
         has_snapshot=snapshot is not None,
     )
-    return Operator(_WHERE, spec, core, right=snapshot, check=_refuse_stream)
+    return Operator(_WHERE, spec, FoldCore(), right=snapshot, check=_refuse_stream)
 
 
 def _refuse_stream(frame: DataFrame) -> None:

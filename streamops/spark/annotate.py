@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.core import Core
+from streamops.kernel.operator import Core
 from streamops.spark.checks import refuse_taken
 from streamops.spark.definition import Parameters
 from streamops.spark.metadata import METRICS, STATE_API, add_metadata
@@ -36,7 +36,7 @@ class AnnotateParameters(Parameters, Protocol):
         """Metrics that are aggregates over the result."""
 
 
-def annotate_rows(name: str, parameters: AnnotateParameters, core: Core) -> Operator:
+def annotate_rows(name: str, parameters: AnnotateParameters, core: Core[Any]) -> Operator:
     """Build an operator that passes its rows on, annotated by a core.
 
     Parameters

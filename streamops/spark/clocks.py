@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.core import Core
 from streamops.kernel.errors import WatermarkError
+from streamops.kernel.operator import Core
 from streamops.spark.columns import column
 from streamops.spark.definition import Parameters
 from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
@@ -117,7 +117,7 @@ class ClockParameters(Parameters, Protocol):
         """Column expressions that the core reads."""
 
 
-def follow_clock(name: str, parameters: ClockParameters, core: Core) -> Operator:
+def follow_clock(name: str, parameters: ClockParameters, core: Core[Any]) -> Operator:
     """Build an operator that passes its rows on, and defines their watermark by a clock.
 
     The core emits one row per micro-batch: ``clock`` and ``newest``, in microseconds, and further

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.core import Core, Spec
+from streamops.kernel.core import Spec
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import Core
 from streamops.kernel.parameters import require_choice, require_name
 
 Engine = Literal["auto", "kernel", "native"]
@@ -201,7 +202,7 @@ class Definition:
 
     name: str
     parameters: Any
-    core: Core | None = None
+    core: Core[Any] | None = None
     right: DataFrame | None = None
     native: Native | None = None
     check: Callable[[DataFrame], None] | None = None

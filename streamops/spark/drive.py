@@ -52,7 +52,7 @@ from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare
 from streamops.spark.state_apis import Choice, choose_state_api, refuse_unchainable
-from streamops.spark.step import ShardStep, Stored, metric_fields
+from streamops.spark.step import ShardStep, Stored
 from streamops.spark.wire import (
     EMITTED,
     EMITTED_ARROW,
@@ -96,6 +96,7 @@ class _Query:
     @property
     def step(self) -> ShardStep:
         operator = self.operator
+        assert operator.core is not None, "column expressions have no steps"
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
 
     @property
@@ -105,11 +106,7 @@ class _Query:
 
 
 def drive(operator: Definition, frame: DataFrame) -> DataFrame:
-    """Build the result of an operator over a frame, and over its right frame if it has two inputs.
-
-    An operator that passes its rows through (with ``build_result``) may have a core with a function
-    ``deliver(spec, rows)``: the output and the metrics of annotated rows of a batch.
-    """
+    """Build the result of an operator over a frame, and over its right frame if it has two inputs."""
     if operator.core is None:
         return _apply_to_rows(operator, frame)
     frames, initial = _frames(operator, frame)
@@ -355,7 +352,7 @@ def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFr
         )
         assert operator.build_result is not None
         return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
-    if query.is_observed and metric_fields(operator.core):  # else `build_result` observes its own
+    if query.is_observed and query.step.core.METRICS:  # else `build_result` observes its own
         columns = sum_metrics(names, watermark=query.spark_delay is not None)
         emitted = emitted.observe(query.metrics, *columns, *_engine_metric(query))
     rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
@@ -368,13 +365,12 @@ def _batch(query: _Query) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
     if operator.project is not None:
         return query.frames[0]
-    # Cores of other operators may import a helper of this name.
-    has_metrics = operator.build_result is not None and hasattr(operator.core, "deliver")
-    frames = query.frames if has_metrics else _observe_inputs(query)
-    packs = [pack_input(frame, step.core, spec, at, step.shards) for at, frame in enumerate(frames)]
+    packs = [
+        pack_input(frame, step.core, spec, at, step.shards) for at, frame in enumerate(query.frames)
+    ]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     shards = united.groupBy("shard")
-    if has_metrics:
+    if query.is_observed and step.core.METRICS:
         return _unpack_result(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
     rows = shards.applyInArrow(_runner(step), spark_schema(spec.output))
     if operator.build_result is not None:
@@ -385,7 +381,7 @@ def _batch(query: _Query) -> DataFrame:
 def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
-        return _suited(core.run(spec, read_packs(core, spec, group_packs(table))), table)
+        return _suited(core.run(spec, read_packs(core, spec, group_packs(table))).rows, table)
 
     return run
 
@@ -402,11 +398,10 @@ def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
 def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
-        rows, metrics = core.deliver(
-            spec, core.run(spec, read_packs(core, spec, group_packs(table)))
-        )
-        values = [getattr(metrics, field) for field in core.METRICS.values()]
-        frame = emit_frame(write_cells(rows), [*values, 0, 0, None])
+        found = core.run(spec, read_packs(core, spec, group_packs(table)))
+        values = [getattr(found.metrics, field) for field in core.METRICS.values()]
+        metrics = [*values, len(found.late), 0, 0, None]
+        frame = emit_frame(write_cells(found.rows), metrics)
         emitted = pa.Table.from_pandas(frame, EMITTED_ARROW, preserve_index=False)
         return _suited(emitted, table)
 
@@ -414,10 +409,8 @@ def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
 
 
 def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
-    """Count rows that a native operator, or a batch, would leave out silently."""
-    if (
-        not query.is_observed or query.operator.build_result is not None
-    ):  # that observes its own result
+    """Count rows that a native operator would leave out silently."""
+    if not query.is_observed:
         return query.frames
     names = [query.metrics]
     if len(query.frames) > 1:

@@ -61,7 +61,10 @@ class Operator(Definition):
         if self.follow_up is None:
             return (self,)
         first = replace(self, execution=replace(self.execution, state_api="auto"))
-        return first, replace(self.follow_up, execution=self.execution)
+        # As a stream numbers metrics of one name; a batch does not know those before.
+        name = self.execution.name and f"{self.execution.name}-2"
+        second = replace(self.execution, name=name)
+        return first, replace(self.follow_up, execution=second)
 
     @explain_call("Operator.options")
     def options(

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
-from streamops.kernel.core import SIDES, Core, Input, Spec, mark_owned
+from streamops.kernel.core import SIDES, Input, Spec, mark_owned
 from streamops.kernel.hashing import shard_of
+from streamops.kernel.operator import Core
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
 from streamops.spark.metadata import WATERMARK
@@ -38,7 +39,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 def pack_input(
     frame: DataFrame,
-    core: Core,
+    core: Core[Any],
     spec: Spec,
     index: int,
     shards: int,
@@ -87,7 +88,7 @@ def mark_watermark(packs: DataFrame, spark_delay: int) -> DataFrame:
 
 
 def packer(
-    core: Core, spec: Spec, index: int, shards: int, *, newest: bool
+    core: Core[Any], spec: Spec, index: int, shards: int, *, newest: bool
 ) -> Callable[[Batches], Batches]:
     """Return the map from rows to packed rows.
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from streamops.kernel import segments as segments_
 from streamops.kernel.codec import decode, encode, fingerprint, require_checksum
-from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.core import State, StateFormat, Step
 from streamops.kernel.frame import checksum_of
+from streamops.kernel.operator import Core
 from streamops.kernel.segments import (
     INDEX,
     ROWS,
@@ -47,12 +48,6 @@ SEGMENT_SCHEMAS = "number bigint", "blob string"
 
 _OF_EVERY_STEP = ("side_output", "state_rows", "state_bytes", "watermark")
 """Metrics that the step adds to those of its core."""
-
-
-def metric_fields(core: Any) -> Mapping[str, str]:
-    """The metrics that a core reports: observed name, and the field of its metrics dataclass."""
-    names: Mapping[str, str] | None = getattr(core, "METRICS", None)
-    return {f: f for f in Metrics.__dataclass_fields__} if names is None else names
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +135,7 @@ class ShardStep:
     """
 
     where: str
-    core: Any
+    core: Core[Any]
     spec: Any
     shards: int
     plan: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
@@ -222,8 +217,7 @@ class ShardStep:
     @property
     def has_segments(self) -> bool:
         """Whether rows of a large state are stored apart, where the state API can."""
-        has_segments = getattr(self.core, "has_segments", None)
-        return has_segments is not None and bool(has_segments(self.spec))
+        return self.core.has_segments(self.spec)
 
     def open_segments(self, store: SegmentStore | None, shard: int) -> Segments | None:
         """The segments of a shard, without their index; None if it cannot have any."""
@@ -260,13 +254,13 @@ class ShardStep:
 
     def _retain_segment(self, key: Key, checksum: int, rows: pa.Table) -> None:
         """Retain a segment for the next steps of its shard, if the core wants that."""
-        if self._retained_bytes and checksum:
-            retain(key, checksum, rows, rows.nbytes, limit=self._retained_bytes)
+        if self.core.RETAINED_BYTES and checksum:
+            retain(key, checksum, rows, rows.nbytes, limit=self.core.RETAINED_BYTES)
 
     @property
     def metric_names(self) -> list[str]:
         """Names of the metrics of a step, in the order in which it emits them."""
-        return [*metric_fields(self.core), *_OF_EVERY_STEP]
+        return [*self.core.METRICS, *_OF_EVERY_STEP]
 
     def last_watermark(self, stored: Sequence[Any]) -> int:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
@@ -284,7 +278,7 @@ class ShardStep:
 
     def _retain(self, stored: Stored, state: State, shard: int) -> None:
         """Retain a state for the next step of its shard, if the core wants that."""
-        limit = self._retained_bytes
+        limit = self.core.RETAINED_BYTES
         if not limit:
             return
         index = () if state.segments is None else state.segments.index
@@ -292,11 +286,6 @@ class ShardStep:
         size = len(stored.blob) + sum(of.nbytes for of in decoded)
         key = (self.plan, shard, STATE)
         retain(key, stored.blob, (state.tables, index, state.derived), size, limit=limit)
-
-    @property
-    def _retained_bytes(self) -> int:
-        """How much a worker retains of the states of its shards."""
-        return int(getattr(self.core, "RETAINED_BYTES", 0))
 
     def _operator_watermark(self, spark_watermark: int | None) -> int | None:
         """The operator's watermark, ``delay`` behind the newest event time, in microseconds.
@@ -309,7 +298,7 @@ class ShardStep:
 
     def _is_idle(self, stored: Stored | None, watermark: int | None) -> bool:
         """Whether a step without rows changes nothing but the watermark."""
-        if getattr(self.core, "STEPS_WITHOUT_ROWS", False):
+        if self.core.STEPS_WITHOUT_ROWS:
             return False
         if stored is None:
             return True
@@ -327,7 +316,7 @@ class ShardStep:
     ) -> list[int | None]:
         values = [
             0 if metrics is None else getattr(metrics, field)
-            for field in metric_fields(self.core).values()
+            for field in self.core.METRICS.values()
         ]
         size = (0, 0) if stored is None else (stored.entries, len(stored.blob) + segment_bytes)
         return [*values, side_output, *size, watermark]

@@ -5,30 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamops.changes.core import aggregate, history, latest
-from streamops.joins.core import asof, enrich, interval, tables, timeline
+from streamops.changes.core.aggregate import AggregateCore
+from streamops.changes.core.history import HistoryCore
+from streamops.changes.core.latest import LatestCore
+from streamops.joins.core.asof import AsofCore
+from streamops.joins.core.enrich import EnrichCore
+from streamops.joins.core.interval import IntervalCore
+from streamops.joins.core.tables import TablesCore
+from streamops.joins.core.timeline import TimelineCore
 from streamops.kernel.core import StateFormat
+from streamops.kernel.operator import Core
 from streamops.kernel.placement import Placement
-from streamops.patterns.core import match as patterns
-from streamops.process.core import per_key
-from streamops.search.core import asof as search_as_of
-from streamops.search.core import match as search
-from streamops.sketches.core import seen
-from streamops.time.core import producers, track_clock
-from streamops.windows.core import compare, grid, running, session, sliding
+from streamops.patterns.core.match import PatternCore
+from streamops.process.core.per_key import PerKeyCore
+from streamops.search.core.asof import SearchAsofCore
+from streamops.search.core.match import SearchCore
+from streamops.sketches.core.seen import SeenCore
+from streamops.time.core.producers import ProducersCore
+from streamops.time.core.track_clock import TrackClockCore
+from streamops.windows.core.compare import CompareCore
+from streamops.windows.core.grid import GridCore
+from streamops.windows.core.running import RunningCore
+from streamops.windows.core.session import SessionCore
+from streamops.windows.core.sliding import SlidingCore
 
-_CORES: tuple[Any, ...] = (
-    *(aggregate, history, latest),
-    *(asof, enrich, interval, tables, timeline),
-    *(patterns, search, search_as_of),
-    per_key,
-    seen,
-    *(producers, track_clock),
-    *(compare, grid, running, session, sliding),
+_CORES: tuple[type[Core[Any]], ...] = (
+    *(AggregateCore, HistoryCore, LatestCore),
+    *(AsofCore, EnrichCore, IntervalCore, TablesCore, TimelineCore),
+    *(PatternCore, SearchCore, SearchAsofCore, PerKeyCore, SeenCore),
+    *(ProducersCore, TrackClockCore),
+    *(CompareCore, GridCore, RunningCore, SessionCore, SlidingCore),
 )
 
 FORMATS: Mapping[str, StateFormat] = {core.STATE.kind: core.STATE for core in _CORES}
 """The current format of each layout."""
 
-PLACEMENTS: Mapping[str, Placement] = {core.STATE.kind: core.PLACEMENT for core in _CORES}
+PLACEMENTS: Mapping[str, Placement] = {core.STATE.kind: core().placement for core in _CORES}
 """The placement of each layout."""

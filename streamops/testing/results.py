@@ -12,8 +12,8 @@ import pyarrow as pa
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
+from streamops.kernel.operator import Core
 from streamops.spark.operator import Operator
-from streamops.spark.step import metric_fields
 
 __all__ = [
     "BatchResult",
@@ -78,11 +78,11 @@ class BatchResult:
         return records(self.late)
 
 
-def read_counts(core: Any, metrics: Mapping[str, Any]) -> Any:
+def read_counts(core: Core[Any], metrics: Mapping[str, Any]) -> Metrics:
     """The metrics of a core from their observed values."""
-    type_ = getattr(core, "METRICS_TYPE", Metrics)
-    names = metric_fields(core).items()
-    return type_(**{field_: metrics.get(name) or 0 for name, field_ in names})
+    values = {field_: metrics.get(name) or 0 for name, field_ in core.METRICS.items()}
+    counts: Metrics = core.METRICS_TYPE(**values)
+    return counts
 
 
 def read_clock(metrics: Mapping[str, Any]) -> ClockMetrics | None:

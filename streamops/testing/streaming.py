@@ -26,7 +26,6 @@ from streamops.kernel.time import format_duration, parse_duration
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
-from streamops.spark.step import metric_fields
 from streamops.testing.batches import (
     canonical,
     expand,
@@ -290,12 +289,13 @@ def _read_metrics(
     if operator.project is not None:
         return BatchResult(number, clock=read_clock(metrics))
     result = BatchResult(number, watermark=_watermark(operator, progress))
+    core = operator.core
     # The native engine has no metrics, and an operator that passes rows on has no counts.
-    if operator.build_result is not None or not {*metric_fields(operator.core)} <= {*metrics}:
+    if core is None or operator.build_result is not None or not {*core.METRICS} <= {*metrics}:
         return result
     return replace(
         result,
-        counts=read_counts(operator.core, metrics),
+        counts=read_counts(core, metrics),
         state_rows=metrics["state_rows"] or 0,
         state_bytes=metrics["state_bytes"] or 0,
     )

@@ -69,7 +69,6 @@ from streamops.kernel.core import SIDES
 from streamops.kernel.time import parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
-from streamops.spark.step import metric_fields
 from streamops.testing.batches import START
 from streamops.testing.notation import (
     COLUMN_TYPES,
@@ -334,7 +333,7 @@ def _transcript(value: Any, where: str) -> Transcript:
         behind = _clock(require_mapping(document["behind"], where, "behind"), where)
         carried = (behind.parameters.delay,)
     spec: Any = resolve(operator, schemas, carried)
-    counts = frozenset({*metric_fields(operator.core).values(), "state_rows"})
+    counts = frozenset({*operator.core.METRICS.values(), "state_rows"})
     if operator.build_result is not None:
         finished = operator.parameters.build_rows(spec.output.empty_table())
         spec = SimpleNamespace(inputs=spec.inputs, output=finished.schema, event_time=None)

@@ -16,7 +16,7 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import follow_clock
 from streamops.spark.columns import column, instant_field
 from streamops.spark.operator import Operator
-from streamops.time.core import producers as core
+from streamops.time.core.producers import ProducersCore, ProducersSpec
 from streamops.time.instants import micros, now
 
 __all__ = ["producers"]
@@ -133,10 +133,10 @@ def producers(
         arrival=arrival,
         expected=expected,
     )
-    return follow_clock(where, spec, core)
+    return follow_clock(where, spec, ProducersCore())
 
 
-class _Producers(core.ProducersSpec):
+class _Producers(ProducersSpec):
     """The specification with its Spark expressions."""
 
     __slots__ = ()

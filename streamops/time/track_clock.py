@@ -14,8 +14,14 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import annotate_rows
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
-from streamops.time.core import track_clock as core
 from streamops.time.core.correct_clock import Otherwise, parse_limit
+from streamops.time.core.track_clock import (
+    METHOD,
+    OFFSET,
+    TrackClockCore,
+    TrackClockSpec,
+    add_corrected_time,
+)
 from streamops.time.correct_clock import CorrectClock
 
 __all__ = ["track_clock"]
@@ -125,10 +131,10 @@ def track_clock(
         horizon=parse_duration(horizon, parameter="horizon", where=where, minimum=1),
         step=parse_duration(step, parameter="step", where=where, minimum=0),
     )
-    return annotate_rows(where, spec, core)
+    return annotate_rows(where, spec, TrackClockCore())
 
 
-class _TrackClock(core.TrackClockSpec, CorrectClock):
+class _TrackClock(TrackClockSpec, CorrectClock):
     """The parameters with their Spark expressions."""
 
     __slots__ = ()
@@ -153,8 +159,8 @@ class _TrackClock(core.TrackClockSpec, CorrectClock):
     def build_result(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of the core with their corrected times."""
         # Rows without a sample have no method, and one of the qualities of rows not corrected.
-        return self.add_corrected_time(frame, names, F.col(core.OFFSET), F.col(core.METHOD))
+        return self.add_corrected_time(frame, names, F.col(OFFSET), F.col(METHOD))
 
     def build_rows(self, rows: pa.Table) -> pa.Table:
         """Return the result for a table of the test kit."""
-        return core.add_corrected_time(self, rows)
+        return add_corrected_time(self, rows)

@@ -15,7 +15,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import grid as core
+from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CalendarSpec, Empty
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
@@ -158,4 +158,4 @@ def calendar(
         empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
-    return Operator(where, spec, core)
+    return Operator(where, spec, GridCore())

@@ -8,7 +8,7 @@ from streamops.kernel.calendar import Unit
 from streamops.kernel.parameters import parse_delay, parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import compare as core
+from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import Stragglers, TooLate, parse_length
 
@@ -143,4 +143,4 @@ def compare(
         stragglers=stragglers,
         too_late=too_late,
     )
-    return Operator(where, spec, core)
+    return Operator(where, spec, CompareCore())

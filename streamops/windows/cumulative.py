@@ -16,7 +16,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import grid as core
+from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CumulativeSpec, Empty, parse_period_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate, parse_length
 
@@ -182,4 +182,4 @@ def cumulative(
         empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
-    return Operator(where, spec, core)
+    return Operator(where, spec, GridCore())

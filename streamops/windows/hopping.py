@@ -15,7 +15,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import grid as core
+from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
@@ -157,4 +157,4 @@ def hopping(
         empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
-    return Operator(where, spec, core, native=NATIVE)
+    return Operator(where, spec, GridCore(), native=NATIVE)

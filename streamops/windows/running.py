@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_aggregates, parse_names
 from streamops.spark.operator import Operator
-from streamops.windows.core import running as core
-from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, RunningSpec, WhenFull
+from streamops.windows.core.running import (
+    DEFAULT_MAX_KEYS,
+    Changes,
+    RunningCore,
+    RunningSpec,
+    WhenFull,
+)
 
 __all__ = ["running"]
 
@@ -107,4 +112,4 @@ def running(
         max_keys=max_keys,
         when_full=when_full,
     )
-    return Operator(where, parameters, core)
+    return Operator(where, parameters, RunningCore())

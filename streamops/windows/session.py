@@ -15,7 +15,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import session as core
+from streamops.windows.core.session import SessionCore
 from streamops.windows.core.session_spec import SessionSpec, WhenLonger
 from streamops.windows.core.spec import Early, TooLate
 from streamops.windows.native import NATIVE
@@ -160,4 +160,4 @@ def session(
         too_late=too_late,
         early=early,
     )
-    return Operator(where, spec, core, native=NATIVE)
+    return Operator(where, spec, SessionCore(), native=NATIVE)

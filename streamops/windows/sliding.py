@@ -13,7 +13,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
-from streamops.windows.core import sliding as core
+from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 
@@ -130,7 +130,7 @@ def sliding(
     VLDB 2019.
     """
     where = "windows.sliding"
-    spec = core.SlidingSpec(
+    spec = SlidingSpec(
         operator=where,
         size=parse_duration(size, parameter="size", where=where, minimum=1),
         time=time,
@@ -142,4 +142,4 @@ def sliding(
         too_late=too_late,
         early=early,
     )
-    return Operator(where, spec, core, native=NATIVE)
+    return Operator(where, spec, SlidingCore(), native=NATIVE)

@@ -276,7 +276,7 @@ def check_sourcing(rng: random.Random, values: pa.Array, numbers: Numbers) -> No
     both = pa.concat_arrays([values, values.take(pa.array(firsts))])
     log = pa.table({"version": versions, "f": both})
     spec: Any = fold.parameters.resolve((log.schema,), carried=(None,), shards=1)
-    assert fold.core.run(spec, [log]).column("n").to_pylist() == [len(values)]
+    assert fold.core.run(spec, [log]).rows.column("n").to_pylist() == [len(values)]
 
 
 CHECKS: list[Callable[[random.Random, pa.Array, Numbers], None]] = [

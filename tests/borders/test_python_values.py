@@ -182,7 +182,7 @@ def check_fold(of: Type, values: list[Any], sizes: tuple[int, ...], _: Any) -> N
     log = pa.table({"k": ["a"] * 3, "version": [2, 1, 3]})
     spec: Any = operator.parameters.resolve((log.schema,), carried=(None,), shards=1)
     expected = expectation(of, values)
-    found = unless_refused(lambda: operator.core.run(spec, [log]), "VALUE_TYPE")
+    found = unless_refused(lambda: operator.core.run(spec, [log]).rows, "VALUE_TYPE")
     if REFUSED in (found, expected):
         assert found == expected
         return

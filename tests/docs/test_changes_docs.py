@@ -13,7 +13,9 @@ from streamops import changes
 from streamops.changelog import table as keyed
 from streamops.changelog.change_types import CHANGE_TYPES
 from streamops.changes import debezium_records, debezium_values, delta
-from streamops.changes.core import history, latest, spec
+from streamops.changes.core import spec
+from streamops.changes.core.history import HistoryCore
+from streamops.changes.core.latest import LatestCore
 from streamops.changes.fold import Rows
 from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.golden import history_states, latest_states
@@ -64,7 +66,7 @@ def test_every_reason_and_every_connector_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("core", "bound"), [(latest, latest_states.SPEC), (history, history_states.SPEC)]
+    ("core", "bound"), [(LatestCore(), latest_states.SPEC), (HistoryCore(), history_states.SPEC)]
 )
 def test_the_states_are_documented(core: Any, bound: Any) -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
@@ -80,5 +82,5 @@ def test_the_states_are_documented(core: Any, bound: Any) -> None:
         columns = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
         listed = [name for name in columns if not name.endswith(".1")]
         assert listed == [name for name in schema.names if not re.search(r"\.[1-9]$", name)]
-    if core is latest:
+    if core is LatestCore():
         assert set(bound.identity) <= set(re.findall(r"`(\w+)`", own))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 from streamops import joins
-from streamops.joins.core import asof, asof_spec, interval
+from streamops.joins.core import asof_spec
+from streamops.joins.core.asof import AsofCore
+from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
 from tests.docs.test_readme import ROOT, documented, public
 
@@ -29,5 +31,5 @@ def test_every_join_is_in_the_guide() -> None:
 
 def test_the_states_of_joins_are_documented() -> None:
     formats = (ROOT / "docs" / "state-formats.md").read_text()
-    for core in (interval, asof):
+    for core in (IntervalCore(), AsofCore()):
         assert f"## {core.STATE.kind}, version {core.STATE.version}" in formats

@@ -31,9 +31,13 @@ from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
 from streamops.time.core import correct_clock, producers, track_clock
-from streamops.windows.core import compare, sliding
-from streamops.windows.core import grid as fixed
+from streamops.time.core.producers import ProducersCore
+from streamops.time.core.track_clock import TrackClockCore
+from streamops.windows.core import compare
+from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import Revised
+from streamops.windows.core.grid import GridCore
+from streamops.windows.core.sliding import SlidingCore
 from streamops.windows.core.spec import Stragglers, TooLate
 
 ROOT = Path(__file__).parents[2]
@@ -301,12 +305,12 @@ def test_the_readme_lists_every_operator_by_purpose() -> None:
 def test_the_documented_state_formats_match_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     assert f"## The frame, version {codec.FRAME}\n" in text
-    assert f"## {fixed.STATE.kind}, version {fixed.STATE.version}\n" in text
+    assert f"## {GridCore.STATE.kind}, version {GridCore.STATE.version}\n" in text
     for name, dtype in map(str.split, STATE_SCHEMA.split(", ")):
         assert f"| `{name}` | {dtype} |" in text
     *days, most = map(str, LONGEST.values())
     assert f"days: {', '.join(days)} or {most} |" in text
-    assert f"**[Segments](#segments)**, version {fixed.STATE.segmented}, " in text
+    assert f"**[Segments](#segments)**, version {GridCore.STATE.segmented}, " in text
     for table in ("panes", "revisions", INDEX, UNMERGED):
         assert f"**Table `{table}`**" in text
     for name in ("number", "first", "last", "scale", "rows", "size", "checksum"):
@@ -315,7 +319,7 @@ def test_the_documented_state_formats_match_the_code() -> None:
 
 def test_the_documented_state_of_sliding_windows_matches_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {sliding.STATE.kind}, version {sliding.STATE.version}\n"
+    heading = f"## {SlidingCore.STATE.kind}, version {SlidingCore.STATE.version}\n"
     own = text[text.index(heading) : text.index("## What may change")]
     for table in ("timestamps", "revisions"):
         assert f"**Table `{table}`**" in own
@@ -323,7 +327,7 @@ def test_the_documented_state_of_sliding_windows_matches_the_code() -> None:
 
 def test_the_documented_state_of_producers_matches_the_code() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {producers.STATE.kind}, version {producers.STATE.version}\n"
+    heading = f"## {ProducersCore.STATE.kind}, version {ProducersCore.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
     spec = producers.ProducersSpec(
         producer="k",
@@ -334,7 +338,7 @@ def test_the_documented_state_of_producers_matches_the_code() -> None:
         expected=(),
         producer_type=pa.string(),
     )
-    for name, schema in producers.layout(spec).items():
+    for name, schema in ProducersCore().layout(spec).items():
         assert f"**Table `{name}`**" in own
         assert (
             re.findall(r"^\| `(\w+(?:\.0)?)` \|", own[own.index("**Table") :], re.M) == schema.names
@@ -348,7 +352,7 @@ def test_the_values_and_the_state_of_a_comparison_are_documented() -> None:
     (row,) = (line for line in glossary.read_text().splitlines() if line.startswith("| `reason` |"))
     reasons = set(re.findall(r'"(bad_[a-z]+)"', inspect.getsource(compare)))
     assert reasons == set(re.findall(r"`(bad_[a-z]+)`", row))
-    heading = f"## {compare.STATE.kind}, version {compare.STATE.version}\n"
+    heading = f"## {CompareCore.STATE.kind}, version {CompareCore.STATE.version}\n"
     own = text.read_text().partition(heading)[2].partition("## What may change")[0]
     for column in ("**Table `windows`**", "`start`, `end`", "`revision`", "`source`", "`is_there`"):
         assert column in own
@@ -357,7 +361,7 @@ def test_the_values_and_the_state_of_a_comparison_are_documented() -> None:
 
 def test_the_state_of_tracked_clocks_is_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {track_clock.STATE.kind}, version {track_clock.STATE.version}\n"
+    heading = f"## {TrackClockCore.STATE.kind}, version {TrackClockCore.STATE.version}\n"
     own = text.partition(heading)[2].partition("## What may change")[0]
     types = {"by": pa.string(), "sent": pa.timestamp("us"), "received": pa.timestamp("us")}
     spec = track_clock.TrackClockSpec(
@@ -373,7 +377,7 @@ def test_the_state_of_tracked_clocks_is_documented() -> None:
         step=1,
         input=pa.schema(types),
     )
-    for name, schema in track_clock.layout(spec).items():
+    for name, schema in TrackClockCore().layout(spec).items():
         assert f"**Table `{name}`**" in own
         assert {column for column in schema.names if column != "key.0"} <= set(
             re.findall(r"`(\w+)`", own)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 
 from streamops import search
-from streamops.search.core import asof, match
+from streamops.search.core.asof import SearchAsofCore
+from streamops.search.core.match import SearchCore
 from streamops.search.core.nodes import NODE, NodeType
 from streamops.search.core.parse import MAX_DEPTH, MAX_LENGTH, MAX_NODES
 from streamops.search.core.queries import INVALID_QUERY
@@ -18,12 +19,12 @@ def test_every_name_of_search_is_documented() -> None:
     assert public(search) - known == set()
     assert {*inspect.signature(search.match).parameters} - known == set()
     fields = {field.name for field in SPEC.output.field("rejected").type}
-    assert {*match.METRICS, *asof.METRICS, INVALID_QUERY, *fields} - known == set()
+    assert {*SearchCore.METRICS, *SearchAsofCore.METRICS, INVALID_QUERY, *fields} - known == set()
 
 
 def test_the_state_of_stored_queries_is_documented() -> None:
     formats = (ROOT / "docs" / "state-formats.md").read_text()
-    section = formats.split(f"## {match.STATE.kind}, version {match.STATE.version}\n")[1]
+    section = formats.split(f"## {SearchCore.STATE.kind}, version {SearchCore.STATE.version}\n")[1]
     section = section.split("\n## ")[0]
     assert [field.name for field in NODE if f"`{field.name}`" not in section] == []
     (types,) = (line for line in section.splitlines() if line.startswith("| `type`"))
@@ -32,9 +33,11 @@ def test_the_state_of_stored_queries_is_documented() -> None:
 
 def test_the_state_of_versions_is_documented() -> None:
     formats = (ROOT / "docs" / "state-formats.md").read_text()
-    section = formats.split(f"## {asof.STATE.kind}, version {asof.STATE.version}\n")[1]
+    section = formats.split(
+        f"## {SearchAsofCore.STATE.kind}, version {SearchAsofCore.STATE.version}\n"
+    )[1]
     section = section.split("\n## ")[0]
-    layout = asof.layout(SPEC)
+    layout = SearchAsofCore().layout(SPEC)
     names = {*SPEC.identity, *layout, *layout["versions"].names, *layout["evicted"].names}
     assert [name for name in sorted(names) if f"`{name}`" not in section] == []
 

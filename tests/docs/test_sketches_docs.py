@@ -11,9 +11,8 @@ import pyarrow as pa
 from streamops import sketches
 from streamops.sketches.core import previous, seen, seen_state, sketch
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.seen import Again
-from streamops.windows.core import running
-from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, WhenFull
+from streamops.sketches.core.seen import Again, SeenCore
+from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, RunningCore, WhenFull
 from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.sketches.seen_specs import seen_spec
 
@@ -34,13 +33,13 @@ def test_every_refusal_of_a_sketch_is_documented() -> None:
 def test_the_values_and_the_state_of_seen_are_documented() -> None:
     glossary = documented()
     values = {word for choice in (Again, seen.WhenFull) for word in get_args(choice)}
-    assert {*values, *seen.METRICS, seen.SEEN, seen.FULL} - glossary == set()
+    assert {*values, *SeenCore.METRICS, seen.SEEN, seen.FULL} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {seen.STATE.kind}, version {seen.STATE.version}\n"
+    heading = f"## {SeenCore.STATE.kind}, version {SeenCore.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
     spec = seen_spec(pa.schema([("v", pa.int8())]), identity=("v",), capacity=10, time=None)
     assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
-    for table, schema in seen.layout(spec).items():
+    for table, schema in SeenCore().layout(spec).items():
         assert f"**Table `{table}`**" in own
         section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
         columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
@@ -52,7 +51,7 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
         section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]
         rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
         assert [n for row in rows for n in re.findall(r"`(\w+)`", row)] == schema.names
-    assert f"**[Segments](#segments)**, version {seen.STATE.segmented}: " in own
+    assert f"**[Segments](#segments)**, version {SeenCore.STATE.segmented}: " in own
     assert f"## Sketch {Bloom.format.kind}, version {Bloom.format.version}\n" in text
     page = (ROOT / "docs" / "sketches.md").read_text()
     assert {*seen.DECISIONS, *Bloom.result.names} <= set(re.findall(r"`(\w+)`", page))
@@ -61,11 +60,11 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
 def test_the_values_and_the_state_of_running_values_are_documented() -> None:
     glossary = documented()
     values = {word for choice in (Changes, WhenFull) for word in get_args(choice)}
-    assert {*values, *running.METRICS} - glossary == set()
+    assert {*values, *RunningCore.METRICS} - glossary == set()
     text = (ROOT / "docs" / "state-formats.md").read_text()
-    heading = f"## {running.STATE.kind}, version {running.STATE.version}\n"
+    heading = f"## {RunningCore.STATE.kind}, version {RunningCore.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
     assert "**Table `keys`**" in own
     counts = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sketches.md").read_text()))
-    assert set(running.METRICS) <= counts
+    assert set(RunningCore.METRICS) <= counts
     assert f"{DEFAULT_MAX_KEYS:,}" == "1,000,000"  # "a million" in the guide

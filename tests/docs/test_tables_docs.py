@@ -11,9 +11,10 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes, joins
-from streamops.changes.core import aggregate
-from streamops.joins.core import tables, timeline
+from streamops.changes.core.aggregate import AggregateCore
+from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import REASONS, How, Rejected
+from streamops.joins.core.timeline import TimelineCore
 from streamops.spark.drive import resolve
 from tests.docs.test_readme import ROOT, documented
 
@@ -42,7 +43,7 @@ def test_every_reason_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("core", "spec"), [(tables, JOIN), (timeline, NEWEST), (aggregate, TOTALS)]
+    ("core", "spec"), [(TablesCore(), JOIN), (TimelineCore(), NEWEST), (AggregateCore(), TOTALS)]
 )
 def test_the_layout_of_the_state_is_documented(core: Any, spec: Any) -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()

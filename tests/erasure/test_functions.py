@@ -10,7 +10,7 @@ import pytest
 
 from streamops import process, sourcing
 from streamops.errors import FunctionError
-from streamops.sourcing.core import fold as fold_core
+from streamops.sourcing.core.fold import FoldCore
 from streamops.testing import at
 from tests.erasure.operators import SUBJECTS, as_multiset, run, shredded, unshredded
 from tests.process.silences import Silences, SilencesSpec
@@ -130,6 +130,6 @@ def test_the_fold_of_shredded_events_is_the_shredded_state() -> None:
         rows = pa.Table.from_pylist(
             [{name: row[name] for name in schema.names} for row in log], schema
         )
-        folded[dtype] = fold_core.run(spec, [fold_core.pack(spec, rows, "left")]).to_pylist()
+        folded[dtype] = FoldCore().run(spec, [FoldCore().pack(spec, rows, "left")]).rows.to_pylist()
     assert {row["held"] for row in folded["string"]} & {"x", "yy"}
     assert as_multiset(unshredded(folded["binary"], "k")) == as_multiset(folded["string"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamops import aggregates as agg
 from streamops.changes import aggregate as changes_aggregate
-from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -97,9 +97,9 @@ def table(rows: Rows) -> pa.Table:
 def state(history: str) -> State:
     """The state after the history."""
     spec = spec_of(history)
-    after = State.empty(aggregate.layout(spec))
+    after = State.empty(AggregateCore().layout(spec))
     for rows in BATCHES:
-        after = aggregate.step(spec, after, [aggregate.pack(spec, table(rows))]).state
+        after = AggregateCore().step(spec, after, [AggregateCore().pack(spec, table(rows))]).state
     return after
 
 
@@ -109,7 +109,7 @@ def main() -> None:
         file = file_of(history)
         if not file.exists():
             identity = spec_of(history).identity
-            frame = encode(aggregate.STATE, identity, SHARDS, state(history).tables)
+            frame = encode(AggregateCore.STATE, identity, SHARDS, state(history).tables)
             file.write_bytes(frame)
             print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamops.joins.core import asof
+from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -75,11 +75,11 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(asof.layout(self.spec))
+        spec, state = self.spec, State.empty(AsofCore().layout(self.spec))
         for facts, versions, mark in self.batches:
             inputs = packed(spec, facts, versions)
             watermark = None if mark is None else round(mark * SECOND)
-            state = asof.step(spec, state, inputs, watermark).state
+            state = AsofCore().step(spec, state, inputs, watermark).state
         return state
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(asof.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(AsofCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

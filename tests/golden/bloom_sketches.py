@@ -15,6 +15,7 @@ from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
+from streamops.sketches.core.seen import SeenCore
 from streamops.spark.step import ShardStep, Stored, to_frame
 from streamops.spark.wire import pack_rows
 from streamops.testing.replaying import MemoryStore
@@ -68,7 +69,7 @@ def orders(first: int, last: int, second: int) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history."""
-    after = State.empty(seen.layout(SPEC))
+    after = State.empty(SeenCore().layout(SPEC))
     for batch in BATCHES:
         after, _ = seen.annotate(SPEC, after, [orders(*batch)])
     return after
@@ -87,7 +88,7 @@ def pack(step: ShardStep, rows: pa.Table) -> bytes:
 
 def step_with(limit: int) -> ShardStep:
     """The step of the history, with filters of more words than the limit in segments."""
-    return ShardStep("sketches.seen", seen, SPEC, SHARDS, segment_rows=limit)
+    return ShardStep("sketches.seen", SeenCore(), SPEC, SHARDS, segment_rows=limit)
 
 
 def segmented() -> tuple[Stored, MemoryStore]:
@@ -110,7 +111,7 @@ def main() -> None:
     if not FILE.exists():
         FILE.write_bytes(ipc_write(table(), compression="lz4"))
     if not SEEN_FILE.exists():
-        SEEN_FILE.write_bytes(encode(seen.STATE, SPEC.identity, SHARDS, state().tables))
+        SEEN_FILE.write_bytes(encode(SeenCore.STATE, SPEC.identity, SHARDS, state().tables))
     stored, files = segmented()
     frames = {None: stored.frame, **{n: to_frame(blob) for n, blob in files.items()}}
     for number, frame in frames.items():

@@ -16,7 +16,7 @@ from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
-from streamops.windows.core import compare
+from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
 from tests.golden.states import AUTUMN, FOLDER, HOUR, SHARDS
 from tests.oracles.compare import CompareOracle
@@ -98,10 +98,10 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(compare.layout(self.spec))
+        spec, state = self.spec, State.empty(CompareCore().layout(self.spec))
         for batch, hour in self.batches:
-            packed = compare.pack(spec, self.table(batch))
-            state = compare.step(spec, state, [packed], AUTUMN + hour * HOUR).state
+            packed = CompareCore().pack(spec, self.table(batch))
+            state = CompareCore().step(spec, state, [packed], AUTUMN + hour * HOUR).state
         return state
 
     @property
@@ -158,7 +158,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(compare.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(CompareCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops import sourcing
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import PerKeySpec
 from streamops.testing import at
 from tests.golden.states import FOLDER, SHARDS
@@ -56,14 +56,14 @@ def play(
     for rows, second in zip(history, WATERMARKS[first:], strict=False):
         mark = None if second is None else START + second * SECOND
         table = pa.Table.from_pylist(rows, COMMAND)
-        steps.append(per_key.step(spec, state, [per_key.pack(spec, table)], mark))
+        steps.append(PerKeyCore().step(spec, state, [PerKeyCore().pack(spec, table)], mark))
         state = steps[-1].state
     return steps
 
 
 def empty() -> State:
     """The state before the first command."""
-    return State.empty(per_key.layout(SPEC))
+    return State.empty(PerKeyCore().layout(SPEC))
 
 
 def state() -> State:
@@ -75,7 +75,7 @@ def state() -> State:
 def main() -> None:
     """Write missing files."""
     if not FILE.exists():
-        frame = encode(per_key.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(PerKeyCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core import enrich
-from streamops.joins.core.enrich import EnrichSpec
+from streamops.joins.core.enrich import EnrichCore, EnrichSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS
@@ -108,22 +107,22 @@ def table_of(rows: Rows, schema: pa.Schema = TABLE) -> pa.Table:
 
 
 def changes(rows: Rows) -> pa.Table:
-    return enrich.pack(SPEC, table_of(rows), "right")
+    return EnrichCore().pack(SPEC, table_of(rows), "right")
 
 
 def state() -> State:
     """The core's state after the history; of a snapshot one row has waited since."""
-    after = enrich.begin(SPEC, State.empty(enrich.layout(SPEC)), changes(SNAPSHOT[:1]))
+    after = EnrichCore().begin(SPEC, State.empty(EnrichCore().layout(SPEC)), changes(SNAPSHOT[:1]))
     for rows in BATCHES:
         facts = FACTS.empty_table()
-        after = enrich.step(SPEC, after, [facts, changes(rows)], None).state
-    return enrich.begin(SPEC, after, changes(SNAPSHOT[1:]))
+        after = EnrichCore().step(SPEC, after, [facts, changes(rows)], None).state
+    return EnrichCore().begin(SPEC, after, changes(SNAPSHOT[1:]))
 
 
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
-        frame = encode(enrich.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(EnrichCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

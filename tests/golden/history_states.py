@@ -9,7 +9,7 @@ import datetime as dt
 from typing import Any
 
 from streamops.changes import apply
-from streamops.changes.core import history
+from streamops.changes.core.history import HistoryCore
 from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -41,16 +41,16 @@ SPEC = spec_of()
 
 def state() -> State:
     """The state after the history."""
-    after = State.empty(history.layout(SPEC))
+    after = State.empty(HistoryCore().layout(SPEC))
     for rows in BATCHES:
-        after = history.step(SPEC, after, [history.pack(SPEC, table(rows))]).state
+        after = HistoryCore().step(SPEC, after, [HistoryCore().pack(SPEC, table(rows))]).state
     return after
 
 
 def main() -> None:
     """Write the file, unless it exists."""
     if not FILE.exists():
-        frame = encode(history.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(HistoryCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core import interval
+from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -161,7 +161,7 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(interval.layout(self.spec))
+        spec, state = self.spec, State.empty(IntervalCore().layout(self.spec))
         for left, right, second in self.batches:
             state = stepped(spec, state, left, right, _instant(second)).state
         return state
@@ -180,10 +180,10 @@ def stepped(
     """One step of the core."""
     one, other = tables(left, right)
     packed = (
-        interval.pack(spec, one, "left"),
-        interval.pack(spec, other.select(spec.right.schema.names), "right"),
+        IntervalCore().pack(spec, one, "left"),
+        IntervalCore().pack(spec, other.select(spec.right.schema.names), "right"),
     )
-    return interval.step(spec, state, packed, watermark)
+    return IntervalCore().step(spec, state, packed, watermark)
 
 
 HISTORIES = [
@@ -218,7 +218,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(interval.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(IntervalCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.changes import normalize
-from streamops.changes.core import latest
+from streamops.changes.core.latest import LatestCore
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
@@ -93,16 +93,16 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The state after the history."""
-    after = State.empty(latest.layout(SPEC))
+    after = State.empty(LatestCore().layout(SPEC))
     for rows in BATCHES:
-        after = latest.step(SPEC, after, [latest.pack(SPEC, table(rows))]).state
+        after = LatestCore().step(SPEC, after, [LatestCore().pack(SPEC, table(rows))]).state
     return after
 
 
 def main() -> None:
     """Write the file, unless it exists."""
     if not FILE.exists():
-        frame = encode(latest.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(LatestCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops import patterns
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.patterns.core import match
+from streamops.patterns.core.match import PatternCore
 from streamops.patterns.core.spec import PatternSpec
 from tests.golden.states import FOLDER, SHARDS
 
@@ -108,9 +108,13 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
 
 def state(spec: PatternSpec = SPEC) -> State:
     """The core's state after the history."""
-    after = State.empty(match.layout(spec))
+    after = State.empty(PatternCore().layout(spec))
     for rows, watermark in BATCHES:
-        after = match.step(spec, after, [match.pack(spec, table(rows))], watermark).state
+        after = (
+            PatternCore()
+            .step(spec, after, [PatternCore().pack(spec, table(rows))], watermark)
+            .state
+        )
     return after
 
 
@@ -118,7 +122,7 @@ def main() -> None:
     """Write missing files."""
     for file, spec in HISTORIES.items():
         if not file.exists():
-            frame = encode(match.STATE, spec.identity, SHARDS, state(spec).tables)
+            frame = encode(PatternCore.STATE, spec.identity, SHARDS, state(spec).tables)
             file.write_bytes(frame)
             print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

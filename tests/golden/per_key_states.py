@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import PerKeySpec
 from tests.golden.states import FOLDER, SHARDS
 from tests.process.functions import bursts
@@ -54,21 +54,21 @@ def play(state: State, history: list[tuple[Rows, int | None]], spec: Any = None)
     steps = []
     for rows, second in history:
         mark = None if second is None else START + second * SECOND
-        steps.append(per_key.step(spec, state, [per_key.pack(spec, table(rows))], mark))
+        steps.append(PerKeyCore().step(spec, state, [PerKeyCore().pack(spec, table(rows))], mark))
         state = steps[-1].state
     return steps
 
 
 def state() -> State:
     """The core's state after the history."""
-    after: State = play(State.empty(per_key.layout(SPEC)), BATCHES)[-1].state
+    after: State = play(State.empty(PerKeyCore().layout(SPEC)), BATCHES)[-1].state
     return after
 
 
 def main() -> None:
     """Write missing files."""
     if not FILE.exists():
-        frame = encode(per_key.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(PerKeyCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.time.core import producers
+from streamops.time.core.producers import ProducersCore
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
@@ -35,7 +36,7 @@ BATCHES = [
 
 def state() -> State:
     """Return the state of the core after the history."""
-    stored = State.empty(producers.layout(SPEC))
+    stored = State.empty(ProducersCore().layout(SPEC))
     for batch in BATCHES:
         columns = [
             pa.array([name for name, _, _ in batch], pa.string()),
@@ -48,10 +49,10 @@ def state() -> State:
             ),
         ]
         rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-        stored = producers.step(SPEC, stored, [producers.pack(SPEC, rows)], None).state
+        stored = ProducersCore().step(SPEC, stored, [ProducersCore().pack(SPEC, rows)], None).state
     return stored
 
 
 if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(encode(producers.STATE, SPEC.identity, 1, state().tables))
+    FILE.write_bytes(encode(ProducersCore.STATE, SPEC.identity, 1, state().tables))
     print(f"{FILE.name}: {FILE.stat().st_size} bytes")

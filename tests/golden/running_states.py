@@ -13,8 +13,7 @@ import pyarrow as pa
 from streamops import aggregates as agg
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.windows.core import running
-from streamops.windows.core.running import RunningSpec
+from streamops.windows.core.running import RunningCore, RunningSpec
 from tests.golden.states import FOLDER, SHARDS
 
 SCHEMA = pa.schema([("page", pa.string()), ("line", pa.float64()), ("n", pa.int64())])
@@ -53,16 +52,16 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """The core's state after the history."""
-    after = State.empty(running.layout(SPEC))
+    after = State.empty(RunningCore().layout(SPEC))
     for rows in BATCHES:
-        after = running.step(SPEC, after, [running.pack(SPEC, table(rows))], None).state
+        after = RunningCore().step(SPEC, after, [RunningCore().pack(SPEC, table(rows))], None).state
     return after
 
 
 def main() -> None:
     """Write missing files."""
     if not FILE.exists():
-        frame = encode(running.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(RunningCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

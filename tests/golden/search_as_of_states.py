@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops import search
 from streamops.kernel.codec import encode
 from streamops.kernel.core import SIDES, State
-from streamops.search.core import asof
+from streamops.search.core.asof import SearchAsofCore
 from streamops.search.core.spec import MatchSpec
 from tests.golden.states import FOLDER, SHARDS
 
@@ -94,22 +94,22 @@ def inputs(documents: Rows, changes: Rows) -> list[pa.Table]:
             )
             for at, of in enumerate(schema)
         ]
-        packed.append(asof.pack(SPEC, pa.table(columns, schema=schema), side))
+        packed.append(SearchAsofCore().pack(SPEC, pa.table(columns, schema=schema), side))
     return packed
 
 
 def state() -> State:
     """The core's state after the history."""
-    after = State.empty(asof.layout(SPEC))
+    after = State.empty(SearchAsofCore().layout(SPEC))
     for documents, changes, watermark in BATCHES:
-        after = asof.step(SPEC, after, inputs(documents, changes), watermark).state
+        after = SearchAsofCore().step(SPEC, after, inputs(documents, changes), watermark).state
     return after
 
 
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
-        frame = encode(asof.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(SearchAsofCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops import search
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.search.core import match
+from streamops.search.core.match import SearchCore
 from streamops.search.core.spec import MatchSpec
 from tests.golden.states import FOLDER, SHARDS
 
@@ -72,21 +72,21 @@ def inputs(documents: Rows, changes: Rows) -> list[pa.Table]:
         pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * len(schema), schema=schema)
         for rows, schema in ((documents, DOCUMENTS), (changes, QUERIES))
     ]  # fmt: skip
-    return [match.pack(SPEC, table, side) for table, side in zip(tables, ("left", "right"), strict=True)]  # type: ignore[arg-type]  # fmt: skip
+    return [SearchCore().pack(SPEC, table, side) for table, side in zip(tables, ("left", "right"), strict=True)]  # type: ignore[arg-type]  # fmt: skip
 
 
 def state() -> State:
     """The core's state after the history."""
-    after = State.empty(match.layout(SPEC))
+    after = State.empty(SearchCore().layout(SPEC))
     for rows in BATCHES:
-        after = match.step(SPEC, after, inputs([], rows), None).state
+        after = SearchCore().step(SPEC, after, inputs([], rows), None).state
     return after
 
 
 def main() -> None:
     """Write what is not there yet."""
     if not FILE.exists():
-        frame = encode(match.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(SearchCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

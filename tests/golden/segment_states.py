@@ -11,7 +11,7 @@ from streamops.kernel.codec import ipc_write
 from streamops.spark.step import ShardStep, Stored, to_frame
 from streamops.spark.wire import pack_rows
 from streamops.testing.replaying import MemoryStore
-from streamops.windows.core import grid
+from streamops.windows.core.grid import GridCore
 from tests.golden.states import FOLDER, HISTORIES, SHARDS, History
 
 HISTORY: History = replace(HISTORIES[0], name="windows.fixed-v2")
@@ -22,7 +22,7 @@ SECOND = 1_000_000
 
 def step_with(limit: int) -> ShardStep:
     """The step of the history."""
-    return ShardStep("windows.hopping", grid, HISTORY.spec, SHARDS, segment_rows=limit)
+    return ShardStep("windows.hopping", GridCore(), HISTORY.spec, SHARDS, segment_rows=limit)
 
 
 def pack(step: ShardStep, rows: pa.Table) -> bytes:

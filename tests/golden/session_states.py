@@ -11,7 +11,7 @@ from typing import Any
 
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.windows.core import session
+from streamops.windows.core.session import SessionCore
 from streamops.windows.core.session_spec import SessionSpec
 from tests.golden.states import SHARDS
 from tests.laws.session_strategies import spec_of, table_of
@@ -60,16 +60,16 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(session.layout(self.spec))
+        spec, state = self.spec, State.empty(SessionCore().layout(self.spec))
         for seq, (batch, watermark) in enumerate(self.batches):
             rows = [
                 (NOW + int(second * SECOND), word, number, n, None, None, seq * 10 + i,
                  int(lasts * SECOND), closes)
                 for i, (second, word, number, n, lasts, closes) in enumerate(batch)
             ]  # fmt: skip
-            packed = session.pack(spec, table_of(rows).select(spec.input.names))
+            packed = SessionCore().pack(spec, table_of(rows).select(spec.input.names))
             mark = None if watermark is None else NOW + watermark * SECOND
-            state = session.step(spec, state, [packed], mark).state
+            state = SessionCore().step(spec, state, [packed], mark).state
         return state
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(session.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(SessionCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes")
 

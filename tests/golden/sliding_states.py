@@ -14,8 +14,7 @@ from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
-from streamops.windows.core import sliding
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
 from tests.oracles.sliding import SlidingOracle
 
@@ -69,10 +68,10 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(sliding.layout(self.spec))
+        spec, state = self.spec, State.empty(SlidingCore().layout(self.spec))
         for batch, watermark in self.batches:
-            packed = sliding.pack(spec, table(batch))
-            state = sliding.step(spec, state, [packed], watermark).state
+            packed = SlidingCore().pack(spec, table(batch))
+            state = SlidingCore().step(spec, state, [packed], watermark).state
         return state
 
 
@@ -105,7 +104,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(sliding.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(SlidingCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -19,7 +19,7 @@ from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import FixedSpec
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle
 from tests.oracles.windows import GridOracle, WindowOracle
@@ -135,10 +135,10 @@ class History:
 
     def state(self) -> State:
         """The core's state after the history."""
-        spec, state = self.spec, State.empty(fixed.layout(self.spec))
+        spec, state = self.spec, State.empty(GridCore().layout(self.spec))
         for batch, watermark in self.batches:
-            packed = fixed.pack(spec, self.table(batch))
-            state = fixed.step(spec, state, [packed], watermark).state
+            packed = GridCore().pack(spec, self.table(batch))
+            state = GridCore().step(spec, state, [packed], watermark).state
         return state
 
 
@@ -264,7 +264,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             spec = history.spec
-            frame = encode(fixed.STATE, spec.identity, SHARDS, history.state().tables)
+            frame = encode(GridCore.STATE, spec.identity, SHARDS, history.state().tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

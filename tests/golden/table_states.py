@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core import tables
+from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
@@ -96,7 +96,7 @@ class History:
         return self.spec_of()
 
     def state(self) -> State:
-        state = State.empty(tables.layout(self.spec))
+        state = State.empty(TablesCore().layout(self.spec))
         for left, right in self.batches:
             state = stepped(self.spec, state, left, right).state
         return state
@@ -114,8 +114,8 @@ class History:
 
 def stepped(spec: TablesSpec, state: State, left: Rows, right: Rows) -> Step:
     one, other = batch(left, right)
-    packs = tables.pack(spec, one, "left"), tables.pack(spec, other, "right")
-    return tables.step(spec, state, packs, None)
+    packs = TablesCore().pack(spec, one, "left"), TablesCore().pack(spec, other, "right")
+    return TablesCore().step(spec, state, packs, None)
 
 
 MULTISETS = History(
@@ -151,7 +151,7 @@ def main() -> None:
     for history in HISTORIES:
         if not history.file.exists():
             state = history.state()
-            frame = encode(tables.STATE, history.spec.identity, SHARDS, state.tables)
+            frame = encode(TablesCore.STATE, history.spec.identity, SHARDS, state.tables)
             history.file.write_bytes(frame)
             print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

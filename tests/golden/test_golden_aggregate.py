@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamops import aggregates as agg
-from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.testing.laws import to_rows
 from tests.golden.aggregate_states import (
     BATCHES,
@@ -22,7 +22,7 @@ from tests.golden.aggregate_states import (
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
-FORMAT = Format(aggregate, "changes.aggregate")
+FORMAT = Format(AggregateCore(), "changes.aggregate")
 every = pytest.mark.parametrize("history", HISTORIES)
 
 
@@ -47,7 +47,7 @@ def test_a_stream_continues_from_state_of_version_2(
     for rows in BATCHES:
         oracle.step(to_rows(table(rows)))
     for rows in MORE:
-        step = aggregate.step(spec, now, [aggregate.pack(spec, table(rows))])
+        step = AggregateCore().step(spec, now, [AggregateCore().pack(spec, table(rows))])
         now = step.state
         expected = oracle.step(to_rows(table(rows))).emitted
         assert expected

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import asof
+from streamops.joins.core.asof import AsofCore
 from streamops.testing.laws import to_rows
 from tests.golden.asof_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
 from tests.golden.states import FOLDER
 from tests.joins.core.asof_play import SECOND, bound_to, packed
 
-FORMAT = Format(asof, "joins.asof")
+FORMAT = Format(AsofCore(), "joins.asof")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -39,7 +39,7 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
     published = 0
     for facts, versions, second in more:
         left, right = packed(spec, facts, versions)
-        step = asof.step(spec, state, [left, right], second * SECOND)
+        step = AsofCore().step(spec, state, [left, right], second * SECOND)
         expected = oracle.step(to_rows(left), to_rows(right), second * SECOND)
         assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts
@@ -94,7 +94,7 @@ def test_the_order_of_the_columns_does_not_belong_to_the_state(history: History)
     turned = (pa.schema(list(schema)[::-1]) for schema in (spec.facts, spec.table))
     other = bound_to(*turned, **history.settings)
     assert read(history, identity=other.identity).rows > 0
-    assert asof.layout(other) == asof.layout(spec)
+    assert AsofCore().layout(other) == AsofCore().layout(spec)
 
 
 @every

@@ -15,7 +15,7 @@ from streamops.kernel.segments import INDEX, ROWS, Segment, Segments, read_index
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.filters import decode_generations as generations
-from streamops.sketches.core.seen import SEEN
+from streamops.sketches.core.seen import SEEN, SeenCore
 from streamops.sketches.core.seen_state import RECENT, read_filters
 from tests.golden.bloom_sketches import (
     BATCHES,
@@ -38,7 +38,7 @@ STORED = ipc_read(FILE.read_bytes())
 
 
 def read(**known: Any) -> State:
-    arguments = {"layout": seen.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
+    arguments = {"layout": SeenCore.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
     tables = decode(SEEN_FILE.read_bytes(), **arguments, where="sketches.seen")
     return State(NOW + BATCHES[-1][2] * SECOND, tables)
 
@@ -58,7 +58,7 @@ def test_payloads_of_version_1_are_the_filters_of_their_items(row: int) -> None:
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found = read()
     assert (found.watermark, found.tables) == (state().watermark, state().tables)
-    seen.check(SPEC, found)
+    SeenCore().check(SPEC, found)
     cells = [item.cell for item in generations(found.tables["generations"])]
     assert len(cells) > len(set(cells)) > 2
 
@@ -70,7 +70,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
 
 
 def test_filters_in_segments_contain_the_same() -> None:
-    header = (seen.STATE, SPEC.identity, SHARDS)
+    header = (SeenCore.STATE, SPEC.identity, SHARDS)
     files = {
         int(path.stem.rpartition("-")[2]): path.read_bytes()
         for path in FOLDER.glob(f"{SEGMENTED}-segment-*.bin")
@@ -87,7 +87,7 @@ def test_filters_in_segments_contain_the_same() -> None:
 
     plain, _ = seen.annotate(SPEC, read(), [orders(*MORE)])
     state_ = State(plain.watermark, tables, Segments(load, index, 3))
-    seen.check(SPEC, state_)
+    SeenCore().check(SPEC, state_)
     found, expected = (read_filters(SPEC.shape, of)[0] for of in (state_, plain))
     for one, other in zip(found, expected, strict=True):
         assert (one.cell, one.items, one.bits.tolist()) == (

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from streamops.testing.laws import to_rows
-from streamops.windows.core import compare
+from streamops.windows.core.compare import CompareCore
 from tests.golden.compare_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
 from tests.golden.states import AUTUMN, HOUR
 
-FORMAT = Format(compare, "windows.compare")
+FORMAT = Format(CompareCore(), "windows.compare")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -39,7 +39,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     for batch, hour in more:
         watermark = AUTUMN + hour * HOUR
         rows = history.table(batch)
-        step = compare.step(spec, state, [compare.pack(spec, rows)], watermark)
+        step = CompareCore().step(spec, state, [CompareCore().pack(spec, rows)], watermark)
         expected = oracle.step(to_rows(rows), watermark)
         assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts

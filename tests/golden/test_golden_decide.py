@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.testing.laws import to_rows
 from tests.golden.decide_states import BATCHES, FILE, MORE, SPEC, empty, play, spec_of, state
 from tests.golden.per_key_states import spec_of as spec_of_a_function
 from tests.golden.reading import Format, StoredState, multiset
 
-FORMAT = Format(per_key, "sourcing.decide")
+FORMAT = Format(PerKeyCore(), "sourcing.decide")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found, now = read(), state()
-    per_key.check(SPEC, found)
+    PerKeyCore().check(SPEC, found)
     assert {name: len(table) for name, table in found.tables.items()} == {
         "keys": 3,
         "timers": 0,

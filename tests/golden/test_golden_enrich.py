@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import enrich
+from streamops.joins.core.enrich import EnrichCore
 from streamops.testing.laws import to_rows
 from tests.golden.enrich_states import (
     FACTS,
@@ -25,7 +25,7 @@ from tests.golden.enrich_states import (
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
-FORMAT = Format(enrich, "joins.enrich")
+FORMAT = Format(EnrichCore(), "joins.enrich")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -42,7 +42,9 @@ def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -
     ours, theirs, output = read(), state(), []
     for facts, rows in MORE:
         left = table_of(facts, FACTS)
-        pair = [enrich.step(SPEC, item, [left, changes(rows)], None) for item in (ours, theirs)]
+        pair = [
+            EnrichCore().step(SPEC, item, [left, changes(rows)], None) for item in (ours, theirs)
+        ]
         ours, theirs = (step.state for step in pair)
         assert multiset(to_rows(pair[0].output)) == multiset(to_rows(pair[1].output))
         assert pair[0].metrics == pair[1].metrics

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamops.changes.core import history
+from streamops.changes.core.history import HistoryCore
 from streamops.testing.laws import to_rows
 from tests.golden.history_states import FILE, SPEC, spec_of, state
 from tests.golden.latest_states import MORE, table
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
-FORMAT = Format(history, "changes.apply")
+FORMAT = Format(HistoryCore(), "changes.apply")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -36,8 +36,8 @@ def test_state_of_version_3_equals_the_state_of_its_history() -> None:
 def test_a_stream_continues_from_state_of_version_3() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
-        packed = history.pack(SPEC, table(rows))
-        one, other = (history.step(SPEC, state_, [packed]) for state_ in (ours, theirs))
+        packed = HistoryCore().pack(SPEC, table(rows))
+        one, other = (HistoryCore().step(SPEC, state_, [packed]) for state_ in (ours, theirs))
         ours, theirs = one.state, other.state
         assert multiset(to_rows(one.output)) == multiset(to_rows(other.output))
         assert len(one.output)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from streamops.joins.core import interval
+from streamops.joins.core.interval import IntervalCore
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows
 from tests.golden.interval_states import HISTORIES, History, stepped, tables
 from tests.golden.reading import Format
 from tests.golden.states import NOW, SECOND
 
-FORMAT = Format(interval, "joins.interval")
+FORMAT = Format(IntervalCore(), "joins.interval")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 

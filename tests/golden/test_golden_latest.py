@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.changes.core import latest
+from streamops.changes.core.latest import LatestCore
 from streamops.testing.laws import to_rows
 from tests.golden.latest_states import BATCHES, FILE, MORE, SCHEMA, SPEC, spec_of, state, table
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.states import FOLDER
 
-FORMAT = Format(latest, "changes.normalize")
+FORMAT = Format(LatestCore(), "changes.normalize")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -31,7 +31,8 @@ def test_a_stream_continues_from_state_of_version_4() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
-            latest.step(SPEC, state_, [latest.pack(SPEC, table(rows))]) for state_ in (ours, theirs)
+            LatestCore().step(SPEC, state_, [LatestCore().pack(SPEC, table(rows))])
+            for state_ in (ours, theirs)
         ]
         ours, theirs = (step.state for step in pair)
         assert multiset(to_rows(pair[0].output)) == multiset(to_rows(pair[1].output))

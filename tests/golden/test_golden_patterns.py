@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamops import patterns
-from streamops.patterns.core import match
+from streamops.patterns.core.match import PatternCore
 from streamops.testing.laws import to_rows
 from tests.golden.pattern_states import (
     AFTER_FIRST,
@@ -30,7 +30,7 @@ from tests.golden.pattern_states import (
 )
 from tests.golden.reading import Format, StoredState, multiset
 
-FORMAT = Format(match, "patterns.match")
+FORMAT = Format(PatternCore(), "patterns.match")
 STORED = StoredState(FILE, SPEC, state)
 STORED_FIRST = StoredState(FIRST_FILE, FIRST, partial(state, FIRST))
 STORED_INITIAL = StoredState(INITIAL_FILE, INITIAL, partial(state, INITIAL))
@@ -43,7 +43,9 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
     everything = [row for rows, _ in (*BATCHES, *MORE) for row in rows]
-    expected = multiset(to_rows(match.run(SPEC, [match.pack(SPEC, table(everything))])))
+    expected = multiset(
+        to_rows(PatternCore().run(SPEC, [PatternCore().pack(SPEC, table(everything))]).rows)
+    )
     assert expected, "the history has no match"
     assert multiset(continue_with(MORE, STORED)) == expected
 
@@ -52,7 +54,9 @@ def continue_with(batches: list[tuple[Rows, int | None]], stored: StoredState) -
     """The results of further micro-batches."""
     now, found = FORMAT.read(stored), []
     for rows, watermark in batches:
-        step = match.step(stored.spec, now, [match.pack(stored.spec, table(rows))], watermark)
+        step = PatternCore().step(
+            stored.spec, now, [PatternCore().pack(stored.spec, table(rows))], watermark
+        )
         now = step.state
         found += to_rows(step.output)
     return found
@@ -72,7 +76,9 @@ def test_state_with_conditions_over_the_first_row_goes_on_as_if_nothing_had_happ
     # The row before the one at 2 was evicted, and its value is stored with that one.
     assert stored["earlier.0"].to_pylist() == [Decimal("1.50"), None, None, None, None]
     everything = [row for rows, _ in (*BATCHES, *AFTER_INITIAL) for row in rows]
-    expected = to_rows(match.run(INITIAL, [match.pack(INITIAL, table(everything))]))
+    expected = to_rows(
+        PatternCore().run(INITIAL, [PatternCore().pack(INITIAL, table(everything))]).rows
+    )
     assert {(row["user"], row["match_end"]) for row in expected} == {("a", 11), (None, 12)}
     assert multiset(continue_with(AFTER_INITIAL, STORED_INITIAL)) == multiset(expected)
 

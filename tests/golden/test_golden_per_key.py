@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.testing.laws import to_rows
 from tests.golden.per_key_states import BATCHES, FILE, MORE, SPEC, play, spec_of, state
 from tests.golden.reading import Format, StoredState, multiset
 
-FORMAT = Format(per_key, "process.per_key")
+FORMAT = Format(PerKeyCore(), "process.per_key")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -23,7 +23,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 
 
 def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
-    whole = play(State.empty(per_key.layout(SPEC)), [*BATCHES, *MORE])[len(BATCHES) :]
+    whole = play(State.empty(PerKeyCore().layout(SPEC)), [*BATCHES, *MORE])[len(BATCHES) :]
     for one, other in zip(play(read(), MORE), whole, strict=True):
         assert multiset(to_rows(one.output)) == multiset(to_rows(other.output))
     assert sum(len(step.output) for step in whole) > 3

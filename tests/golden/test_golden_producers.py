@@ -11,25 +11,27 @@ from streamops.kernel.codec import decode
 from streamops.kernel.core import State
 from streamops.kernel.errors import StateFormatError
 from streamops.testing.laws import to_rows
-from streamops.time.core import producers
+from streamops.time.core.producers import ProducersCore
 from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
 from tests.golden.reading import multiset
 
 
 def test_the_stored_state_of_version_1_equals_the_state_of_its_history() -> None:
-    found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")["producers"]
+    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1, where="")["producers"]
     now = state()
     assert found.schema == now.tables["producers"].schema
     assert multiset(to_rows(found)) == multiset(to_rows(now.tables["producers"]))
     assert len(found) == 6  # one is expected and has no row, so there is no clock
-    producers.check(SPEC, State(now.watermark, {"producers": found}))
+    ProducersCore().check(SPEC, State(now.watermark, {"producers": found}))
 
 
 def test_a_stream_continues_from_the_stored_state() -> None:
-    found = decode(FILE.read_bytes(), producers.STATE, SPEC.identity, 1, where="")
+    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1, where="")
     columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
     rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
-    step = producers.step(SPEC, State(state().watermark, found), [producers.pack(SPEC, rows)], None)
+    step = ProducersCore().step(
+        SPEC, State(state().watermark, found), [ProducersCore().pack(SPEC, rows)], None
+    )
     metrics = step.metrics
     assert (metrics.active, metrics.joined, metrics.forgotten) == (4, 1, 3)
     assert (metrics.clock, metrics.held_by) == (NOW - 600 * SECOND, "late")
@@ -38,7 +40,7 @@ def test_a_stream_continues_from_the_stored_state() -> None:
 def test_the_stored_state_is_refused_for_another_producer_column() -> None:
     other = dataclasses.replace(SPEC, producer="server", producer_type=pa.int64())
     with pytest.raises(StateFormatError) as caught:
-        decode(FILE.read_bytes(), producers.STATE, other.identity, 1, where="time.producers")
+        decode(FILE.read_bytes(), ProducersCore.STATE, other.identity, 1, where="time.producers")
     assert str(caught.value) == (
         "[STATE_PARAMETERS] time.producers: this checkpoint was written with other parameters: "
         "producer\n"

@@ -9,12 +9,12 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.testing.laws import to_rows
-from streamops.windows.core import running
+from streamops.windows.core.running import RunningCore
 from tests.golden.reading import Format, StoredState, multiset
 from tests.golden.running_states import BATCHES, FILE, MORE, SPEC, spec_of, state, table
 from tests.oracles.running import RunningOracle
 
-FORMAT = Format(running, "windows.running")
+FORMAT = Format(RunningCore(), "windows.running")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -36,7 +36,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -
         oracle.step(to_rows(table(rows)), None)
     now = read()
     for rows in MORE:
-        step = running.step(SPEC, now, [running.pack(SPEC, table(rows))], None)
+        step = RunningCore().step(SPEC, now, [RunningCore().pack(SPEC, table(rows))], None)
         now = step.state
         assert multiset(to_rows(step.output)) == multiset(
             oracle.step(to_rows(table(rows)), None).emitted

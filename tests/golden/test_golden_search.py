@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.search.core import match
+from streamops.search.core.match import SearchCore
 from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, StoredState
 from tests.golden.search_states import (
@@ -21,7 +21,7 @@ from tests.golden.search_states import (
     state,
 )
 
-FORMAT = Format(match, "search.match")
+FORMAT = Format(SearchCore(), "search.match")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -34,7 +34,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 
 
 def test_documents_match_the_queries_of_a_state_of_version_1() -> None:
-    step = match.step(SPEC, read(), inputs(DOCUMENT_ROWS, []), None)
+    step = SearchCore().step(SPEC, read(), inputs(DOCUMENT_ROWS, []), None)
     found = sorted((row["n"], row["query_id"]) for row in to_rows(step.output))
     assert found == [(1, 1), (1, 4), (1, 6), (2, 1), (2, 2), (3, 4), (3, 6)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.search.core import asof
+from streamops.search.core.asof import SearchAsofCore
 from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, StoredState
 from tests.golden.search_as_of_states import (
@@ -21,7 +21,7 @@ from tests.golden.search_as_of_states import (
     state,
 )
 
-FORMAT = Format(asof, "search.match")
+FORMAT = Format(SearchAsofCore(), "search.match")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -36,11 +36,11 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
 def test_a_stream_goes_on_from_a_state_of_version_1() -> None:
     after, found, reasons = read(), [], []
     for documents, changes, watermark in MORE:
-        step = asof.step(SPEC, after, inputs(documents, changes), watermark)
+        step = SearchAsofCore().step(SPEC, after, inputs(documents, changes), watermark)
         after = step.state
         found += [(row["n"], row["query_id"]) for row in to_rows(step.output)]
         reasons += [row["rejected"]["reason"] for row in to_rows(step.late)]
-    found += [(row["n"], row["query_id"]) for row in to_rows(asof.finish(SPEC, after))]
+    found += [(row["n"], row["query_id"]) for row in to_rows(SearchAsofCore().finish(SPEC, after))]
     assert sorted(found) == [(2, 1), (2, 4), (3, 4), (4, 1), (4, 2), (4, 4), (5, 1), (5, 2)]
     assert reasons == ["too_late", "forgotten"]
 

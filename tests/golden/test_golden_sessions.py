@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from streamops.testing.laws import to_rows
-from streamops.windows.core import session
+from streamops.windows.core.session import SessionCore
 from tests.golden.reading import Format, multiset
 from tests.golden.session_states import HISTORIES, NOW, SECOND, History
 
-FORMAT = Format(session, "windows.session")
+FORMAT = Format(SessionCore(), "windows.session")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -25,7 +25,7 @@ def test_state_of_version_1_is_the_state_that_its_history_leaves(history: Histor
 @every
 def test_a_stream_goes_on_from_it(history: History) -> None:
     spec = history.spec
-    found, now = (session.finish(spec, state) for state in (read(history), history.state()))
+    found, now = (SessionCore().finish(spec, state) for state in (read(history), history.state()))
     assert multiset(to_rows(found)) == multiset(to_rows(now))
     assert len(found) > 0
 

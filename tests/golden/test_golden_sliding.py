@@ -9,12 +9,12 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.testing.laws import to_rows
-from streamops.windows.core import sliding
+from streamops.windows.core.sliding import SlidingCore
 from tests.golden.reading import Format, multiset
 from tests.golden.sliding_states import HISTORIES, History
 from tests.golden.states import NOW, SECOND, table
 
-FORMAT = Format(sliding, "windows.sliding")
+FORMAT = Format(SlidingCore(), "windows.sliding")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -37,7 +37,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     published = 0
     for batch, second in more:
         watermark = NOW + second * SECOND
-        step = sliding.step(spec, state, [sliding.pack(spec, table(batch))], watermark)
+        step = SlidingCore().step(spec, state, [SlidingCore().pack(spec, table(batch))], watermark)
         expected = oracle.step(to_rows(table(batch)), watermark)
         assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts

@@ -10,11 +10,11 @@ import pytest
 from streamops import aggregates as agg
 from streamops.kernel.core import StateFormat
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.golden.reading import Format, multiset
 from tests.golden.states import HISTORIES, History
 
-FORMAT = Format(fixed, "windows.hopping")
+FORMAT = Format(GridCore(), "windows.hopping")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 
@@ -43,7 +43,7 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     published = 0
     for batch, pace in more:
         rows, watermark = history.table(batch), history.at(pace)
-        step = fixed.step(spec, state, [fixed.pack(spec, rows)], watermark)
+        step = GridCore().step(spec, state, [GridCore().pack(spec, rows)], watermark)
         expected = oracle.step(to_rows(rows), watermark)
         assert multiset(to_rows(step.output)) == multiset(expected.emitted)
         assert dataclasses.asdict(step.metrics) == expected.counts

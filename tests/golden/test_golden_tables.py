@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from streamops.joins.core import tables
+from streamops.joins.core.tables import TablesCore
 from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, multiset
 from tests.golden.table_states import HISTORIES, History, batch, stepped
 
-FORMAT = Format(tables, "joins.tables")
+FORMAT = Format(TablesCore(), "joins.tables")
 read, refused = FORMAT.read, FORMAT.refused
 every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 

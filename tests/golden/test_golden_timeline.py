@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import timeline
+from streamops.joins.core.timeline import TimelineCore
 from streamops.testing.laws import to_rows
 from tests.golden.reading import Format, multiset
 from tests.golden.timeline_states import HISTORY, ROWS, stepped, table
 
-FORMAT = Format(timeline, "joins.timeline")
+FORMAT = Format(TimelineCore(), "joins.timeline")
 
 
 def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from streamops.testing.laws import to_rows
-from streamops.time.core import track_clock
-from streamops.time.core.track_clock import METHOD, OFFSET
+from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockCore
 from tests.golden.reading import Format, StoredState
 from tests.golden.states import NOW, SECOND
 from tests.golden.track_states import BATCHES, FILE, MORE, SPEC, state, table
@@ -19,7 +18,7 @@ from tests.oracles.tracking import TrackOracle
 LAST = NOW + max(row[0] for row in BATCHES[-1]) * SECOND
 
 
-FORMAT = Format(track_clock, "time.track_clock")
+FORMAT = Format(TrackClockCore(), "time.track_clock")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
@@ -36,7 +35,7 @@ def test_a_stream_continues_from_state_of_version_1_like_the_oracle() -> None:
         oracle.estimate(to_rows(table(rows)))
     now = read()
     for rows in MORE:
-        step = track_clock.step(SPEC, now, [track_clock.pack(SPEC, table(rows))], None)
+        step = TrackClockCore().step(SPEC, now, [TrackClockCore().pack(SPEC, table(rows))], None)
         now, out = step.state, step.output
         estimates = [(row[OFFSET], row[METHOD]) for row in to_rows(out)]
         assert estimates == oracle.estimate(to_rows(table(rows)))

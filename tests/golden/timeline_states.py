@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.core import timeline
-from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineCore, TimelineParameters, TimelineSpec
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
 from streamops.testing.laws import to_rows
@@ -69,7 +68,7 @@ class History:
         return TimelineSpec(replace(parameters, **changed), users, schema)
 
     def state(self) -> State:
-        state = State.empty(timeline.layout(self.spec))
+        state = State.empty(TimelineCore().layout(self.spec))
         for changes in self.batches:
             state = stepped(self.spec, state, changes).state
         return state
@@ -92,7 +91,7 @@ def table(changes: Changes) -> pa.Table:
 
 
 def stepped(spec: TimelineSpec, state: State, changes: Changes) -> Step:
-    return timeline.step(spec, state, [timeline.pack(spec, table(changes))], None)
+    return TimelineCore().step(spec, state, [TimelineCore().pack(spec, table(changes))], None)
 
 
 HISTORY = History(
@@ -112,7 +111,7 @@ def main() -> None:
     """Write what is not there yet."""
     if not HISTORY.file.exists():
         state = HISTORY.state()
-        frame = encode(timeline.STATE, HISTORY.spec.identity, SHARDS, state.tables)
+        frame = encode(TimelineCore.STATE, HISTORY.spec.identity, SHARDS, state.tables)
         HISTORY.file.write_bytes(frame)
         print(f"{HISTORY.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from streamops.time.core import track_clock
-from streamops.time.core.track_clock import TrackClockSpec
+from streamops.time.core.track_clock import TrackClockCore, TrackClockSpec
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -61,16 +60,20 @@ def table(rows: Rows) -> pa.Table:
 
 def state() -> State:
     """Return the state of the core after the history."""
-    after = State.empty(track_clock.layout(SPEC))
+    after = State.empty(TrackClockCore().layout(SPEC))
     for rows in BATCHES:
-        after = track_clock.step(SPEC, after, [track_clock.pack(SPEC, table(rows))], None).state
+        after = (
+            TrackClockCore()
+            .step(SPEC, after, [TrackClockCore().pack(SPEC, table(rows))], None)
+            .state
+        )
     return after
 
 
 def main() -> None:
     """Write the file if it does not exist."""
     if not FILE.exists():
-        frame = encode(track_clock.STATE, SPEC.identity, SHARDS, state().tables)
+        frame = encode(TrackClockCore.STATE, SPEC.identity, SHARDS, state().tables)
         FILE.write_bytes(frame)
         print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
 

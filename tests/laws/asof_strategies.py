@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core import asof
+from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
@@ -137,7 +137,7 @@ def case_of(
         return over_accepted_rows(settings, arrivals)
 
     return Case(
-        core=asof,
+        core=AsofCore(),
         spec=spec,
         batches=tuple(batches),
         oracle=settings.fresh,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamops import windows
 from streamops.testing.laws import Arrival, Case, to_rows
-from streamops.windows.core import compare
+from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
 from tests.laws.strategies import NUMBERS, TEXTS, YEAR_9999_ENDS
 from tests.oracles.compare import CompareOracle
@@ -148,10 +148,10 @@ def case_of(settings: CompareOracle, batches: Sequence[pa.Table], *, delay: int,
             for row in oracle.arrived
         ]
         rows = table_of(plain, settings.revised).select(spec.input.names)
-        return to_rows(compare.run(spec, [compare.pack(spec, rows)]))
+        return to_rows(CompareCore().run(spec, [CompareCore().pack(spec, rows)]).rows)
 
     return Case(
-        core=compare,
+        core=CompareCore(),
         spec=spec,
         batches=tuple((batch.select(spec.input.names),) for batch in batches),
         key=(*spec.by, "window_start", "window_end"),

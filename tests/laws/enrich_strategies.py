@@ -11,8 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core import enrich
-from streamops.joins.core.enrich import EnrichSpec
+from streamops.joins.core.enrich import EnrichCore, EnrichSpec
 from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.asof_strategies import table_of
 from tests.laws.changes_strategies import in_own_log
@@ -120,7 +119,7 @@ def case_of(spec: EnrichSpec, oracle: EnrichOracle, batches: Sequence[Any], *, s
         return list(oracle.fresh().step(left, right, None).emitted)
 
     return Case(
-        core=enrich,
+        core=EnrichCore(),
         spec=spec,
         batches=tuple(batches),
         oracle=oracle.fresh,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core import interval
+from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
@@ -141,13 +141,13 @@ def case_of(
         ]
         left, right = tables_of(*rows)
         packed = (
-            interval.pack(spec, left, "left"),
-            interval.pack(spec, right.select(spec.right.schema.names), "right"),
+            IntervalCore().pack(spec, left, "left"),
+            IntervalCore().pack(spec, right.select(spec.right.schema.names), "right"),
         )
-        return to_rows(interval.run(spec, packed))
+        return to_rows(IntervalCore().run(spec, packed).rows)
 
     return Case(
-        core=interval,
+        core=IntervalCore(),
         spec=spec,
         batches=tuple((left, right.select(spec.right.schema.names)) for left, right in batches),
         oracle=settings.fresh,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamops import patterns
 from streamops.kernel.errors import SpecError
-from streamops.patterns.core import match
+from streamops.patterns.core.match import PatternCore
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
 from tests.oracles.patterns import ENDLESS, Anchored, Node, PatternOracle, Query, render
@@ -224,7 +224,7 @@ def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = Fals
         return everything.finish()
 
     return laws.Case(
-        core=match,
+        core=PatternCore(),
         spec=spec,
         batches=batches,
         oracle=oracle.fresh,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg_functions
 from streamops.testing.laws import Arrival, Case, to_rows
-from streamops.windows.core import session
+from streamops.windows.core.session import SessionCore
 from streamops.windows.core.session_spec import SessionSpec
 from tests.laws.strategies import (
     AGGREGATES,
@@ -96,11 +96,11 @@ def case_of(settings: SessionOracle, batches: Sequence[pa.Table], *, delay: int,
             oracle.watermark = watermark
             oracle.step(to_rows(batch), None)
         rows = [tuple(item.row.get(f.name) for f in SESSIONS) for item in oracle.arrived]
-        packed = session.pack(spec, table_of(rows).select(spec.input.names))
-        return to_rows(session.run(spec, [packed]))
+        packed = SessionCore().pack(spec, table_of(rows).select(spec.input.names))
+        return to_rows(SessionCore().run(spec, [packed]).rows)
 
     return Case(
-        core=session,
+        core=SessionCore(),
         spec=spec,
         batches=tuple((batch.select(spec.input.names),) for batch in batches),
         key=(*spec.by, "window_start", "window_end"),

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from streamops import windows
 from streamops.testing.laws import Arrival, Case, to_rows
-from streamops.windows.core import sliding
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,
@@ -79,11 +78,11 @@ def case_of(settings: SlidingOracle, batches: Sequence[pa.Table], *, delay: int,
             oracle.watermark = watermark
             oracle.step(to_rows(batch), None)
         rows = [tuple(row.get(f.name) for f in SCHEMA) for row in oracle.arrived]
-        packed = sliding.pack(spec, table_of(rows).select(spec.input.names))
-        return to_rows(sliding.run(spec, [packed]))
+        packed = SlidingCore().pack(spec, table_of(rows).select(spec.input.names))
+        return to_rows(SlidingCore().run(spec, [packed]).rows)
 
     return Case(
-        core=sliding,
+        core=SlidingCore(),
         spec=spec,
         batches=tuple((batch.select(spec.input.names),) for batch in batches),
         key=(*spec.by, spec.time),

@@ -16,7 +16,7 @@ from streamops import windows
 from streamops.kernel.columns import concat
 from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.testing.values import comparable
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.oracles.windows import GridOracle, Interval, Row, WindowOracle, key_of
 
 SCHEMA = pa.schema(
@@ -193,7 +193,7 @@ def case_of(settings: GridOracle, spec: Any, batches: Sequence[pa.Table], seed: 
         return accepted_rows(settings, spec, arrivals)
 
     return Case(
-        core=fixed,
+        core=GridCore(),
         spec=spec,
         batches=tuple((batch.select(spec.input.names),) for batch in batches),
         key=(*spec.by, "window_start", "window_end"),
@@ -263,7 +263,9 @@ def accepted_rows(settings: GridOracle, spec: Any, arrivals: Sequence[Arrival]) 
 def results_of(settings: GridOracle, spec: Any, rows: pa.Table) -> dict[Any, Row]:
     """Results of the batch, by window."""
     results = (
-        row for row in to_rows(fixed.run(spec, [fixed.pack(spec, rows)])) if row.get("late") is None
+        row
+        for row in to_rows(GridCore().run(spec, [GridCore().pack(spec, rows)]).rows)
+        if row.get("late") is None
     )
     return {comparable((key_of(row, settings.by), interval_of(row))): row for row in results}
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import changes
-from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State
 from streamops.testing import laws
@@ -146,7 +146,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
     tables = tuple((table_of(rows),) for rows in batches)
     return laws.Case(
-        core=aggregate,
+        core=AggregateCore(),
         spec=spec,
         batches=tables,
         key=by,
@@ -171,10 +171,10 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
 ) -> None:
     dice, rng = random.Random(seed), np.random.default_rng(seed)
     routing = replace(case.spec, input=SCHEMA, rejected="route")
-    restarted = playing.restart(aggregate, routing)
+    restarted = playing.restart(AggregateCore(), routing)
     dropping, state = (
-        State.empty(aggregate.layout(case.spec)),
-        State.empty(aggregate.layout(routing)),
+        State.empty(AggregateCore().layout(case.spec)),
+        State.empty(AggregateCore().layout(routing)),
     )
     for (whole,) in case.batches:
         rows = [
@@ -184,11 +184,13 @@ def test_each_rejected_row_is_routed_once_and_whole_and_changes_nothing(
             for row in to_rows(whole)
         ]
         batch = table_of(rows)
-        pieces = [aggregate.pack(routing, piece) for piece in split_rows(batch, rng)]
-        without = aggregate.step(case.spec, dropping, [aggregate.pack(case.spec, batch)])
-        step = aggregate.step(routing, restarted(state), [concat(pieces)])
+        pieces = [AggregateCore().pack(routing, piece) for piece in split_rows(batch, rng)]
+        without = AggregateCore().step(
+            case.spec, dropping, [AggregateCore().pack(case.spec, batch)]
+        )
+        step = AggregateCore().step(routing, restarted(state), [concat(pieces)])
         dropping, state = without.state, step.state
-        aggregate.check(routing, state)
+        AggregateCore().check(routing, state)
         drawn = to_rows(step.output)
         changes = [row for row in drawn if row.pop("rejected") is None]
         same_rows(changes, to_rows(without.output), "with and without rejected rows")

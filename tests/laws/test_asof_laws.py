@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.joins.core import asof as core
+from streamops.joins.core.asof import AsofCore
 from streamops.testing import laws
 from tests.joins.core.asof_play import bound, packed
 from tests.laws.asof_strategies import histories
@@ -45,7 +45,7 @@ def test_a_batch_equals_merge_asof_of_pandas(data: st.DataObject) -> None:
     )
     left = [(key, time, number) for number, (key, time) in enumerate(facts)]
     right = [(key, time, 1, f"{key}{time}") for key, time in versions]
-    rows = core.run(spec, packed(spec, left, right)).to_pylist()
+    rows = AsofCore().run(spec, packed(spec, left, right)).rows.to_pylist()
     theirs = pd.merge_asof(
         pd.DataFrame(left, columns=["k", "ts", "n"]).sort_values("ts", kind="stable"),
         pd.DataFrame(right, columns=["k", "since", "seq", "v"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from streamops.joins.core import enrich as enrich
+from streamops.joins.core.enrich import EnrichCore
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State
 from streamops.testing import laws
@@ -45,7 +46,9 @@ def test_without_eviction_sharding_changes_nothing(case: Case) -> None:
 @given(case=histories(forgets=False))
 def test_a_batch_is_joined_with_the_final_table(case: Case) -> None:
     left, right = case.pack(case.all_rows())
-    found = [row for row in to_rows(enrich.run(case.spec, [left, right])) if row["status"]]
+    found = [
+        row for row in to_rows(EnrichCore().run(case.spec, [left, right]).rows) if row["status"]
+    ]
     arrivals = [(batch, None) for batch in case.batches]
     same_rows(found, case.accepted(arrivals), "a batch, and the oracle")
 
@@ -63,13 +66,17 @@ def test_the_copy_depends_neither_on_cuts_nor_on_arrival(case: Case) -> None:
     """Facts that arrive last are joined with the final table, in any order of changes."""
     _, right = case.all_rows()
     facts = concat([left for left, _ in case.batches])
-    expected = enrich.run(case.spec, [facts, enrich.pack(case.spec, right, "right")])
+    expected = (
+        EnrichCore().run(case.spec, [facts, EnrichCore().pack(case.spec, right, "right")]).rows
+    )
     no_facts = case.spec.left.schema.empty_table()
-    state = State.empty(enrich.layout(case.spec))
+    state = State.empty(EnrichCore().layout(case.spec))
     for _, changes in reversed(case.batches):
-        packed = enrich.pack(case.spec, changes, "right")
-        state = enrich.step(case.spec, state, [no_facts, packed], None).state
-    last = enrich.step(case.spec, state, [facts, enrich.pack(case.spec, right, "right")], None)
+        packed = EnrichCore().pack(case.spec, changes, "right")
+        state = EnrichCore().step(case.spec, state, [no_facts, packed], None).state
+    last = EnrichCore().step(
+        case.spec, state, [facts, EnrichCore().pack(case.spec, right, "right")], None
+    )
     same_rows(to_rows(concat([last.output, last.late])), to_rows(expected), "in the end")
 
 
@@ -78,17 +85,17 @@ def test_an_initial_snapshot_equals_one_among_the_first_changes(
     case: Case,
 ) -> None:
     spec, none = case.spec, case.empty_batch()
-    before = enrich.pack(spec, case.all_rows()[1], "right")
+    before = EnrichCore().pack(spec, case.all_rows()[1], "right")
     for name, value in (("_snapshot", True), ("_change_type", "insert"), ("_unavailable", None)):
         at = before.schema.get_field_index(name)
         field = before.schema.field(at)
         before = before.set_column(at, field, [pa.array([value] * len(before), field.type)])
-    begun = enrich.begin(spec, State.empty(enrich.layout(spec)), before.slice(0, 3))
-    begun = enrich.begin(spec, begun, before.slice(3))
+    begun = EnrichCore().begin(spec, State.empty(EnrichCore().layout(spec)), before.slice(0, 3))
+    begun = EnrichCore().begin(spec, begun, before.slice(3))
     left, right = case.pack(case.batches[0] if case.batches else none)
-    one = enrich.step(spec, begun, [left, right], None)
-    other = enrich.step(
-        spec, State.empty(enrich.layout(spec)), [left, concat([before, right])], None
+    one = EnrichCore().step(spec, begun, [left, right], None)
+    other = EnrichCore().step(
+        spec, State.empty(EnrichCore().layout(spec)), [left, concat([before, right])], None
     )
     same_rows(to_rows(one.output), to_rows(other.output), "initial snapshot, and first changes")
     assert one.metrics == other.metrics

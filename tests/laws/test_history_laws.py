@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.changes.core import history
+from streamops.changes.core.history import HistoryCore
 from streamops.changes.core.spec import ApplySpec
 from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
@@ -51,7 +51,7 @@ class Case:
     seed: int
 
 
-play = partial(playing.play, history)
+play = partial(playing.play, HistoryCore())
 
 
 @st.composite
@@ -148,8 +148,8 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
         dice.shuffle(order)
         again = case.rows.take(pa.array(order, pa.int64()))
         assert ordered(table(spec, play(spec, cut(again, dice)))) == expected
-    batch = history.run(spec, [history.pack(spec, case.rows)])
-    whole = Step(State.empty(history.layout(spec)), batch, batch)
+    batch = HistoryCore().run(spec, [HistoryCore().pack(spec, case.rows)]).rows
+    whole = Step(State.empty(HistoryCore().layout(spec)), batch, batch)
     assert {row["_change_type"] for row in changes_of(whole)} <= {"insert"}
     assert ordered(table(spec, [whole])) == expected
 
@@ -177,7 +177,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=cases(odd=2))
 def test_a_restart_changes_nothing(case: Case) -> None:
-    restarted = play(case.spec, case.batches, playing.restart(history, case.spec))
+    restarted = play(case.spec, case.batches, playing.restart(HistoryCore(), case.spec))
     pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
         assert comparable(to_rows(one.output)) == comparable(to_rows(other.output))

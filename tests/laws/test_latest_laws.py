@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 
 from streamops.changelog.classify import copy_truncates
-from streamops.changes.core import latest
+from streamops.changes.core.latest import LatestCore
 from streamops.changes.core.spec import TableSpec
 from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
@@ -37,7 +37,7 @@ from tests.laws.changes_strategies import (
 
 pytestmark = pytest.mark.laws
 
-play = partial(playing.play, latest)
+play = partial(playing.play, LatestCore())
 
 
 def table(spec: TableSpec, steps: Sequence[Step]) -> list[Any]:
@@ -83,8 +83,8 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
         dice.shuffle(order)
         again = whole.take(pa.array(order, pa.int64()))
         assert table(spec, play(spec, cut(again, dice))) == expected
-    batch = latest.run(spec, [latest.pack(spec, whole)])
-    assert table(spec, [Step(State.empty(latest.layout(spec)), batch, batch)]) == expected
+    batch = LatestCore().run(spec, [LatestCore().pack(spec, whole)]).rows
+    assert table(spec, [Step(State.empty(LatestCore().layout(spec)), batch, batch)]) == expected
 
 
 @given(case=histories(odd=2))
@@ -103,7 +103,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories(odd=2))
 def test_a_restart_changes_nothing(case: Case) -> None:
-    restarted = play(case.spec, case.batches, playing.restart(latest, case.spec))
+    restarted = play(case.spec, case.batches, playing.restart(LatestCore(), case.spec))
     pairs = zip(play(case.spec, case.batches), restarted, strict=True)
     for one, other in pairs:
         assert comparable(to_rows(one.output)) == comparable(to_rows(other.output))

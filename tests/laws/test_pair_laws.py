@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,8 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.core import Metrics, State, Step
-from streamops.kernel.placement import ByKey, Placement
+from streamops.kernel.operator import Table
+from streamops.kernel.placement import ByKey
 from streamops.testing import laws
 from streamops.testing.laws import Arrival, to_rows
 from streamops.testing.laws.cases import Row
@@ -210,7 +210,7 @@ class RandomRows(Tally):
 class Misplaced(Tally):
     """A core whose keys stay in the first shard when the number of shards changes."""
 
-    PLACEMENT = Placement({"tally": ByKey(key=lambda identity: [])})
+    TABLES: ClassVar = {"tally": Table(lambda spec: spec.output, ByKey(key=lambda identity: []))}
 
 
 BROKEN: list[tuple[Any, Any, str]] = [
@@ -255,7 +255,8 @@ def test_a_core_with_one_input_counts_rejected_rows_exactly() -> None:
         result = operator.core.step(*arguments)
         return replace(result, metrics=replace(result.metrics, rejected=2))
 
-    broken = SimpleNamespace(**{**vars(operator.core), "step": step})
+    broken: Any = type(operator.core)()
+    broken.step = step
     table = pa.table({"ts": pa.array([1, None, 3], INSTANT)})
     spec = operator.parameters.resolve((table.schema,), carried=(None,), shards=1)
     unused: Any = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamops import process
 from streamops.kernel.columns import concat
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.testing import laws
 from streamops.testing.batches import to_table
 from streamops.testing.laws import to_rows
@@ -110,11 +110,11 @@ def histories(draw: st.DrawFn, *, time: bool = True) -> laws.Case:
     def accepted(arrivals: Sequence[laws.Arrival]) -> list[dict[str, Any]]:
         rows = concat([batch for (batch,), _ in arrivals])
         if not time:
-            return to_rows(per_key.run(spec, [per_key.pack(spec, rows)]))
+            return to_rows(PerKeyCore().run(spec, [PerKeyCore().pack(spec, rows)]).rows)
         return oracle.fresh().run(arrivals)
 
     return laws.Case(
-        core=per_key,
+        core=PerKeyCore(),
         spec=spec,
         batches=tuple((batch,) for batch in batches),
         oracle=oracle.fresh,

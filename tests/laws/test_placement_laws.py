@@ -6,6 +6,7 @@ The other cores have the law ``rescaling_changes_nothing``.
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections import Counter
 from collections.abc import Callable
@@ -19,17 +20,18 @@ from hypothesis import strategies as st
 
 import streamops
 from streamops.changelog.classify import copy_truncates
-from streamops.changes.core import history, latest
-from streamops.kernel.core import State, StateFormat
+from streamops.changes.core.history import HistoryCore
+from streamops.changes.core.latest import LatestCore
+from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of
+from streamops.kernel.operator import Core
 from streamops.kernel.placement import GREATEST, Placement, redistribute_states
-from streamops.sketches.core import seen
 from streamops.sketches.core.previous import PREVIOUS
-from streamops.sketches.core.seen import FULL, SEEN
+from streamops.sketches.core.seen import FULL, SEEN, SeenCore
 from streamops.state.operators import FORMATS, PLACEMENTS
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_tables
-from streamops.time.core import track_clock
+from streamops.time.core.track_clock import TrackClockCore
 from tests.laws import test_history_laws, test_seen_laws, test_track_clock_laws
 from tests.laws.changes_strategies import FOREVER, by_key, changes_of, histories
 from tests.laws.changes_strategies import Case as LatestCase
@@ -47,7 +49,7 @@ def play(
     copies_of: Callable[[pa.Table], pa.Table | None] = lambda rows: None,
 ) -> list[list[Any]]:
     """The results of each micro-batch, of all shards; their number changes at each third."""
-    placement: Placement = core.PLACEMENT
+    placement: Placement = core.placement
     shards = numbers[0]
     states = [State.empty(core.layout(spec_of(shards)))] * shards
     results = []
@@ -77,12 +79,11 @@ def test_every_core_with_a_state_is_known() -> None:
     found: dict[str, Any] = {}
     for info in pkgutil.walk_packages(streamops.__path__, "streamops."):
         module: Any = importlib.import_module(info.name) if ".core." in info.name else None
-        if isinstance(getattr(module, "STATE", None), StateFormat) and hasattr(module, "step"):
-            placement = module.PLACEMENT
-            if placement.tables or placement.redistribute is not None:  # else it has no state
-                found[module.STATE.kind] = module
+        for core in filter(inspect.isclass, vars(module).values() if module else ()):
+            if issubclass(core, Core) and core.TABLES:  # else it has no state
+                found[core.STATE.kind] = core()
     assert found.keys() == FORMATS.keys()
-    assert {name: core.PLACEMENT for name, core in found.items()} == dict(PLACEMENTS)
+    assert {name: core.placement for name, core in found.items()} == dict(PLACEMENTS)
 
 
 @pytest.mark.laws
@@ -96,7 +97,7 @@ def test_latest_rows(case: LatestCase, numbers: tuple[int, int, int]) -> None:
 
     whole, rescaled = (
         play(
-            latest,
+            LatestCore(),
             lambda _: case.spec,
             case.batches,
             of,
@@ -115,7 +116,7 @@ def test_histories_of_rows(case: test_history_laws.Case, numbers: tuple[int, int
     whole, rescaled = (
         [
             test_history_laws.multisets(spec, [row for step in steps for row in changes_of(step)])
-            for steps in play(history, lambda _: spec, case.batches, of, spec.by)
+            for steps in play(HistoryCore(), lambda _: spec, case.batches, of, spec.by)
         ]
         for of in ((1, 1, 1), numbers)
     )
@@ -129,7 +130,9 @@ def test_clocks_of_devices(case: test_track_clock_laws.Case, numbers: tuple[int,
         test_track_clock_laws.by_id(
             [
                 step.output
-                for steps in play(track_clock, lambda _: case.spec, case.batches, of, case.spec.by)
+                for steps in play(
+                    TrackClockCore(), lambda _: case.spec, case.batches, of, case.spec.by
+                )
                 for step in steps
             ]
         )
@@ -165,7 +168,9 @@ def test_too_small_filters_forget_nothing(
 
 def seen_steps(case: test_seen_laws.Case, numbers: tuple[int, int, int]) -> list[list[Any]]:
     by = case.spec.parameters.identity
-    return play(seen, lambda shards: change(case.spec, shards=shards), case.batches, numbers, by)
+    return play(
+        SeenCore(), lambda shards: change(case.spec, shards=shards), case.batches, numbers, by
+    )
 
 
 def test_filters_of_other_shards_are_not_asked() -> None:
@@ -186,7 +191,9 @@ def test_filters_of_other_shards_are_not_asked() -> None:
         )
 
     batches = (rows(0, 2_000), rows(1_000, 1_001), rows(10_000, 10_900))
-    *_, last = play(seen, lambda shards: change(spec, shards=shards), batches, (16, 16, 2), ("id",))
+    *_, last = play(
+        SeenCore(), lambda shards: change(spec, shards=shards), batches, (16, 16, 2), ("id",)
+    )
     found = Counter(row[SEEN] for step in last for row in to_rows(step.output))
     assert not any(row[FULL] for step in last for row in to_rows(step.output))
     assert found["again"] <= 18, "more than two times the promised share of false positives"
@@ -214,10 +221,12 @@ def test_limits_reach_every_shard_and_rows_only_theirs() -> None:
     spec = _small_table()
     rows = _changes(spec, [("insert", k, n) for n, k in enumerate("abcdefgh")])
     deleted = _changes(spec, [("delete", "a", 20), ("insert", "z", 1_000)])
-    step = latest.step(spec, State.empty(latest.layout(spec)), [latest.pack(spec, rows)])
-    step = latest.step(spec, step.state, [latest.pack(spec, deleted)])
+    step = LatestCore().step(
+        spec, State.empty(LatestCore().layout(spec)), [LatestCore().pack(spec, rows)]
+    )
+    step = LatestCore().step(spec, step.state, [LatestCore().pack(spec, deleted)])
     assert step.state.tables["evicted"].num_rows == 1
-    _, there = redistribute_states(latest.PLACEMENT, spec.identity, {0: step.state}, 1, 5)
+    _, there = redistribute_states(LatestCore().placement, spec.identity, {0: step.state}, 1, 5)
     for number, state in enumerate(there):
         assert state.tables["evicted"].equals(step.state.tables["evicted"])
         assert state.watermark == step.state.watermark
@@ -225,7 +234,9 @@ def test_limits_reach_every_shard_and_rows_only_theirs() -> None:
         assert set(shard_of(found.rename_columns(["k", *found.column_names[1:]]), ["k"], 5)) <= {
             number
         }
-    _, back = redistribute_states(latest.PLACEMENT, spec.identity, dict(enumerate(there)), 5, 1)
+    _, back = redistribute_states(
+        LatestCore().placement, spec.identity, dict(enumerate(there)), 5, 1
+    )
     same_tables(back[0], step.state, "five shards and back")
 
 

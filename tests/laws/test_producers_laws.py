@@ -24,6 +24,7 @@ from streamops.testing import replay
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_rows, split_rows
 from streamops.time.core import producers as core
+from streamops.time.core.producers import ProducersCore
 from tests.oracles.producers import ProducersOracle, Row
 from tests.oracles.windows import WindowOracle
 
@@ -107,13 +108,13 @@ def play(
     pack: Callable[[pa.Table], list[pa.Table]] = lambda table: [table],
 ) -> list[Step]:
     spec = history.spec
-    state, steps = State.empty(core.layout(spec)), []
+    state, steps = State.empty(ProducersCore().layout(spec)), []
     for table in history.tables if tables is None else tables:
-        packed = concat([core.pack(spec, piece) for piece in pack(table)])
-        step = core.step(spec, between(state), [packed], None)
+        packed = concat([ProducersCore().pack(spec, piece) for piece in pack(table)])
+        step = ProducersCore().step(spec, between(state), [packed], None)
         state = step.state
-        core.check(spec, state)
-        assert {n: t.schema for n, t in state.tables.items()} == core.layout(spec)
+        ProducersCore().check(spec, state)
+        assert {n: t.schema for n, t in state.tables.items()} == ProducersCore().layout(spec)
         steps.append(step)
     return steps
 
@@ -154,7 +155,7 @@ def test_rows_may_be_packed_by_any_number_of_tasks(history: History) -> None:
 @given(history=histories())
 def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> None:
     def restarted(state: State) -> State:
-        known = core.STATE, history.spec.identity, 1
+        known = ProducersCore.STATE, history.spec.identity, 1
         tables = decode(encode(*known, state.tables), *known, where="laws")
         return State(state.watermark, tables)
 
@@ -165,7 +166,9 @@ def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> No
 def test_a_state_is_a_value(history: History) -> None:
     def twice(state: State) -> State:
         before = to_rows(state.tables["producers"])
-        core.step(history.spec, state, [core.pack(history.spec, concat(history.tables))], None)
+        ProducersCore().step(
+            history.spec, state, [ProducersCore().pack(history.spec, concat(history.tables))], None
+        )
         assert to_rows(state.tables["producers"]) == before
         return state
 

@@ -17,7 +17,7 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import concat
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
-from streamops.windows.core import running
+from streamops.windows.core.running import RunningCore
 from tests.oracles.running import RunningOracle
 from tests.oracles.windows import Row, value_of
 from tests.sketches.linear import count_items
@@ -86,7 +86,7 @@ def histories(draw: st.DrawFn) -> laws.Case:
 
     none = [] if batches else [SCHEMA.empty_table()]
     return laws.Case(
-        core=running,
+        core=RunningCore(),
         spec=spec,
         batches=tuple((batch,) for batch in [*batches, *none]),
         key=by,

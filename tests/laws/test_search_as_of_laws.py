@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import search
-from streamops.search.core import asof
+from streamops.search.core.asof import SearchAsofCore
 from streamops.testing import laws
 from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.testing.laws.cases import same_rows
@@ -111,7 +111,7 @@ def histories(draw: st.DrawFn, *, waits_for: str = "both", forgets: bool = True)
         return over_accepted_rows(oracle, arrivals)
 
     seed = draw(st.integers(0, 2**16))
-    return Case(asof, spec, tuple(batches), oracle.fresh, accepted, seed=seed)
+    return Case(SearchAsofCore(), spec, tuple(batches), oracle.fresh, accepted, seed=seed)
 
 
 def over_accepted_rows(oracle: AsOfOracle, arrivals: Sequence[Arrival]) -> list[Row]:
@@ -204,7 +204,7 @@ def test_a_batch_has_the_queries_that_were_valid_at_the_time_of_each_document(ca
     documents, changes = case.all_rows()
     assert case.oracle is not None
     expected = case.oracle().step(to_rows(documents), to_rows(changes), 1 << 62)
-    found = to_rows(asof.run(case.spec, case.pack((documents, changes))))
+    found = to_rows(SearchAsofCore().run(case.spec, case.pack((documents, changes))).rows)
     matched = [row for row in found if row.get("rejected") is None]
     same_rows(matched, expected.emitted, "a batch, and the oracle")
 

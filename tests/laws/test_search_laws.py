@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamops import search
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State
-from streamops.search.core import match
+from streamops.search.core.match import SearchCore
 from streamops.testing import laws
 from streamops.testing.laws import Arrival, Case, to_rows
 from streamops.testing.laws.cases import same_rows
@@ -83,7 +83,7 @@ def histories(draw: st.DrawFn, *, forgets: bool = True, odd: int = 2) -> Case:
         return list(oracle.fresh().step(left, right, None).emitted)
 
     seed = draw(st.integers(0, 2**16))
-    return Case(match, spec, tuple(batches), oracle.fresh, accepted, seed=seed)
+    return Case(SearchCore(), spec, tuple(batches), oracle.fresh, accepted, seed=seed)
 
 
 def _change(dice: random.Random, trees: dict[str, Query], lsn: int, odd: int) -> Row:
@@ -124,7 +124,7 @@ def test_without_eviction_the_number_of_shards_changes_nothing(case: Case) -> No
 
 @given(case=histories(forgets=False))
 def test_a_batch_is_matched_with_the_final_queries(case: Case) -> None:
-    found = to_rows(match.run(case.spec, case.pack(case.all_rows())))
+    found = to_rows(SearchCore().run(case.spec, case.pack(case.all_rows())).rows)
     found = [row for row in found if row.get("rejected") is None]
     same_rows(found, case.accepted([(b, None) for b in case.batches]), "a batch, and the oracle")
 
@@ -132,11 +132,11 @@ def test_a_batch_is_matched_with_the_final_queries(case: Case) -> None:
 @given(case=histories(odd=0, forgets=False))
 def test_the_queries_depend_neither_on_cuts_nor_on_arrival(case: Case) -> None:
     documents, changes = case.all_rows()
-    expected = match.run(case.spec, case.pack((documents, changes)))
-    none, state = case.empty_batch(), State.empty(match.layout(case.spec))
+    expected = SearchCore().run(case.spec, case.pack((documents, changes))).rows
+    none, state = case.empty_batch(), State.empty(SearchCore().layout(case.spec))
     for _, some in reversed(case.batches):
-        state = match.step(case.spec, state, case.pack((none[0], some)), None).state
-    last = match.step(case.spec, state, case.pack((documents, none[1])), None)
+        state = SearchCore().step(case.spec, state, case.pack((none[0], some)), None).state
+    last = SearchCore().step(case.spec, state, case.pack((documents, none[1])), None)
     found = [row for row in to_rows(expected) if row.get("rejected") is None]
     same_rows(to_rows(last.output), found, "in the end")
 

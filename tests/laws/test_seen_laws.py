@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of
 from streamops.sketches.core import seen
-from streamops.sketches.core.seen import FULL, SEEN, SeenSpec
+from streamops.sketches.core.seen import FULL, SEEN, SeenCore, SeenSpec
 from streamops.sketches.core.seen_state import RECENT, read_filters
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cores import MemorySegments
@@ -102,7 +102,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-play = partial(playing.annotate, seen)
+play = partial(playing.annotate, SeenCore())
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
@@ -146,7 +146,7 @@ def test_every_row_is_what_the_oracle_reports(case: Case) -> None:
 @given(case=histories(in_order=True))
 def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
     dice, whole = random.Random(case.seed), case.rows
-    batch = seen.run(case.spec, [seen.pack(case.spec, whole)])
+    batch = SeenCore().run(case.spec, [SeenCore().pack(case.spec, whole)]).rows
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         out = pa.concat_tables(play(case.spec, batches)[0])
         pairs = ((to_rows(t), t.column(SEEN).to_pylist()) for t in (batch, out))
@@ -157,7 +157,7 @@ def test_the_stream_is_the_batch_however_it_is_cut(case: Case) -> None:
 @given(case=histories())
 def test_the_batch_is_what_the_oracle_reports(case: Case) -> None:
     rows = to_rows(case.rows)
-    batch = seen.run(case.spec, [seen.pack(case.spec, case.rows)])
+    batch = SeenCore().run(case.spec, [SeenCore().pack(case.spec, case.rows)]).rows
     arguments = batch.column(SEEN).to_pylist()
     assert "too_old" not in arguments
     assert multiset(case.spec, rows, arguments) == multiset(
@@ -177,11 +177,11 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories())
 def test_a_restart_and_packs_change_nothing(case: Case) -> None:
-    restarted = playing.restart(seen, case.spec)
+    restarted = playing.restart(SeenCore(), case.spec)
     in_packs = []
     for batch in case.batches:
         half = len(batch) // 2
-        packs = [seen.pack(case.spec, batch[:half]), seen.pack(case.spec, batch[half:])]
+        packs = [SeenCore().pack(case.spec, batch[:half]), SeenCore().pack(case.spec, batch[half:])]
         in_packs.append(pa.concat_tables(packs).combine_chunks())
     assert by_id(play(case.spec, case.batches)[0]) == by_id(play(case.spec, in_packs, restarted)[0])
 
@@ -227,7 +227,7 @@ def test_filters_contain_the_same_in_segments(case: Case, limit: int, rate: floa
     if rate is not None:
         spec = change(spec, capacity=9, false_positive_rate=rate, when_full="flag")
     outputs, plain = play(spec, case.batches)
-    expected = [State.empty(seen.layout(spec)), *plain]
+    expected = [State.empty(SeenCore().layout(spec)), *plain]
     stored, number = MemorySegments(limit), count()
 
     def reopen(state: State) -> State:
@@ -244,7 +244,7 @@ def test_filters_contain_the_same_in_segments(case: Case, limit: int, rate: floa
         # The state tools place them on other shards.
         tables = stored.reopen(states[-1], put_back=True).tables
         placed = [
-            seen.PLACEMENT.redistribute(spec.identity, {0: of}, 1, 3)
+            SeenCore().placement.redistribute(spec.identity, {0: of}, 1, 3)
             for of in (tables, plain[-1].tables)
         ]
         assert placed[0] == placed[1]
@@ -260,12 +260,12 @@ def filters(spec: SeenSpec, state: State) -> list[Any]:
 def test_a_large_filter_is_written_again_when_it_has_enough_new_items() -> None:
     """Until then, a step writes the new items only."""
     spec = seen_spec(SCHEMA, identity=("n",), time=None, capacity=40)
-    stored, state = MemorySegments(limit=3), State.empty(seen.layout(spec))
+    stored, state = MemorySegments(limit=3), State.empty(SeenCore().layout(spec))
     numbers, recent = [], []
     for n in range(6):
         rows = table_of([dict.fromkeys(SCHEMA.names, None) | {"n": n, "id": n}])
         opened = stored.reopen(state)
-        state, _ = seen.annotate(spec, opened, [seen.pack(spec, rows)])
+        state, _ = seen.annotate(spec, opened, [SeenCore().pack(spec, rows)])
         assert state.segments is not None
         numbers.append([of.number for of in state.segments.index])
         recent.append(len(state.tables[RECENT]) if RECENT in state.tables else 0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.joins.core import tables
+from streamops.joins.core.tables import TablesCore
 from streamops.kernel.core import State, Step
 from streamops.testing import fold, laws
 from streamops.testing.laws import to_rows
@@ -45,17 +45,17 @@ DISORDERED = histories(sequenced=True, disorder=True)
 
 
 def play(history: History, batches: Sequence[Batch]) -> list[Step]:
-    spec, state, steps = history.spec, State.empty(tables.layout(history.spec)), []
+    spec, state, steps = history.spec, State.empty(TablesCore().layout(history.spec)), []
     for left, right in batches:
         packs = (
-            tables.pack(spec, table_of(left, SCHEMAS[0]), "left"),
-            tables.pack(spec, table_of(right, SCHEMAS[1]), "right"),
+            TablesCore().pack(spec, table_of(left, SCHEMAS[0]), "left"),
+            TablesCore().pack(spec, table_of(right, SCHEMAS[1]), "right"),
         )
-        steps.append(tables.step(spec, state, packs, None))
+        steps.append(TablesCore().step(spec, state, packs, None))
         state = steps[-1].state
-        tables.check(spec, state)
+        TablesCore().check(spec, state)
         assert steps[-1].output.schema == steps[-1].late.schema == spec.output
-        assert {n: t.schema for n, t in state.tables.items()} == dict(tables.layout(spec))
+        assert {n: t.schema for n, t in state.tables.items()} == dict(TablesCore().layout(spec))
     return steps
 
 
@@ -226,7 +226,7 @@ def case_of(history: History) -> laws.Case:
         return table_of(batch[0], SCHEMAS[0]), table_of(batch[1], SCHEMAS[1])
 
     return laws.Case(
-        core=tables,
+        core=TablesCore(),
         spec=history.spec,
         batches=tuple(map(both, history.batches or [([], [])])),
         oracle=oracle.fresh,

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core import timeline
-from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineCore, TimelineParameters, TimelineSpec
 from streamops.kernel.columns import concat
 from streamops.kernel.core import Input
 from streamops.kernel.hashing import xxhash64
@@ -107,7 +106,7 @@ def cases(draw: st.DrawFn) -> laws.Case:
 
     tables = tuple((pa.Table.from_pylist(item, JOINED),) for item in batches or [[]])
     return laws.Case(
-        core=timeline,
+        core=TimelineCore(),
         spec=spec,
         batches=tables,
         key=("user", "post"),

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
-from streamops.time.core import track_clock
-from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
+from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockCore, TrackClockSpec
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.tracking import CELLS, TrackOracle
@@ -102,7 +101,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.table([c.cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
-play = partial(playing.annotate, track_clock)
+play = partial(playing.annotate, TrackClockCore())
 
 
 def by_id(tables: Sequence[pa.Table]) -> dict[int, Any]:
@@ -154,7 +153,7 @@ def whole_of(case: Case) -> pa.Table:
 @given(case=histories())
 def test_the_stream_equals_the_batch_for_every_division(case: Case) -> None:
     dice, whole = random.Random(case.seed), whole_of(case)
-    batch = by_id([track_clock.run(case.spec, [track_clock.pack(case.spec, whole)])])
+    batch = by_id([TrackClockCore().run(case.spec, [TrackClockCore().pack(case.spec, whole)]).rows])
     for batches in (case.batches, cut(whole, dice), cut(whole, dice)):
         assert by_id(play(case.spec, batches)[0]) == batch
 
@@ -174,7 +173,7 @@ def test_the_order_within_a_micro_batch_does_not_matter(case: Case) -> None:
 
 @given(case=histories())
 def test_a_restart_changes_nothing(case: Case) -> None:
-    restarted = playing.restart(track_clock, case.spec)
+    restarted = playing.restart(TrackClockCore(), case.spec)
     assert by_id(play(case.spec, case.batches)[0]) == by_id(
         play(case.spec, case.batches, restarted)[0]
     )

@@ -10,6 +10,7 @@ import pytest
 
 from streamops import patterns
 from streamops.patterns.core import match as core
+from streamops.patterns.core.match import PatternCore
 from streamops.testing import Replay, at, replay
 
 Rows = list[dict[str, Any]]
@@ -315,12 +316,14 @@ def test_a_batch_needs_no_bound() -> None:
         measures={"ids": patterns.collect_list(None, "id")},
     )
     spec = operator.parameters.resolve((rows.schema,), carried=(None,), shards=1)
-    assert core.run(spec, [core.pack(spec, rows)]).column("ids").to_pylist() == [[0, 1, 2]]
-    state = core.State.empty(core.layout(spec))
-    step = core.step(spec, state, [core.pack(spec, rows)], 10**18)
+    assert PatternCore().run(spec, [PatternCore().pack(spec, rows)]).rows.column(
+        "ids"
+    ).to_pylist() == [[0, 1, 2]]
+    state = core.State.empty(PatternCore().layout(spec))
+    step = PatternCore().step(spec, state, [PatternCore().pack(spec, rows)], 10**18)
     assert step.state.rows == 2, "no start is undecided, and a condition reads two rows"
-    core.check(spec, step.state)
-    assert core.next_deadline(spec, step.state) is None
+    PatternCore().check(spec, step.state)
+    assert PatternCore().next_deadline(spec, step.state) is None
 
 
 def test_a_restart_between_two_rows_of_a_match_changes_nothing() -> None:

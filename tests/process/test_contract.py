@@ -14,7 +14,7 @@ import pytest
 from streamops import process
 from streamops.errors import FunctionError
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.values import to_rows
 from streamops.testing import at, replay
 from tests.process.functions import sums
@@ -45,7 +45,11 @@ def test_a_function_compares_its_keys_and_the_columns_of_the_order() -> None:
 
 def test_at_the_end_of_a_stream_nothing_is_pending_without_an_event_time() -> None:
     spec = resolved(sums())
-    assert per_key.finish(spec, State.empty(per_key.layout(spec))).equals(spec.output.empty_table())
+    assert (
+        PerKeyCore()
+        .finish(spec, State.empty(PerKeyCore().layout(spec)))
+        .equals(spec.output.empty_table())
+    )
 
 
 def test_rows_without_a_usable_time_are_counted_without_a_side_output() -> None:
@@ -127,14 +131,10 @@ class CountSpec(process.ShardSpec):
         return pa.schema([*(self.input.field(name) for name in self.by), ("n", pa.int64())])
 
 
-class Count(process.ShardCore):  # type: ignore[misc]
+class Count(process.Core[Any]):  # type: ignore[misc]
     """Counts the rows of each micro-batch by key, without a state."""
 
     STATE = process.StateFormat("acme.count", 1)
-    PLACEMENT = process.Placement({})
-
-    def layout(self, spec: Any) -> Any:
-        return {}
 
     def step(self, spec: Any, state: Any, inputs: Any, watermark: Any) -> Any:
         rows = inputs[0].group_by(list(spec.by)).aggregate([([], "count_all")])
@@ -153,7 +153,7 @@ def test_an_operator_without_event_time_needs_only_a_step() -> None:
     assert core.next_deadline(spec, State.empty({})) is None
     assert len(core.finish(spec, State.empty({}))) == 0
     batch = core.run(spec, [pa.Table.from_pylist([event("a", 1)] * 3, EVENT).select(["k"])])
-    assert batch.to_pylist() == [{"k": "a", "n": 3}]
+    assert batch.rows.to_pylist() == [{"k": "a", "n": 3}]
 
 
 def test_an_operator_of_ones_own_emits_at_the_end_what_is_pending() -> None:
@@ -175,12 +175,11 @@ def test_an_operator_of_ones_own_names_the_columns_whose_values_it_keeps() -> No
     assert spec.origins == {"k": (0, "k")}
 
 
-def test_a_core_without_a_layout_or_a_step_is_not_complete() -> None:
+def test_a_core_without_a_step_is_not_complete() -> None:
     spec = resolved(process.per_shard(Count(), CountSpec(operator="acme.count", by=("k",))))
-    empty = process.ShardCore()
+    empty: process.Core[Any] = process.Core()
     with pytest.raises(NotImplementedError):
         _ = process.ShardSpec(operator="acme.nothing", by=("k",)).output
-    with pytest.raises(NotImplementedError):
-        empty.layout(spec)
+    assert empty.layout(spec) == {}
     with pytest.raises(NotImplementedError):
         empty.step(spec, State.empty({}), [], None)

@@ -16,7 +16,7 @@ from streamops import aggregates as agg
 from streamops import process, windows
 from streamops.errors import CapacityError, FunctionError, SchemaError, SpecError, StateFormatError
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.testing import Replay, at, replay
 from tests.process.functions import bursts, quotients, sums, window_totals
 
@@ -204,7 +204,7 @@ def grown(state: str, **more: Any) -> Any:
 def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
     spec = spec_of(sums())
     rows = pa.table({"k": ["a"], "ts": pa.array([at(1)], TS), "v": [5]})
-    before = per_key.step(spec, State.empty(per_key.layout(spec)), [rows], None).state
+    before = PerKeyCore().step(spec, State.empty(PerKeyCore().layout(spec)), [rows], None).state
 
     def add_name(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
         for _ in rows:
@@ -221,7 +221,7 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
         )
     )
     assert wider.identity == spec.identity
-    step = per_key.step(wider, before, [rows], None)
+    step = PerKeyCore().step(wider, before, [rows], None)
     assert step.output.to_pylist() == [{"k": "a", "n": 1, "size": 0}]
     assert step.state.tables["keys"].to_pylist() == [
         {"key.0": "a", "state.n": 1, "state.name": "abc", "state.total": 6}
@@ -233,7 +233,7 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
     }
     for state, name in refused.items():
         with pytest.raises(StateFormatError, match=name) as caught:
-            per_key.step(
+            PerKeyCore().step(
                 grown(state, initial={"more": 0} if "more" in state else {}), before, [rows], None
             )
         assert caught.value.code == "STATE_PARAMETERS"
@@ -242,22 +242,24 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
 def test_timers_of_a_stored_state_need_the_function() -> None:
     spec = spec_of(bursts())
     rows = pa.table({"k": ["a"], "ts": pa.array([at(1)], TS), "v": [1]})
-    start = State.empty(per_key.layout(spec))
+    start = State.empty(PerKeyCore().layout(spec))
     mark = int(at(2).timestamp()) * 1_000_000
-    state = per_key.step(spec, start, [per_key.pack(spec, rows)], mark).state
+    state = PerKeyCore().step(spec, start, [PerKeyCore().pack(spec, rows)], mark).state
     without = spec_of(sums(state="n int, values array<bigint>", initial={}, **TIMED))
     with pytest.raises(StateFormatError, match="on_timer"):
-        per_key.step(without, state, [per_key.pack(without, rows.slice(1))], mark)
+        PerKeyCore().step(without, state, [PerKeyCore().pack(without, rows.slice(1))], mark)
 
 
 def test_a_column_of_the_frame_may_be_added_while_rows_wait() -> None:
     narrow = spec_of(sums(**TIMED))
     rows = pa.table({"k": ["a"], "ts": pa.array([at(1)], TS), "v": [5]})
-    start = State.empty(per_key.layout(narrow))
-    state = per_key.step(narrow, start, [per_key.pack(narrow, rows)], None).state
+    start = State.empty(PerKeyCore().layout(narrow))
+    state = PerKeyCore().step(narrow, start, [PerKeyCore().pack(narrow, rows)], None).state
     schema = pa.schema([*rows.schema, ("new", pa.string())])
     wide = spec_of(sums(**TIMED), schema)
-    assert per_key.finish(wide, state).to_pylist() == [{"k": "a", "ts": at(1), "n": 1, "total": 5}]
+    assert PerKeyCore().finish(wide, state).to_pylist() == [
+        {"k": "a", "ts": at(1), "n": 1, "total": 5}
+    ]
 
 
 def test_more_keys_than_max_keys_fail() -> None:

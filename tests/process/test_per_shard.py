@@ -100,7 +100,7 @@ class Unnamed(Silences):  # type: ignore[misc]
     [
         (Nothing(), OPERATOR.parameters, "NOT_A_CORE"),
         (Silences, OPERATOR.parameters, "NOT_A_CORE"),
-        (process.ShardCore(), OPERATOR.parameters, "NOT_A_CORE"),
+        (process.Core(), OPERATOR.parameters, "NOT_A_CORE"),
         (Unnamed(), OPERATOR.parameters, "NOT_A_CORE"),
         (Silences(), Nothing(), "NOT_PARAMETERS"),
         (Silences(), SilencesSpec, "NOT_PARAMETERS"),

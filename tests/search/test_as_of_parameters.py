@@ -16,7 +16,7 @@ from streamops.kernel.errors import (
     StreamopsError,
     WatermarkError,
 )
-from streamops.search.core import asof
+from streamops.search.core.asof import SearchAsofCore
 from streamops.search.core.spec import MatchSpec
 from streamops.spark.drive import resolve
 from streamops.testing import assert_rows, at, replay
@@ -167,13 +167,15 @@ def test_the_result_does_not_depend_on_micro_batches(cut: int) -> None:
     found = sorted((row["ts"], row["query_id"]) for result in results for row in result.rows)
     spec = bound(delay="1 hour")
     packed = [
-        asof.pack(spec, pa.Table.from_pylist(documents, DOCUMENTS), "left"),
-        asof.pack(
+        SearchAsofCore().pack(spec, pa.Table.from_pylist(documents, DOCUMENTS), "left"),
+        SearchAsofCore().pack(
             spec,
             pa.Table.from_pylist(changes, QUERIES).select(spec.inputs[1].schema.names),
             "right",
         ),
     ]
-    expected = sorted((row["ts"], row["query_id"]) for row in asof.run(spec, packed).to_pylist())
+    expected = sorted(
+        (row["ts"], row["query_id"]) for row in SearchAsofCore().run(spec, packed).rows.to_pylist()
+    )
     assert len(expected) > 9
     assert found == expected

@@ -20,6 +20,7 @@ from streamops.sketches.core.filters import (
     positions,
 )
 from streamops.sketches.core.items import items
+from streamops.sketches.core.seen import SeenCore
 from tests.sketches.seen_specs import seen_spec
 
 __all__ = ["RATES", "measured", "suppressed"]
@@ -72,7 +73,7 @@ def suppressed(
         shards=shards,
     )
     mine = round(capacity / generations / shards)
-    state = State.empty(seen.layout(spec))
+    state = State.empty(SeenCore().layout(spec))
     for cell in range(generations + 1):
         values = rng.integers(0, 1 << 62, mine)
         times = pa.array(np.full(mine, 1_000 * cell)).cast(schema[1].type)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.sourcing.core import fold as core
+from streamops.sourcing.core.fold import FoldCore
 from streamops.spark.operator import Operator
 
 Rows = list[dict[str, Any]]
@@ -27,6 +27,8 @@ def fold_log(
         inputs.append(pa.Table.from_pylist(snapshot, columns))
     schemas = [table.schema for table in inputs]
     spec = spec.resolve(schemas, carried=(None,) * len(schemas), shards=1)
-    packed = [core.pack(spec, t, side) for t, side in zip(inputs, ("left", "right"), strict=False)]
-    rows: Rows = core.run(spec, packed).to_pylist(maps_as_pydicts="strict")
+    packed = [
+        FoldCore().pack(spec, t, side) for t, side in zip(inputs, ("left", "right"), strict=False)
+    ]
+    rows: Rows = FoldCore().run(spec, packed).rows.to_pylist(maps_as_pydicts="strict")
     return sorted(rows, key=lambda row: [row[name] for name in names])

@@ -17,7 +17,7 @@ from streamops import sourcing, windows
 from streamops.errors import FunctionError, SchemaError, SpecError
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
-from streamops.process.core import per_key
+from streamops.process.core.per_key import PerKeyCore
 from streamops.testing import at, laws, replay
 from streamops.testing.batches import to_table
 from tests.oracles.decide import DecideOracle
@@ -174,7 +174,7 @@ def test_decisions_keep_the_laws(
 def test_the_state_is_the_fold_of_the_events(batches: list[Any], max_ids: int) -> None:
     spec: Any = carts(delay="10 seconds", max_ids=max_ids).parameters
     spec = spec.resolve((COMMAND,), carried=(None,), shards=1)
-    case = laws.Case(per_key, spec, tuple((to_table(rows, COMMAND),) for rows in batches))
+    case = laws.Case(PerKeyCore(), spec, tuple((to_table(rows, COMMAND),) for rows in batches))
     emitted: dict[str, list[Any]] = {}
     for step in case.steps:
         for row in step.output.to_pylist():
@@ -246,9 +246,9 @@ def test_commands_are_results_of_windows() -> None:
 def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
     spec: Any = carts().parameters.resolve((COMMAND,), carried=(None,), shards=1)  # type: ignore[attr-defined]
     rows = to_table([command(1, "add"), command(9, "add", second=90)], COMMAND)
-    start = State.empty(per_key.layout(spec))
+    start = State.empty(PerKeyCore().layout(spec))
     mark = int(at(50).timestamp()) * 1_000_000
-    before = per_key.step(spec, start, [per_key.pack(spec, rows)], mark).state
+    before = PerKeyCore().step(spec, start, [PerKeyCore().pack(spec, rows)], mark).state
 
     def fold_and_mark(state: Any, event: Any) -> Any:
         assert state.first is None
@@ -265,10 +265,12 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
         **wide,
     ).parameters
     wider = wider.resolve((COMMAND,), carried=(None,), shards=1)
-    header = per_key.STATE, wider.identity, 1
-    tables = decode(encode(per_key.STATE, spec.identity, 1, before.tables), *header, where="test")
-    later = per_key.pack(wider, to_table([command(1, "add", second=95)], COMMAND))
-    step = per_key.step(wider, State(mark, tables), [later], 2 * mark)
+    header = PerKeyCore.STATE, wider.identity, 1
+    tables = decode(
+        encode(PerKeyCore.STATE, spec.identity, 1, before.tables), *header, where="test"
+    )
+    later = PerKeyCore().pack(wider, to_table([command(1, "add", second=95)], COMMAND))
+    step = PerKeyCore().step(wider, State(mark, tables), [later], 2 * mark)
     assert [(row["version"], row["command_id"]) for row in step.output.to_pylist()] == [(2, "9")]
     assert step.metrics.ignored == 1  # type: ignore[attr-defined]
     (stored,) = step.state.tables["keys"].to_pylist(maps_as_pydicts="strict")
@@ -367,7 +369,7 @@ def test_events_and_states_have_their_types_before_anybody_sees_them() -> None:
     amounts = pa.array([row["amount"] for row in logs[0]][:2], pa.float32())
     log = pa.table({"k": ["a"] * 2, "version": [1, 2], "amount": amounts, "parts": [[1, 2]] * 2})
     spec: Any = fold.parameters.resolve((log.schema,), carried=(None,), shards=1)
-    (state,) = fold.core.run(spec, [log]).to_pylist()
+    (state,) = fold.core.run(spec, [log]).rows.to_pylist()
     assert state["total"] == seen[-1]
 
 

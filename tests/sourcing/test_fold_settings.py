@@ -10,7 +10,7 @@ import pytest
 from streamops import sourcing
 from streamops.errors import SchemaError
 from streamops.kernel.core import State
-from streamops.sourcing.core import fold as core
+from streamops.sourcing.core.fold import FoldCore
 from tests.sourcing.carts import fold_cart
 from tests.sourcing.test_fold import CART, LOG
 
@@ -28,17 +28,17 @@ def test_a_fold_has_no_time_no_watermark_and_no_state() -> None:
     assert (spec.identity, spec.origins) == ({}, {"cart": (0, "cart")})
     assert [of.by for of in spec.inputs] == [("cart",)]
     assert spec.reads == (("cart", "version"),)
-    assert core.layout(spec) == {}
+    assert FoldCore().layout(spec) == {}
 
 
 def test_a_step_folds_the_log_as_a_whole() -> None:
     spec = spec_of()
-    rows = core.pack(spec, pa.Table.from_pylist(CART, LOG))
-    step = core.step(spec, State.empty({}), [rows], None)
-    assert step.output.equals(core.run(spec, [rows]))
+    rows = FoldCore().pack(spec, pa.Table.from_pylist(CART, LOG))
+    step = FoldCore().step(spec, State.empty({}), [rows], None)
+    assert step.output.equals(FoldCore().run(spec, [rows]).rows)
     assert step.output.column("version").to_pylist() == [4]
     assert len(step.late) == 0
-    assert core.finish(spec, step.state).num_rows == 0
+    assert FoldCore().finish(spec, step.state).num_rows == 0
 
 
 def test_a_version_that_is_no_number_is_refused() -> None:

@@ -20,7 +20,8 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups
-from streamops.kernel.placement import ByKey, Placement
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import ByKey
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_duration
 from streamops.spark.operator import Operator
 
@@ -94,20 +95,17 @@ def _key_of(at: int) -> Callable[[Mapping[str, Any]], list[str]]:
     return lambda identity: [name for name in [identity["by"][at]] if name is not None]
 
 
-class Earlier:
+class Earlier(Core[Any]):
     """Count, for each left row, the right rows of its key that are not later.
 
     A left row is emitted once the watermark has passed it. Late rows go to the side output.
     """
 
     STATE = StateFormat("tests.earlier", 1)
-    PLACEMENT = Placement({side: ByKey(key=_key_of(at)) for at, side in enumerate(SIDES)})
-
-    def layout(self, spec: Spec) -> dict[str, pa.Schema]:
-        return {side: input_.schema for side, input_ in zip(SIDES, spec.inputs, strict=True)}
-
-    def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
-        return rows
+    TABLES: ClassVar = {
+        "left": Table(lambda spec: spec.inputs[0].schema, ByKey(key=_key_of(0))),
+        "right": Table(lambda spec: spec.inputs[1].schema, ByKey(key=_key_of(1))),
+    }
 
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
@@ -178,10 +176,6 @@ class Earlier:
     def finish(self, spec: Spec, state: State) -> pa.Table:
         return self._count(spec, state.tables["left"], state.tables["right"])
 
-    def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
-        step = self.step(spec, State.empty(self.layout(spec)), inputs, None)
-        return concat([self.finish(spec, step.state), step.late])
-
     def next_deadline(self, spec: Spec, state: State) -> int | None:
         times = timestamp_micros(state.tables["left"].column(spec.inputs[0].time))[0]
         return int(times.min()) if len(times) else None
@@ -191,17 +185,11 @@ class Earlier:
         assert deadline is None or state.watermark is None or deadline > state.watermark, state
 
 
-class Tally:
+class Tally(Core[Any]):
     """Count the rows of each key on both sides, and emit the counts whenever they change."""
 
     STATE = StateFormat("tests.tally", 1)
-    PLACEMENT = Placement({"tally": ByKey(key=_key_of(0))})
-
-    def layout(self, spec: Spec) -> dict[str, pa.Schema]:
-        return {"tally": spec.output}
-
-    def pack(self, spec: Spec, rows: pa.Table, side: SideName) -> pa.Table:
-        return rows
+    TABLES: ClassVar = {"tally": Table(lambda spec: spec.output, ByKey(key=_key_of(0)))}
 
     def step(
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
@@ -231,25 +219,12 @@ class Tally:
         state = State(watermark, {"tally": after})
         return Step(state, after.filter(pa.array(changed)), spec.output.empty_table(), metrics)
 
-    def finish(self, spec: Spec, state: State) -> pa.Table:
-        return spec.output.empty_table()
-
-    def run(self, spec: Spec, inputs: Sequence[pa.Table]) -> pa.Table:
-        return self.step(spec, State.empty(self.layout(spec)), inputs, None).output
-
-    def next_deadline(self, spec: Spec, state: State) -> int | None:
-        return None
-
     def check(self, spec: Spec, state: State) -> None:
         tally = state.tables["tally"]
         assert pc.all(pc.less_equal(0, tally.column("revision"))).as_py() in (True, None), tally
 
 
 EARLIER, TALLY = Earlier(), Tally()
-
-
-def no_native_operator(left: Any, right: Any, spec: Any, required: bool) -> None:
-    """Spark has no native equivalent."""
 
 
 def earlier(
@@ -277,5 +252,5 @@ def tally(right: Any = None, *, by: Any = ("k", "key"), word: str = "", **option
 
 
 def _operator(name: str, parameters: Parameters, core: Any, right: Any, options: Any) -> Operator:
-    operator = Operator(name, parameters, core, right, no_native_operator)
+    operator = Operator(name, parameters, core, right)
     return operator.options(**{"shards": 2, **options})

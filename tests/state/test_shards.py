@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.errors import CheckpointError, StateFormatError
 from streamops.kernel.codec import read_stored
 from streamops.kernel.core import State, StateFormat
@@ -22,11 +22,11 @@ from streamops.state.shards import (
     redistribute,
     same_state,
 )
-from streamops.windows.core import grid
+from streamops.windows.core.grid import GridCore
 from tests.golden import aggregate_states
 from tests.golden.states import FOLDER
 
-FORMAT, IDENTITY = grid.STATE, {"size": 10, "by": [["k", "string"]]}
+FORMAT, IDENTITY = GridCore.STATE, {"size": 10, "by": [["k", "string"]]}
 PANES = pa.schema([("key.0", pa.string()), ("pane", pa.int64())])
 
 
@@ -112,11 +112,11 @@ def test_version_1_of_changes_aggregate_is_converted(history: str) -> None:
     )
     assert not old.is_current
     converted = convert(old, where="test")
-    assert converted.format == aggregate.STATE
+    assert converted.format == AggregateCore.STATE
     assert converted.identity == old.identity
     if history == "totals":  # the other history has another aggregate since
         assert same_state(converted, new)
-        aggregate.check(aggregate_states.spec_of(history), converted.states[0])
+        AggregateCore().check(aggregate_states.spec_of(history), converted.states[0])
 
 
 def test_version_1_of_changes_aggregate_with_columns_in_unknown_order_is_refused() -> None:

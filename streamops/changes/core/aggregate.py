@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,26 +24,12 @@ from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_t
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import BY_KEY, Placement, Tables
-
-__all__ = [
-    "METRICS",
-    "PLACEMENT",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("changes.aggregate", 2)
+from streamops.kernel.placement import Placement, Tables
 
 
 def _from_version_1(
@@ -63,110 +49,108 @@ def _from_version_1(
     return identity, tables
 
 
-PLACEMENT = Placement({"groups": BY_KEY, "rows": BY_KEY}, upgrades={1: _from_version_1})
-
-METRICS = {name: name for name in ("rows", "rejected", "results", "corrections")}
-"""Observed metrics of a micro-batch: names, and fields of the metrics."""
-
 Columns = list[pa.Array]
 
 _ROUTED = (REJECTED, "late")
 
 
-def layout(spec: AggregateSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    if spec.recomputed:
-        return {"groups": spec.groups, "rows": spec.rows}
-    return {"groups": spec.groups}
+class AggregateCore(Core[AggregateSpec]):
+    """Aggregates of groups over a change stream, emitted as a change stream."""
 
+    STATE = StateFormat("changes.aggregate", 2)
+    TABLES: ClassVar = {
+        "groups": Table(lambda spec: spec.groups),
+        "rows": Table(lambda spec: spec.rows if spec.recomputed else None),
+    }
+    PLACEMENT = Placement(upgrades={1: _from_version_1})
+    METRICS: ClassVar = {name: name for name in ("rows", "rejected", "results", "corrections")}
+    """Observed metrics of a micro-batch: names, and fields of the metrics."""
 
-def pack(spec: AggregateSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Sum changes per group, or per distinct row if rows are stored.
+    def pack(self, spec: AggregateSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Sum changes per group, or per distinct row if rows are stored.
 
-    Rows with an unknown change type are counted, and passed on whole if they are routed.
-    """
-    rows = conform(rows, spec.input)
-    weight = change_weights(rows.column(CHANGE_TYPE))
-    if not spec.routed or weight.all():
-        return _net_changes(spec, rows, weight)
-    good, bad = np.flatnonzero(weight), np.flatnonzero(weight == 0)
-    net = _net_changes(spec, take(rows, good), weight[good])
-    return concat([net, _pack_rejected(spec, take(rows, bad))])
+        Rows with an unknown change type are counted, and passed on whole if they are routed.
+        """
+        rows = conform(rows, spec.input)
+        weight = change_weights(rows.column(CHANGE_TYPE))
+        if not spec.routed or weight.all():
+            return _net_changes(spec, rows, weight)
+        good, bad = np.flatnonzero(weight), np.flatnonzero(weight == 0)
+        net = _net_changes(spec, take(rows, good), weight[good])
+        return concat([net, _pack_rejected(spec, take(rows, bad))])
 
+    def step(
+        self,
+        spec: AggregateSpec,
+        state: State,
+        inputs: Sequence[pa.Table],
+        watermark: int | None = None,
+    ) -> Step:
+        """Process one micro-batch."""
+        (packed,) = inputs
+        received, bad = (
+            int(np.asarray(combine_chunks(packed.column(name))).sum())
+            for name in ("changes", "bad")
+        )
+        packed, rejected = _split_rejected(spec, packed)
+        stored = state.tables["groups"]
+        groups = _TouchedGroups.of(spec, state, packed)
+        states_before = [
+            combine_chunks(column).take(pa.array(groups.stored)) for column in _totals(spec, stored)
+        ]
+        size_before = np.zeros(groups.count, np.int64)
+        size_before[: len(groups.stored)] = np.asarray(combine_chunks(stored.column("rows")))[
+            groups.stored
+        ]
+        weight = np.asarray(combine_chunks(packed.column("weight")))
+        size_after = size_before + Groups(groups.of_changes, groups.count).sum_ints(weight)
+        states = _merge_totals(spec, groups, states_before, packed, weight)
 
-def step(
-    spec: AggregateSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
-) -> Step:
-    """Process one micro-batch."""
-    (packed,) = inputs
-    received, bad = (
-        int(np.asarray(combine_chunks(packed.column(name))).sum()) for name in ("changes", "bad")
-    )
-    packed, rejected = _split_rejected(spec, packed)
-    stored = state.tables["groups"]
-    groups = _TouchedGroups.of(spec, state, packed)
-    states_before = [
-        combine_chunks(column).take(pa.array(groups.stored)) for column in _totals(spec, stored)
-    ]
-    size_before = np.zeros(groups.count, np.int64)
-    size_before[: len(groups.stored)] = np.asarray(combine_chunks(stored.column("rows")))[
-        groups.stored
-    ]
-    weight = np.asarray(combine_chunks(packed.column("weight")))
-    size_after = size_before + Groups(groups.of_changes, groups.count).sum_ints(weight)
-    states = _merge_totals(spec, groups, states_before, packed, weight)
+        before, after = np.flatnonzero(size_before > 0), np.flatnonzero(size_after > 0)
+        values_before = _estimate_totals(spec, states_before, before)
+        values_after = _estimate_totals(spec, states, after)
+        rows_table: dict[str, pa.Table] = {}
+        has_rows = np.zeros(groups.count, np.bool_)
+        if spec.recomputed:
+            rows = _Multiset.of(spec, state, groups, packed, weight)
+            rows_table["rows"] = rows.store(spec, state, groups)
+            has_rows[rows.groups.ids[rows.after != 0]] = True
+            recomputed_before, recomputed_after = rows.estimate(spec.recomputed)
+            values_before = _in_order(spec, values_before, recomputed_before, before)
+            values_after = _in_order(spec, values_after, recomputed_after, after)
 
-    before, after = np.flatnonzero(size_before > 0), np.flatnonzero(size_after > 0)
-    values_before = _estimate_totals(spec, states_before, before)
-    values_after = _estimate_totals(spec, states, after)
-    rows_table: dict[str, pa.Table] = {}
-    has_rows = np.zeros(groups.count, np.bool_)
-    if spec.recomputed:
-        rows = _Multiset.of(spec, state, groups, packed, weight)
-        rows_table["rows"] = rows.store(spec, state, groups)
-        has_rows[rows.groups.ids[rows.after != 0]] = True
-        recomputed_before, recomputed_after = rows.estimate(spec.recomputed)
-        values_before = _in_order(spec, values_before, recomputed_before, before)
-        values_after = _in_order(spec, values_after, recomputed_after, after)
+        remains = (size_after != 0) | has_rows | ~_is_empty(spec, states, groups.count)
+        touched = pa.table([*groups.keys, pa.array(size_after), *states], schema=spec.groups)
+        untouched = np.ones(len(stored), np.bool_)
+        untouched[groups.stored] = False
+        table = concat([stored.filter(pa.array(untouched)), touched.filter(pa.array(remains))])
+        emitted, changes = _emit(spec, groups.keys, (before, values_before), (after, values_after))
+        metrics = Metrics(
+            rows=received, rejected=bad, results=changes.inserts, corrections=changes.updates
+        )
+        tables = {"groups": table, **rows_table}
+        return Step(
+            State(None, tables), concat([emitted, rejected]), spec.output.empty_table(), metrics
+        )
 
-    remains = (size_after != 0) | has_rows | ~_is_empty(spec, states, groups.count)
-    touched = pa.table([*groups.keys, pa.array(size_after), *states], schema=spec.groups)
-    untouched = np.ones(len(stored), np.bool_)
-    untouched[groups.stored] = False
-    table = concat([stored.filter(pa.array(untouched)), touched.filter(pa.array(remains))])
-    emitted, changes = _emit(spec, groups.keys, (before, values_before), (after, values_after))
-    metrics = Metrics(
-        rows=received, rejected=bad, results=changes.inserts, corrections=changes.updates
-    )
-    tables = {"groups": table, **rows_table}
-    return Step(
-        State(None, tables), concat([emitted, rejected]), spec.output.empty_table(), metrics
-    )
-
-
-def run(spec: AggregateSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all changes in one step."""
-    return step(spec, State.empty(layout(spec)), inputs).output
-
-
-def check(spec: AggregateSpec, state: State) -> None:
-    """Groups and rows are stored once, and only if they are not empty."""
-    groups = state.tables["groups"]
-    found = str({name: table.to_pylist() for name, table in state.tables.items()})
-    keys = [combine_chunks(column) for column in groups.columns[: len(spec.by)]]
-    distinct, _ = Groups.of(key_codes(keys, len(groups)))
-    assert distinct.count == len(groups), f"a group twice: {found}"
-    if spec.recomputed:
-        rows = state.tables["rows"]
-        weight = np.asarray(combine_chunks(rows.column("weight")))
-        assert (weight != 0).all(), f"a row with weight 0: {found}"
-        distinct, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
-        assert distinct.count == len(rows), f"a row twice: {found}"
-    else:
-        is_empty = np.asarray(combine_chunks(groups.column("rows"))) == 0
-        states = [combine_chunks(column) for column in _totals(spec, groups)]
-        is_empty &= _is_empty(spec, states, len(groups))
-        assert not is_empty.any(), f"an empty group: {found}"
+    def check(self, spec: AggregateSpec, state: State) -> None:
+        """Groups and rows are stored once, and only if they are not empty."""
+        groups = state.tables["groups"]
+        found = str({name: table.to_pylist() for name, table in state.tables.items()})
+        keys = [combine_chunks(column) for column in groups.columns[: len(spec.by)]]
+        distinct, _ = Groups.of(key_codes(keys, len(groups)))
+        assert distinct.count == len(groups), f"a group twice: {found}"
+        if spec.recomputed:
+            rows = state.tables["rows"]
+            weight = np.asarray(combine_chunks(rows.column("weight")))
+            assert (weight != 0).all(), f"a row with weight 0: {found}"
+            distinct, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
+            assert distinct.count == len(rows), f"a row twice: {found}"
+        else:
+            is_empty = np.asarray(combine_chunks(groups.column("rows"))) == 0
+            states = [combine_chunks(column) for column in _totals(spec, groups)]
+            is_empty &= _is_empty(spec, states, len(groups))
+            assert not is_empty.any(), f"an empty group: {found}"
 
 
 def _net_changes(spec: AggregateSpec, rows: pa.Table, weight: Ints) -> pa.Table:

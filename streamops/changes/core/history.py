@@ -8,9 +8,9 @@ the horizon of a key without a base, at or below the highest evicted sequence: i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from streamops.changelog.batch import (
 )
 from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.emit import EmittedChanges, emit_changes
-from streamops.changelog.latest import advance_clock
+from streamops.changelog.latest import advance_clock, evicted_schema
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import (
     METRICS,
@@ -41,35 +41,17 @@ from streamops.changes.core.spec import (
     is_replaced,
     rejected_rows,
 )
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
-from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
+from streamops.kernel.core import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes, running_max
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import BY_KEY, GREATEST, Placement
-
-__all__ = [
-    "METRICS",
-    "METRICS_TYPE",
-    "PLACEMENT",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("changes.history", 3)
-PLACEMENT = Placement({"changes": BY_KEY, "evicted": GREATEST}, watermark="greatest")
-METRICS_TYPE = ChangeMetrics
+from streamops.kernel.placement import GREATEST, Placement
 
 Columns: TypeAlias = list[pa.Array]
 
 
-def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
+def _changes_schema(spec: ApplySpec) -> pa.Schema:
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
     # A base has all values of its row, other changes have those that were sent.
     sequence, is_log, is_deleted, missing, *values = sent_layout(spec)
@@ -82,76 +64,79 @@ def layout(spec: ApplySpec) -> Mapping[str, pa.Schema]:
         is_deleted,
         ("is_base", pa.bool_()),
         ("clock", pa.int64()),
-        ("revision", pa.int32()),  # the one last emitted of the interval that begins here, or -1
+        # The one last emitted of the interval that begins here, or -1.
+        ("revision", pa.int32()),
         missing,
     ]
-    return {
-        "changes": pa.schema([*keys, *own, *values]),
-        "evicted": pa.schema([sequence, ("clock", pa.int64())]),
+    return pa.schema([*keys, *own, *values])
+
+
+class HistoryCore(Core[ApplySpec]):
+    """The history of the rows of each key, as intervals of the sequence."""
+
+    STATE = StateFormat("changes.history", 3)
+    TABLES: ClassVar = {
+        "changes": Table(_changes_schema),
+        "evicted": Table(evicted_schema, GREATEST),
     }
+    PLACEMENT = Placement(watermark="greatest")
+    METRICS_TYPE = ChangeMetrics
+    METRICS = METRICS
 
+    def step(
+        self,
+        spec: ApplySpec,
+        state: State,
+        inputs: Sequence[pa.Table],
+        watermark: int | None = None,
+    ) -> Step:
+        """Process one micro-batch."""
+        (packed,) = inputs
+        received = ClassifiedChanges.of(spec, packed)
+        clock = advance_clock(state.watermark, received.clock)
+        cutoff = None if clock is None else spec.cutoff(clock)
+        changes, untouched, duplicates = _accept_changes(spec, state, received, cutoff)
+        stored, remaining = np.flatnonzero(changes.is_stored), np.flatnonzero(~changes.is_dropped)
+        before = _Intervals.of(spec, changes.take(stored))[0].renumber(stored)
+        current = changes.take(remaining)
+        after, effective = _Intervals.of(spec, current)
+        output, emitted, revision = _diff(spec, changes, before, after.renumber(remaining))
+        is_stale = ~current.is_effective(spec.snapshots) & ~current.is_stored
+        metrics = ChangeMetrics(
+            rows=len(packed),
+            rejected=int(np.count_nonzero(received.is_rejected)),
+            results=emitted.inserts,
+            corrections=emitted.updates,
+            deletes=emitted.deletes,
+            stale=int(np.count_nonzero(is_stale)),
+            duplicates=duplicates,
+            ignored=received.ignored,
+        )
+        current = current.with_columns(revision=pa.array(revision[remaining].astype(np.int32)))
+        rows, tombstones = _evict(current, effective, cutoff)
+        evicted = state.tables["evicted"]
+        if len(tombstones):
+            evicted = max_evicted(concat([evicted, tombstones.select(evicted.column_names)]))
+        tables = {"changes": concat([untouched, rows]), "evicted": evicted}
+        output = concat([output, rejected_rows(spec, received)])
+        return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
 
-def pack(spec: ApplySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are."""
-    return conform(rows, spec.input)
-
-
-def step(
-    spec: ApplySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
-) -> Step:
-    """Process one micro-batch."""
-    (packed,) = inputs
-    received = ClassifiedChanges.of(spec, packed)
-    clock = advance_clock(state.watermark, received.clock)
-    cutoff = None if clock is None else spec.cutoff(clock)
-    changes, untouched, duplicates = _accept_changes(spec, state, received, cutoff)
-    stored, remaining = np.flatnonzero(changes.is_stored), np.flatnonzero(~changes.is_dropped)
-    before = _Intervals.of(spec, changes.take(stored))[0].renumber(stored)
-    current = changes.take(remaining)
-    after, effective = _Intervals.of(spec, current)
-    output, emitted, revision = _diff(spec, changes, before, after.renumber(remaining))
-    is_stale = ~current.is_effective(spec.snapshots) & ~current.is_stored
-    metrics = ChangeMetrics(
-        rows=len(packed),
-        rejected=int(np.count_nonzero(received.is_rejected)),
-        results=emitted.inserts,
-        corrections=emitted.updates,
-        deletes=emitted.deletes,
-        stale=int(np.count_nonzero(is_stale)),
-        duplicates=duplicates,
-        ignored=received.ignored,
-    )
-    current = current.with_columns(revision=pa.array(revision[remaining].astype(np.int32)))
-    rows, tombstones = _evict(current, effective, cutoff)
-    evicted = state.tables["evicted"]
-    if len(tombstones):
-        evicted = max_evicted(concat([evicted, tombstones.select(evicted.column_names)]))
-    tables = {"changes": concat([untouched, rows]), "evicted": evicted}
-    output = concat([output, rejected_rows(spec, received)])
-    return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
-
-
-def run(spec: ApplySpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all rows in one step."""
-    return step(spec, State.empty(layout(spec)), inputs).output
-
-
-def check(spec: ApplySpec, state: State) -> None:
-    """A key has at most one base, below its other changes; its intervals do not overlap."""
-    rows, found = state.tables["changes"], str(state.tables)
-    key = key_codes([rows.column(name) for name in key_columns(spec)], len(rows))
-    changes = _Changes.of(rows, key, len(rows), [])[0].sort()
-    is_above = changes["is_base"] & ~changes.begins
-    assert not is_above.any(), f"a base above another change: {found}"
-    assert len(state.tables["evicted"]) <= 1, found
-    intervals = _Intervals.of(spec, changes)[0]
-    key = changes.key[intervals.start]
-    since, until = np.split(ranks(pa.concat_arrays([intervals.since, intervals.until])), 2)
-    is_open = np.asarray(intervals.until.is_null())
-    assert (is_open | (since < until)).all(), f"an interval ends before it begins: {found}"
-    same_key = key[1:] == key[:-1]
-    assert not (same_key & is_open[:-1]).any(), f"two open intervals: {found}"
-    assert (~same_key | (until[:-1] <= since[1:])).all(), f"intervals overlap: {found}"
+    def check(self, spec: ApplySpec, state: State) -> None:
+        """A key has at most one base, below its other changes; its intervals do not overlap."""
+        rows, found = state.tables["changes"], str(state.tables)
+        key = key_codes([rows.column(name) for name in key_columns(spec)], len(rows))
+        changes = _Changes.of(rows, key, len(rows), [])[0].sort()
+        is_above = changes["is_base"] & ~changes.begins
+        assert not is_above.any(), f"a base above another change: {found}"
+        assert len(state.tables["evicted"]) <= 1, found
+        intervals = _Intervals.of(spec, changes)[0]
+        key = changes.key[intervals.start]
+        since, until = np.split(ranks(pa.concat_arrays([intervals.since, intervals.until])), 2)
+        is_open = np.asarray(intervals.until.is_null())
+        assert (is_open | (since < until)).all(), f"an interval ends before it begins: {found}"
+        same_key = key[1:] == key[:-1]
+        assert not (same_key & is_open[:-1]).any(), f"two open intervals: {found}"
+        assert (~same_key | (until[:-1] <= since[1:])).all(), f"intervals overlap: {found}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +283,7 @@ def _to_rows(spec: ApplySpec, received: ClassifiedChanges) -> pa.Table:
         to_positions(received.missing),
         *(received.column(name).take(index) for name in spec.values),
     ]
-    return pa.table(columns, schema=layout(spec)["changes"])
+    return pa.table(columns, schema=_changes_schema(spec))
 
 
 def _is_full(spec: ApplySpec, changes: _Changes, accepted: Mask, stored: Ids) -> Mask:

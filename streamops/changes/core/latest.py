@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,9 @@ from streamops.changelog.latest import (
     build_latest_rows,
     check_latest_rows,
     evict_tombstones,
+    evicted_schema,
     find_effective,
-    latest_layout,
+    latest_schema,
 )
 from streamops.changelog.table import REJECTED
 from streamops.changes.core.spec import (
@@ -39,99 +41,86 @@ from streamops.changes.core.spec import (
     is_replaced,
     rejected_rows,
 )
-from streamops.kernel.columns import combine_chunks, concat, conform
-from streamops.kernel.core import SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.columns import combine_chunks, concat
+from streamops.kernel.core import State, StateFormat, Step
 from streamops.kernel.groups import Ids, Ints
-from streamops.kernel.placement import BY_KEY, GREATEST, Placement
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import GREATEST, Placement
 
-__all__ = [
-    "METRICS",
-    "METRICS_TYPE",
-    "PLACEMENT",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("changes.latest", 4)
-PLACEMENT = Placement(
-    {"rows": BY_KEY, "evicted": GREATEST, "truncated": GREATEST}, watermark="greatest"
-)
-METRICS_TYPE = ChangeMetrics
+_REVISION = ("revision", pa.int32())
 
 
-def layout(spec: TableSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    truncated = pa.schema([("sequence", spec.position)])
-    return {**latest_layout(spec, [("revision", pa.int32())]), "truncated": truncated}
+class LatestCore(Core[TableSpec]):
+    """The latest row of each key, emitted as a change stream with the rows before and after."""
 
+    STATE = StateFormat("changes.latest", 4)
+    TABLES: ClassVar = {
+        "rows": Table(lambda spec: latest_schema(spec, [_REVISION])),
+        "evicted": Table(lambda spec: evicted_schema(spec, [_REVISION]), GREATEST),
+        "truncated": Table(lambda spec: pa.schema([("sequence", spec.position)]), GREATEST),
+    }
+    PLACEMENT = Placement(watermark="greatest")
+    METRICS_TYPE = ChangeMetrics
+    METRICS = METRICS
 
-def pack(spec: TableSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are."""
-    return conform(rows, spec.input)
+    def step(
+        self,
+        spec: TableSpec,
+        state: State,
+        inputs: Sequence[pa.Table],
+        watermark: int | None = None,
+    ) -> Step:
+        """Process one micro-batch."""
+        (packed,) = inputs
+        received = ClassifiedChanges.of(spec, packed)
+        clock = advance_clock(
+            advance_clock(state.watermark, received.clock), received.truncates.clock
+        )
+        truncation = apply_truncates(spec, state, received)
+        changes = truncation.changes
+        batch, duplicates = accept_changes(spec, state, changes)
+        ordered = batch.ordered
+        source = carry_forward(ordered, batch.missing)
+        is_effective, stale = find_effective(batch, ordered)
+        if spec.publish == "last":
+            is_effective &= ordered.ends
+        effective = np.flatnonzero(is_effective)
+        sequence = batch.sequences.take(pa.array(ordered.row[effective]))
+        effective = effective[
+            ~is_replaced(spec, ordered.key[effective], sequence, ordered.is_delete[effective])
+        ]
+        values = gather_values(batch.values, ordered, source[effective])
+        output, emitted, revision = _emit(spec, state, batch, ordered, effective, values)
+        ends = np.flatnonzero(last_of_runs(ordered.key[effective]))
+        rows = build_latest_rows(
+            batch,
+            ordered,
+            effective[ends],
+            source[effective[ends]],
+            [value.take(pa.array(ends)) for value in values],
+            {"revision": pa.array(revision[ends].astype(np.int32))},
+        )
+        metrics = ChangeMetrics(
+            rows=changes.counted,
+            rejected=int(np.count_nonzero(changes.is_rejected)),
+            results=emitted.inserts,
+            corrections=emitted.updates,
+            deletes=emitted.deletes,
+            stale=stale + truncation.stale,
+            duplicates=duplicates + truncation.duplicates,
+            ignored=changes.ignored,
+        )
+        tables = evict_tombstones(
+            spec, clock, concat([batch.untouched, rows]), state.tables["evicted"]
+        )
+        tables["truncated"] = truncation.truncated
+        output = concat([output, rejected_rows(spec, changes)])
+        return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
 
-
-def step(
-    spec: TableSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None = None
-) -> Step:
-    """Process one micro-batch."""
-    (packed,) = inputs
-    received = ClassifiedChanges.of(spec, packed)
-    clock = advance_clock(advance_clock(state.watermark, received.clock), received.truncates.clock)
-    truncation = apply_truncates(spec, state, received)
-    changes = truncation.changes
-    batch, duplicates = accept_changes(spec, state, changes)
-    ordered = batch.ordered
-    source = carry_forward(ordered, batch.missing)
-    is_effective, stale = find_effective(batch, ordered)
-    if spec.publish == "last":
-        is_effective &= ordered.ends
-    effective = np.flatnonzero(is_effective)
-    sequence = batch.sequences.take(pa.array(ordered.row[effective]))
-    effective = effective[
-        ~is_replaced(spec, ordered.key[effective], sequence, ordered.is_delete[effective])
-    ]
-    values = gather_values(batch.values, ordered, source[effective])
-    output, emitted, revision = _emit(spec, state, batch, ordered, effective, values)
-    ends = np.flatnonzero(last_of_runs(ordered.key[effective]))
-    rows = build_latest_rows(
-        batch,
-        ordered,
-        effective[ends],
-        source[effective[ends]],
-        [value.take(pa.array(ends)) for value in values],
-        {"revision": pa.array(revision[ends].astype(np.int32))},
-    )
-    metrics = ChangeMetrics(
-        rows=changes.counted,
-        rejected=int(np.count_nonzero(changes.is_rejected)),
-        results=emitted.inserts,
-        corrections=emitted.updates,
-        deletes=emitted.deletes,
-        stale=stale + truncation.stale,
-        duplicates=duplicates + truncation.duplicates,
-        ignored=changes.ignored,
-    )
-    tables = evict_tombstones(spec, clock, concat([batch.untouched, rows]), state.tables["evicted"])
-    tables["truncated"] = truncation.truncated
-    output = concat([output, rejected_rows(spec, changes)])
-    return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
-
-
-def run(spec: TableSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all rows in one step."""
-    return step(spec, State.empty(layout(spec)), inputs).output
-
-
-def check(spec: TableSpec, state: State) -> None:
-    """A key is stored once; tombstones are within the horizon and have no values."""
-    check_latest_rows(spec, state)
-    assert len(state.tables["truncated"]) <= 1, str(state.tables)
+    def check(self, spec: TableSpec, state: State) -> None:
+        """A key is stored once; tombstones are within the horizon and have no values."""
+        check_latest_rows(spec, state)
+        assert len(state.tables["truncated"]) <= 1, str(state.tables)
 
 
 def _emit(

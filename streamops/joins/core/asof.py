@@ -16,8 +16,9 @@ or below the horizon, and all above it; forward only the latter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,120 +53,115 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.placement import ByKey, Placement
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
-
-STATE = StateFormat("joins.asof", 3)
-PLACEMENT = Placement(
-    {
-        "versions": ByKey(key=lambda identity: [version for _, version in identity["by"]]),
-        "facts": ByKey(key=lambda identity: [fact for fact, _ in identity["by"]]),
-    },
-    key=lambda identity: [fact for fact, _ in identity["by"]],
-)
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import ByKey, Identity, Placement
+from streamops.kernel.time import BEFORE_ALL, advance_watermark
 
 _NO_KEY = -1
 
 
-def layout(spec: AsofSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: those of the inputs, in the order of their names."""
-    return {"versions": _by_name(spec.table), "facts": _by_name(spec.facts)}
+def _fact_key(identity: Identity) -> list[str]:
+    return [fact for fact, _ in identity["by"]]
 
 
-def pack(spec: AsofSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows with their columns in the order of the state."""
-    return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
+def _version_key(identity: Identity) -> list[str]:
+    return [version for _, version in identity["by"]]
 
 
-def step(spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring."""
-    left, right = inputs
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    previous = BEFORE_ALL if previous_watermark is None else previous_watermark
-    current = BEFORE_ALL if watermark is None else watermark
-    new_facts = _accept_facts(spec, left, previous_watermark)
-    new_versions = _accept_versions(spec, right, previous_watermark)
+class AsofCore(Core[AsofSpec]):
+    """As-of join: each fact with the version of its key closest to its event time."""
 
-    versions, stored = state.tables["versions"], state.tables["facts"]
-    keys = _number_keys(spec, [versions, new_versions.rows], [stored, new_facts.rows])
-    merged = Versions.merge(
-        spec,
-        KeyedRows(versions, keys[0], timestamp_micros(versions.column(spec.version))[0]),
-        KeyedRows(new_versions.rows, keys[1], new_versions.times),
-    )
-    facts = KeyedRows(
-        concat([stored, new_facts.rows]),
-        np.concatenate([keys[2], keys[3]]),
-        np.concatenate([timestamp_micros(stored.column(spec.time))[0], new_facts.times]),
-    )
-    deadlines = facts.times + spec.look_ahead
-    is_published = deadlines <= previous
-    is_published[len(stored) :] = False
-
-    output, published = _publish(spec, facts, ~is_published & (deadlines <= current), merged)
-    metrics = new_facts.metrics + new_versions.metrics + published
-    # A version that results have missed is emitted, unless it is emitted as a conflict.
-    missed = new_versions.too_late
-    if spec.stragglers == "route" and not spec.retracts:
-        missed = ~new_versions.on_time
-    missed = missed & ~merged.is_rejected
-    late = [new_facts.late, new_versions.late]
-    late.append(new_versions.build_late(spec, missed, previous_watermark))
-    if len(merged.conflicting.keys):
-        late.append(_build_conflicts(spec, merged.conflicting.table))
-        metrics += _count_conflicts(spec, merged.conflicting, previous_watermark)
-    is_behind = new_versions.times <= previous
-    if spec.retracts and is_behind.any():
-        # A version above the watermark cannot change a published result.
-        affected = is_published & np.isin(facts.keys, keys[1][is_behind])
-        revised, corrections = _revise(spec, facts, np.flatnonzero(affected), merged)
-        output, metrics = concat([revised, output]), metrics + corrections
-
-    is_needed = merged.versions.is_needed(spec, current - spec.retention)
-    tables = {
-        "versions": _filter(merged.versions.table, is_needed),
-        "facts": _filter(facts.table, _is_waiting(spec, facts, current)),
+    STATE = StateFormat("joins.asof", 3)
+    # The columns of the inputs, in the order of their names.
+    TABLES: ClassVar = {
+        "versions": Table(lambda spec: _by_name(spec.table), ByKey(key=_version_key)),
+        "facts": Table(lambda spec: _by_name(spec.facts), ByKey(key=_fact_key)),
     }
-    return Step(State(watermark, tables), output, concat(late), metrics)
+    PLACEMENT = Placement(key=_fact_key)
 
+    def pack(self, spec: AsofSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """The rows with their columns in the order of the state."""
+        return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
 
-def finish(spec: AsofSpec, state: State) -> pa.Table:
-    """The results of all facts that still wait."""
-    nothing = State.empty(layout(spec)).tables
-    return step(spec, state, [nothing["facts"], nothing["versions"]], AFTER_ALL).output
+    def step(
+        self, spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring."""
+        left, right = inputs
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        previous = BEFORE_ALL if previous_watermark is None else previous_watermark
+        current = BEFORE_ALL if watermark is None else watermark
+        new_facts = _accept_facts(spec, left, previous_watermark)
+        new_versions = _accept_versions(spec, right, previous_watermark)
 
+        versions, stored = state.tables["versions"], state.tables["facts"]
+        keys = _number_keys(spec, [versions, new_versions.rows], [stored, new_facts.rows])
+        merged = Versions.merge(
+            spec,
+            KeyedRows(versions, keys[0], timestamp_micros(versions.column(spec.version))[0]),
+            KeyedRows(new_versions.rows, keys[1], new_versions.times),
+        )
+        facts = KeyedRows(
+            concat([stored, new_facts.rows]),
+            np.concatenate([keys[2], keys[3]]),
+            np.concatenate([timestamp_micros(stored.column(spec.time))[0], new_facts.times]),
+        )
+        deadlines = facts.times + spec.look_ahead
+        is_published = deadlines <= previous
+        is_published[len(stored) :] = False
 
-def run(spec: AsofSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result, and rejected rows. Nothing is late."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
+        output, published = _publish(spec, facts, ~is_published & (deadlines <= current), merged)
+        metrics = new_facts.metrics + new_versions.metrics + published
+        # A version that results have missed is emitted, unless it is emitted as a conflict.
+        missed = new_versions.too_late
+        if spec.stragglers == "route" and not spec.retracts:
+            missed = ~new_versions.on_time
+        missed = missed & ~merged.is_rejected
+        late = [new_facts.late, new_versions.late]
+        late.append(new_versions.build_late(spec, missed, previous_watermark))
+        if len(merged.conflicting.keys):
+            late.append(_build_conflicts(spec, merged.conflicting.table))
+            metrics += _count_conflicts(spec, merged.conflicting, previous_watermark)
+        is_behind = new_versions.times <= previous
+        if spec.retracts and is_behind.any():
+            # A version above the watermark cannot change a published result.
+            affected = is_published & np.isin(facts.keys, keys[1][is_behind])
+            revised, corrections = _revise(spec, facts, np.flatnonzero(affected), merged)
+            output, metrics = concat([revised, output]), metrics + corrections
 
+        is_needed = merged.versions.is_needed(spec, current - spec.retention)
+        tables = {
+            "versions": _filter(merged.versions.table, is_needed),
+            "facts": _filter(facts.table, _is_waiting(spec, facts, current)),
+        }
+        return Step(State(watermark, tables), output, concat(late), metrics)
 
-def next_deadline(spec: AsofSpec, state: State) -> int | None:
-    """The next watermark at which a fact is joined, or a row is evicted."""
-    versions, facts = _read(spec, state)
-    deadlines = facts.times + spec.look_ahead
-    waits = deadlines > (BEFORE_ALL if state.watermark is None else state.watermark)
-    if spec.retracts and spec.how == "inner":  # a fact without a match is stored and not emitted
-        waits &= (facts.keys != _NO_KEY) & (versions.find(spec, facts.keys, facts.times) >= 0)
-    evicted_at = facts.times + spec.retention
-    due = np.concatenate(
-        [versions.evicted_at(spec) + spec.retention, np.where(waits, deadlines, evicted_at)]
-    )
-    return int(due.min()) if len(due) else None
+    def next_deadline(self, spec: AsofSpec, state: State) -> int | None:
+        """The next watermark at which a fact is joined, or a row is evicted."""
+        versions, facts = _read(spec, state)
+        deadlines = facts.times + spec.look_ahead
+        waits = deadlines > (BEFORE_ALL if state.watermark is None else state.watermark)
+        if (
+            spec.retracts and spec.how == "inner"
+        ):  # a fact without a match is stored and not emitted
+            waits &= (facts.keys != _NO_KEY) & (versions.find(spec, facts.keys, facts.times) >= 0)
+        evicted_at = facts.times + spec.retention
+        due = np.concatenate(
+            [versions.evicted_at(spec) + spec.retention, np.where(waits, deadlines, evicted_at)]
+        )
+        return int(due.min()) if len(due) else None
 
-
-def check(spec: AsofSpec, state: State) -> None:
-    """Every version is stored once, and no row longer than needed."""
-    versions, facts = _read(spec, state)
-    current = BEFORE_ALL if state.watermark is None else state.watermark
-    tables = (f"{name}: {table.to_string()}" for name, table in state.tables.items())
-    formatted = "\n".join([f"watermark {state.watermark}", *tables])
-    needed = versions.is_needed(spec, current - spec.retention)
-    assert len(versions) == len(state.tables["versions"]), f"a version twice: {formatted}"
-    assert needed.all(), f"versions overdue: {formatted}"
-    assert _is_waiting(spec, facts, current).all(), f"facts overdue: {formatted}"
+    def check(self, spec: AsofSpec, state: State) -> None:
+        """Every version is stored once, and no row longer than needed."""
+        versions, facts = _read(spec, state)
+        current = BEFORE_ALL if state.watermark is None else state.watermark
+        tables = (f"{name}: {table.to_string()}" for name, table in state.tables.items())
+        formatted = "\n".join([f"watermark {state.watermark}", *tables])
+        needed = versions.is_needed(spec, current - spec.retention)
+        assert len(versions) == len(state.tables["versions"]), f"a version twice: {formatted}"
+        assert needed.all(), f"versions overdue: {formatted}"
+        assert _is_waiting(spec, facts, current).all(), f"facts overdue: {formatted}"
 
 
 def _accept_facts(spec: AsofSpec, rows: pa.Table, previous_watermark: int | None) -> Arrivals:

@@ -22,8 +22,9 @@ from streamops.changelog.latest import (
     build_latest_rows,
     check_latest_rows,
     evict_tombstones,
+    evicted_schema,
     find_effective,
-    latest_layout,
+    latest_schema,
 )
 from streamops.changelog.table import (
     DEFAULT_MAX_KEYS,
@@ -46,41 +47,15 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.joins.core.side_output import build_late, join_values
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_columns, require_most_keys
-from streamops.kernel.placement import BY_KEY, GREATEST, ByKey, Placement, key_names
-
-__all__ = [
-    "PLACEMENT",
-    "STATE",
-    "EnrichSpec",
-    "How",
-    "Rejected",
-    "begin",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
+from streamops.kernel.placement import GREATEST, ByKey, Placement, key_names
 
 How = Literal["left", "inner"]
 Rejected = Literal["drop", "route"]
-
-STATE = StateFormat("joins.latest", 4)
-PLACEMENT = Placement(
-    {
-        "rows": BY_KEY,
-        "evicted": GREATEST,
-        # The key columns are the first ones.
-        "snapshot": ByKey(columns=key_names, key=key_names),
-    },
-    watermark="greatest",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,61 +167,61 @@ class EnrichSpec(JoinSpec, PairWithoutEventTime):
         return {**columns, "time": table.time}
 
 
-def layout(spec: EnrichSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: the copy, and rows of a snapshot that no step has applied."""
-    table = spec.table
-    waiting = [
-        (f"column.{i}", table.input.field(name).type)
-        for i, name in enumerate(spec.snapshot_columns)
-    ]
-    return {**latest_layout(table), "snapshot": pa.schema(waiting)}
+def _snapshot_schema(spec: EnrichSpec) -> pa.Schema:
+    types = (spec.table.input.field(name).type for name in spec.snapshot_columns)
+    return pa.schema([(f"column.{i}", dtype) for i, dtype in enumerate(types)])
 
 
-def begin(spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
-    """The state with packed rows of a snapshot, which the first step applies before all changes.
+class EnrichCore(Core[EnrichSpec]):
+    """Enrichment: each fact with the current row of a table, when the fact is processed."""
 
-    So that step counts them, and emits those that are rejected.
-    """
-    columns = snapshot.select(list(spec.snapshot_columns)).columns
-    rows = pa.table(columns, schema=layout(spec)["snapshot"])
-    return State(
-        state.watermark, {**state.tables, "snapshot": concat([state.tables["snapshot"], rows])}
-    )
+    STATE = StateFormat("joins.latest", 4)
+    TABLES: ClassVar = {
+        "rows": Table(lambda spec: latest_schema(spec.table)),
+        "evicted": Table(lambda spec: evicted_schema(spec.table), GREATEST),
+        # Rows of a snapshot that no step has applied. The key columns are the first ones.
+        "snapshot": Table(_snapshot_schema, ByKey(columns=key_names, key=key_names)),
+    }
+    PLACEMENT = Placement(watermark="greatest")
 
+    def begin(self, spec: EnrichSpec, state: State, snapshot: pa.Table) -> State:
+        """The state with packed rows of a snapshot, which the first step applies before all changes.
 
-def pack(spec: EnrichSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows unchanged. Changes without a column ``_snapshot`` are not from a snapshot."""
-    if side == "left":
-        return conform(rows, spec.left.schema)
-    rows, schema = conform(rows, spec.right.schema), spec.table.input
-    if len(schema) > len(rows.schema):
-        rows = rows.append_column(schema.field(SNAPSHOT), pa.nulls(len(rows), pa.bool_()))
-    return rows
+        So that step counts them, and emits those that are rejected.
+        """
+        columns = snapshot.select(list(spec.snapshot_columns)).columns
+        rows = pa.table(columns, schema=_snapshot_schema(spec))
+        return State(
+            state.watermark, {**state.tables, "snapshot": concat([state.tables["snapshot"], rows])}
+        )
 
+    def pack(self, spec: EnrichSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """The rows unchanged. Changes without a column ``_snapshot`` are not from a snapshot."""
+        if side == "left":
+            return conform(rows, spec.left.schema)
+        rows, schema = conform(rows, spec.right.schema), spec.table.input
+        if len(schema) > len(rows.schema):
+            rows = rows.append_column(schema.field(SNAPSHOT), pa.nulls(len(rows), pa.bool_()))
+        return rows
 
-def step(spec: EnrichSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
-    left, right = inputs
-    waiting = state.tables["snapshot"]
-    if len(waiting):
-        right = concat([_to_changes(spec, waiting), right])
-    late, metrics = spec.output.empty_table(), Metrics()
-    if len(right):
-        state, late, metrics = _apply_changes(spec, state, right)
-    output = _join_facts(spec, state.tables["rows"], left)
-    metrics += Metrics(rows=len(left), on_time=len(left), results=len(output))
-    return Step(state, output, late, metrics)
+    def step(
+        self, spec: EnrichSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring. The watermark does not matter."""
+        left, right = inputs
+        waiting = state.tables["snapshot"]
+        if len(waiting):
+            right = concat([_to_changes(spec, waiting), right])
+        late, metrics = spec.output.empty_table(), Metrics()
+        if len(right):
+            state, late, metrics = _apply_changes(spec, state, right)
+        output = _join_facts(spec, state.tables["rows"], left)
+        metrics += Metrics(rows=len(left), on_time=len(left), results=len(output))
+        return Step(state, output, late, metrics)
 
-
-def run(spec: EnrichSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all in one step, so that facts are joined with the final table."""
-    only = step(spec, State.empty(layout(spec)), inputs, None)
-    return concat([only.output, only.late])
-
-
-def check(spec: EnrichSpec, state: State) -> None:
-    """Each key is stored once; tombstones are within the horizon and have no values."""
-    check_latest_rows(spec.table, state)
+    def check(self, spec: EnrichSpec, state: State) -> None:
+        """Each key is stored once; tombstones are within the horizon and have no values."""
+        check_latest_rows(spec.table, state)
 
 
 def _to_changes(spec: EnrichSpec, snapshot: pa.Table) -> pa.Table:

@@ -17,7 +17,8 @@ is final once the watermark has reached its own time, the last when the left row
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,125 +43,103 @@ from streamops.joins.core.side_state import (
     state_schema,
     stored_times,
 )
-from streamops.kernel.columns import combine_chunks, concat, conform
+from streamops.kernel.columns import combine_chunks, concat
 from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 
-STATE = StateFormat("joins.interval", 2)
 
-
-def _placement(side: SideName) -> ByKey:
+def _table(side: SideName) -> Table:
     at = SIDES.index(side)
-    return ByKey(
+    placement = ByKey(
         columns=lambda identity: [name for name, _ in identity[side]],
         key=lambda identity: [pair[at] for pair in identity["by"]],
         is_sorted=True,
     )
+    return Table(lambda spec: state_schema(spec, side), placement)
 
 
-PLACEMENT = Placement(
-    {side: _placement(side) for side in SIDES},
-    key=lambda identity: [left for left, _ in identity["by"]],
-)
+class IntervalCore(Core[IntervalSpec]):
+    """Interval join: rows of two streams with the same key whose times are close to one another."""
 
+    STATE = StateFormat("joins.interval", 2)
+    TABLES: ClassVar = {side: _table(side) for side in SIDES}
+    PLACEMENT = Placement(key=lambda identity: [left for left, _ in identity["by"]])
 
-def layout(spec: IntervalSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: one for each side."""
-    return {side: state_schema(spec, side) for side in SIDES}
+    def step(
+        self, spec: IntervalSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring."""
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        previous = BEFORE_ALL if previous_watermark is None else previous_watermark
+        current = BEFORE_ALL if watermark is None else watermark
+        accepted = [
+            _accept(spec, side, rows, previous_watermark)
+            for side, rows in zip(SIDES, inputs, strict=True)
+        ]
+        left, right = (
+            SideRows.of(spec, side, state.tables[side], arrivals.rows)
+            for side, arrivals in zip(SIDES, accepted, strict=True)
+        )
+        emit = emit_answers if spec.attributes else emit_matches
+        results, status = emit(spec, left, right, previous, current)
+        inserted = [result.status for result in results if result.inserts]
+        late = sum(int((status == LATE).sum()) for status in inserted)
+        metrics = accepted[0].metrics + accepted[1].metrics
+        metrics += Metrics(results=sum(map(len, inserted)) - late, corrections=late)
+        tables: dict[str, pa.Table] = {
+            side: _retain(spec, side, rows, status[side], current, state.tables[side])
+            for side, rows in zip(SIDES, (left, right), strict=True)
+        }
+        return Step(
+            State(watermark, tables),
+            build_output(spec, left, right, results),
+            concat([arrivals.late for arrivals in accepted]),
+            metrics,
+        )
 
+    def next_deadline(self, spec: IntervalSpec, state: State) -> int | None:
+        """The next watermark at which a row is final or evicted."""
+        watermark = BEFORE_ALL if state.watermark is None else state.watermark
+        due = AFTER_ALL
+        for side in SIDES:
+            table = state.tables[side]
+            times = stored_times(spec, side, table)
+            due = min(due, int(times.min(initial=AFTER_ALL)) + spec.retention(side))
+            if not spec.stores_status(side):
+                continue
+            status = combine_chunks(table.column("status")).to_numpy()
+            waiting = np.flatnonzero(status < EXPIRED)
+            final = times[waiting] + spec.reach(side)
+            if spec.attributes:
+                final = _answers_final_at(spec, state, waiting)
+            due = min(due, int(final[final > watermark].min(initial=AFTER_ALL)))
+        return due if state.rows else None
 
-def pack(spec: IntervalSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows unchanged: nothing can be aggregated before rows match."""
-    return conform(rows, spec.side(side).schema)
-
-
-def step(
-    spec: IntervalSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """One micro-batch: see the module's docstring."""
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    previous = BEFORE_ALL if previous_watermark is None else previous_watermark
-    current = BEFORE_ALL if watermark is None else watermark
-    accepted = [
-        _accept(spec, side, rows, previous_watermark)
-        for side, rows in zip(SIDES, inputs, strict=True)
-    ]
-    left, right = (
-        SideRows.of(spec, side, state.tables[side], arrivals.rows)
-        for side, arrivals in zip(SIDES, accepted, strict=True)
-    )
-    emit = emit_answers if spec.attributes else emit_matches
-    results, status = emit(spec, left, right, previous, current)
-    inserted = [result.status for result in results if result.inserts]
-    late = sum(int((status == LATE).sum()) for status in inserted)
-    metrics = accepted[0].metrics + accepted[1].metrics
-    metrics += Metrics(results=sum(map(len, inserted)) - late, corrections=late)
-    tables: dict[str, pa.Table] = {
-        side: _retain(spec, side, rows, status[side], current, state.tables[side])
-        for side, rows in zip(SIDES, (left, right), strict=True)
-    }
-    return Step(
-        State(watermark, tables),
-        build_output(spec, left, right, results),
-        concat([arrivals.late for arrivals in accepted]),
-        metrics,
-    )
-
-
-def finish(spec: IntervalSpec, state: State) -> pa.Table:
-    """The results of rows that still wait for partners."""
-    return step(spec, state, _nothing(spec), AFTER_ALL).output
-
-
-def run(spec: IntervalSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result, and rejected rows. Nothing is late."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: IntervalSpec, state: State) -> int | None:
-    """The next watermark at which a row is final or evicted."""
-    watermark = BEFORE_ALL if state.watermark is None else state.watermark
-    due = AFTER_ALL
-    for side in SIDES:
-        table = state.tables[side]
-        times = stored_times(spec, side, table)
-        due = min(due, int(times.min(initial=AFTER_ALL)) + spec.retention(side))
-        if not spec.stores_status(side):
-            continue
-        status = combine_chunks(table.column("status")).to_numpy()
-        waiting = np.flatnonzero(status < EXPIRED)
-        final = times[waiting] + spec.reach(side)
-        if spec.attributes:
-            final = _answers_final_at(spec, state, waiting)
-        due = min(due, int(final[final > watermark].min(initial=AFTER_ALL)))
-    return due if state.rows else None
-
-
-def check(spec: IntervalSpec, state: State) -> None:
-    """Rows are sorted, none is stored beyond its retention, and each status is possible."""
-    watermark = BEFORE_ALL if state.watermark is None else state.watermark
-    for side, nothing in zip(SIDES, _nothing(spec), strict=True):
-        table = state.tables[side]
-        rows = SideRows.of(spec, side, table, nothing)
-        formatted = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
-        sequence = np.lexsort((rows.times, rows.hashes))
-        hashes, times = rows.hashes[sequence], rows.times[sequence]
-        ordered = (hashes == rows.hashes).all() and (times == rows.times).all()
-        assert ordered, f"out of order: {formatted}"
-        assert (rows.times + spec.retention(side) > watermark).all(), f"overdue: {formatted}"
-        assert rows.has_key.all() or spec.preserves(side), f"cannot match: {formatted}"
-        lowest = ~EARLY if side == "left" and spec.attributes else NOTHING
-        assert ((rows.status >= lowest) & (rows.status <= LATE)).all(), f"unknown: {formatted}"
-        final = rows.times + spec.reach(side) <= watermark
-        if spec.preserves(side):
-            assert not (final & (rows.status < EXPIRED)).any(), f"never expired: {formatted}"
-        assert (final | (rows.status != EXPIRED)).all(), f"expired too soon: {formatted}"
-        early = (rows.status == EARLY) | (rows.status == ~EARLY)
-        assert spec.is_early or not early.any(), f"too early: {formatted}"
+    def check(self, spec: IntervalSpec, state: State) -> None:
+        """Rows are sorted, none is stored beyond its retention, and each status is possible."""
+        watermark = BEFORE_ALL if state.watermark is None else state.watermark
+        for side, nothing in zip(SIDES, _nothing(spec), strict=True):
+            table = state.tables[side]
+            rows = SideRows.of(spec, side, table, nothing)
+            formatted = f"{side}, watermark {state.watermark}\n{table.to_pylist()}"
+            sequence = np.lexsort((rows.times, rows.hashes))
+            hashes, times = rows.hashes[sequence], rows.times[sequence]
+            ordered = (hashes == rows.hashes).all() and (times == rows.times).all()
+            assert ordered, f"out of order: {formatted}"
+            assert (rows.times + spec.retention(side) > watermark).all(), f"overdue: {formatted}"
+            assert rows.has_key.all() or spec.preserves(side), f"cannot match: {formatted}"
+            lowest = ~EARLY if side == "left" and spec.attributes else NOTHING
+            assert ((rows.status >= lowest) & (rows.status <= LATE)).all(), f"unknown: {formatted}"
+            final = rows.times + spec.reach(side) <= watermark
+            if spec.preserves(side):
+                assert not (final & (rows.status < EXPIRED)).any(), f"never expired: {formatted}"
+            assert (final | (rows.status != EXPIRED)).all(), f"expired too soon: {formatted}"
+            early = (rows.status == EARLY) | (rows.status == ~EARLY)
+            assert spec.is_early or not early.any(), f"too early: {formatted}"
 
 
 def _accept(

@@ -11,8 +11,9 @@ and after them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ from streamops.joins.core.table_rows import (
     read_changes,
 )
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
+from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
 from streamops.kernel.core import (
     SIDES,
     Metrics,
@@ -39,98 +40,77 @@ from streamops.kernel.core import (
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import ByKey, Placement
 
-__all__ = [
-    "PLACEMENT",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
 
-STATE = StateFormat("joins.tables", 1)
-
-
-def _placement(side: SideName) -> ByKey:
-    return ByKey(
+def _table(side: SideName) -> Table:
+    at = SIDES.index(side)
+    placement = ByKey(
         columns=lambda identity: [name for name, _ in identity[side]["columns"]],
         key=lambda identity: identity[side]["by"],
     )
+    return Table(lambda spec: spec.tables[at].stored, placement)
 
-
-PLACEMENT = Placement(
-    {side: _placement(side) for side in SIDES}, key=lambda identity: identity["left"]["by"]
-)
 
 _NONE = -1
 
 
-def layout(spec: TablesSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {name: side.stored for name, side in zip(SIDES, spec.tables, strict=True)}
+class TablesCore(Core[TablesSpec]):
+    """A join of two tables, maintained incrementally: changes of both in, changes of the join out."""
 
+    STATE = StateFormat("joins.tables", 1)
+    TABLES: ClassVar = {side: _table(side) for side in SIDES}
+    PLACEMENT = Placement(key=lambda identity: identity["left"]["by"])
 
-def pack(spec: TablesSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """The rows unchanged: changes of a key meet in its shard."""
-    return conform(rows, spec.tables[SIDES.index(side)].schema)
+    def step(
+        self, spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring."""
+        changes = [read_changes(side, rows) for side, rows in zip(spec.tables, inputs, strict=True)]
+        stored = [state.tables[name] for name in SIDES]
+        numbers, count, touched = _number_join_keys(spec, stored, changes)
+        left, right = (
+            _apply(side, stored[at], changes[at], numbers[at], numbers[2 + at], touched)
+            for at, side in enumerate(spec.tables)
+        )
+        output, metrics = _build_output(
+            spec, left, right, delta(left.weighted, right.weighted, count)
+        )
+        sides = list(zip(SIDES, spec.tables, (left, right), strict=True))
+        late = [
+            _build_rejected(spec, name, rows, side.changed.reasons)
+            for rows, (name, _, side) in zip(inputs, sides, strict=True)
+        ]
+        total = sum(map(len, inputs))
+        outdated = sum(side.changed.outdated for *_, side in sides)
+        rejected = sum(int(np.count_nonzero(side.changed.reasons)) for *_, side in sides)
+        on_time = total - rejected - outdated
+        metrics = replace(
+            metrics, rows=total, rejected=rejected, too_late=outdated, on_time=on_time
+        )
+        tables: dict[str, pa.Table] = {
+            name: forget_deleted(table, side.state, spec.remember_per_shard)
+            for name, table, side in sides
+        }
+        return Step(State(None, tables), output, concat(late), metrics)
 
-
-def step(spec: TablesSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring."""
-    changes = [read_changes(side, rows) for side, rows in zip(spec.tables, inputs, strict=True)]
-    stored = [state.tables[name] for name in SIDES]
-    numbers, count, touched = _number_join_keys(spec, stored, changes)
-    left, right = (
-        _apply(side, stored[at], changes[at], numbers[at], numbers[2 + at], touched)
-        for at, side in enumerate(spec.tables)
-    )
-    output, metrics = _build_output(spec, left, right, delta(left.weighted, right.weighted, count))
-    sides = list(zip(SIDES, spec.tables, (left, right), strict=True))
-    late = [
-        _build_rejected(spec, name, rows, side.changed.reasons)
-        for rows, (name, _, side) in zip(inputs, sides, strict=True)
-    ]
-    total = sum(map(len, inputs))
-    outdated = sum(side.changed.outdated for *_, side in sides)
-    rejected = sum(int(np.count_nonzero(side.changed.reasons)) for *_, side in sides)
-    on_time = total - rejected - outdated
-    metrics = replace(metrics, rows=total, rejected=rejected, too_late=outdated, on_time=on_time)
-    tables: dict[str, pa.Table] = {
-        name: forget_deleted(table, side.state, spec.remember_per_shard)
-        for name, table, side in sides
-    }
-    return Step(State(None, tables), output, concat(late), metrics)
-
-
-def run(spec: TablesSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all changes in one step."""
-    only = step(spec, State.empty(layout(spec)), inputs, None)
-    return concat([only.output, only.late])
-
-
-def check(spec: TablesSpec, state: State) -> None:
-    """Every row is stored once, and deleted rows only where there is a sequence."""
-    for name, side in zip(SIDES, spec.tables, strict=True):
-        table = state.tables[name]
-        formatted = f"{name}: {table.to_pylist()}"
-        identity = [*side.by, *side.key] if side.key else side.names
-        columns = [table.column(side.names.index(column)) for column in identity]
-        groups, _ = Groups.of(key_codes(columns, len(table)))
-        assert groups.count == len(table), f"a row twice: {formatted}"
-        weight = np.asarray(combine_chunks(table.column("weight")))
-        limit = 0 if side.sequence is None else spec.remember_per_shard
-        assert np.count_nonzero(weight == 0) <= limit, f"not forgotten: {formatted}"
-        assert (weight >= 0).all(), formatted
-        assert not side.key or (weight <= 1).all(), f"a key twice: {formatted}"
+    def check(self, spec: TablesSpec, state: State) -> None:
+        """Every row is stored once, and deleted rows only where there is a sequence."""
+        for name, side in zip(SIDES, spec.tables, strict=True):
+            table = state.tables[name]
+            formatted = f"{name}: {table.to_pylist()}"
+            identity = [*side.by, *side.key] if side.key else side.names
+            columns = [table.column(side.names.index(column)) for column in identity]
+            groups, _ = Groups.of(key_codes(columns, len(table)))
+            assert groups.count == len(table), f"a row twice: {formatted}"
+            weight = np.asarray(combine_chunks(table.column("weight")))
+            limit = 0 if side.sequence is None else spec.remember_per_shard
+            assert np.count_nonzero(weight == 0) <= limit, f"not forgotten: {formatted}"
+            assert (weight >= 0).all(), formatted
+            assert not side.key or (weight <= 1).all(), f"a key twice: {formatted}"
 
 
 @dataclass(frozen=True, slots=True)

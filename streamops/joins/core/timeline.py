@@ -31,49 +31,14 @@ from streamops.kernel.core import (
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import is_orderable, ranks
 from streamops.kernel.parameters import refuse_type, require_columns, require_name
 from streamops.kernel.placement import ByKey, Placement
-
-__all__ = [
-    "METRICS",
-    "PLACEMENT",
-    "STATE",
-    "NewestParameters",
-    "TimelineParameters",
-    "TimelineSpec",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-METRICS = {
-    "rows": "rows",
-    "ignored": "rejected",
-    "results": "results",
-    "corrections": "corrections",
-}
-
-STATE = StateFormat("joins.timeline", 1)
-PLACEMENT = Placement(
-    {
-        "rows": ByKey(
-            columns=lambda identity: [name for name, _ in identity["columns"]],
-            key=lambda identity: identity["user"],
-        )
-    },
-    key=lambda identity: identity["user"],
-)
 
 MAX_CAP = 1 << 31
 
@@ -250,60 +215,69 @@ class TimelineSpec(WithoutEventTime):
         }
 
 
-def layout(spec: TimelineSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {"rows": spec.rows}
+class TimelineCore(Core[TimelineSpec]):
+    """Home timelines: the newest posts of each user, from the changes of posts joined with follows."""
 
+    STATE = StateFormat("joins.timeline", 1)
+    TABLES: ClassVar = {
+        "rows": Table(
+            lambda spec: spec.rows,
+            ByKey(
+                columns=lambda identity: [name for name, _ in identity["columns"]],
+                key=lambda identity: identity["user"],
+            ),
+        )
+    }
+    PLACEMENT = Placement(key=lambda identity: identity["user"])
+    METRICS: ClassVar = {
+        "rows": "rows",
+        "ignored": "rejected",
+        "results": "results",
+        "corrections": "corrections",
+    }
 
-def pack(spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows with weights instead of change types."""
-    rows = conform(rows, spec.output)
-    columns = [rows.column(name) for name in spec.names]
-    columns.append(pa.array(change_weights(rows.column(CHANGE_TYPE))))
-    if spec.routes:
-        columns.append(rows.column("late"))
-    return pa.table(columns, schema=spec.packed)
+    def pack(self, spec: TimelineSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """The rows with weights instead of change types."""
+        rows = conform(rows, spec.output)
+        columns = [rows.column(name) for name in spec.names]
+        columns.append(pa.array(change_weights(rows.column(CHANGE_TYPE))))
+        if spec.routes:
+            columns.append(rows.column("late"))
+        return pa.table(columns, schema=spec.packed)
 
+    def step(
+        self, spec: TimelineSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring."""
+        (packed,) = inputs
+        weight = np.asarray(combine_chunks(packed.column("weight")))
+        moves = np.flatnonzero(weight)
+        arrived = packed.select(spec.rows.names[:-1])
+        arrived = take(arrived, moves) if len(moves) < len(arrived) else arrived
+        stored = state.tables["rows"]
+        rows, untouched = _rows_of_changed_users(spec, stored, arrived, weight[moves])
 
-def step(
-    spec: TimelineSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """One micro-batch: see the module's docstring."""
-    (packed,) = inputs
-    weight = np.asarray(combine_chunks(packed.column("weight")))
-    moves = np.flatnonzero(weight)
-    arrived = packed.select(spec.rows.names[:-1])
-    arrived = take(arrived, moves) if len(moves) < len(arrived) else arrived
-    stored = state.tables["rows"]
-    rows, untouched = _rows_of_changed_users(spec, stored, arrived, weight[moves])
+        order = _newest_first(spec, rows)
+        was, is_ = np.zeros((2, len(order)), np.bool_)
+        was[_select_newest(rows, order, rows.before > 0, spec.parameters.cap)] = True
+        is_[_select_newest(rows, order, rows.after > 0, spec.parameters.cap)] = True
+        changes, results, corrections = _emit(spec, rows, was, is_)
 
-    order = _newest_first(spec, rows)
-    was, is_ = np.zeros((2, len(order)), np.bool_)
-    was[_select_newest(rows, order, rows.before > 0, spec.parameters.cap)] = True
-    is_[_select_newest(rows, order, rows.after > 0, spec.parameters.cap)] = True
-    changes, results, corrections = _emit(spec, rows, was, is_)
+        updated = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
+        remaining = updated.filter(pa.array(rows.after != 0))
+        table = concat([stored.filter(pa.array(untouched)), remaining])
+        output = concat([changes, _build_rejected(spec, take(packed, np.flatnonzero(weight == 0)))])
+        metrics = Metrics(rows=len(packed), results=results, corrections=corrections)
+        return Step(State(None, {"rows": table}), output, spec.output.empty_table(), metrics)
 
-    updated = pa.table([*rows.table.columns, pa.array(rows.after)], schema=spec.rows)
-    remaining = updated.filter(pa.array(rows.after != 0))
-    table = concat([stored.filter(pa.array(untouched)), remaining])
-    output = concat([changes, _build_rejected(spec, take(packed, np.flatnonzero(weight == 0)))])
-    metrics = Metrics(rows=len(packed), results=results, corrections=corrections)
-    return Step(State(None, {"rows": table}), output, spec.output.empty_table(), metrics)
-
-
-def run(spec: TimelineSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all changes in one step."""
-    return step(spec, State.empty(layout(spec)), inputs, None).output
-
-
-def check(spec: TimelineSpec, state: State) -> None:
-    """Every row is stored once, with a positive weight."""
-    rows = state.tables["rows"]
-    formatted = f"rows: {rows.to_pylist()}"
-    groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
-    assert groups.count == len(rows), f"a row twice: {formatted}"
-    weight = np.asarray(combine_chunks(rows.column("weight")))
-    assert (weight > 0).all(), f"a deleted row: {formatted}"
+    def check(self, spec: TimelineSpec, state: State) -> None:
+        """Every row is stored once, with a positive weight."""
+        rows = state.tables["rows"]
+        formatted = f"rows: {rows.to_pylist()}"
+        groups, _ = Groups.of(key_codes(rows.columns[:-1], len(rows)))
+        assert groups.count == len(rows), f"a row twice: {formatted}"
+        weight = np.asarray(combine_chunks(rows.column("weight")))
+        assert (weight > 0).all(), f"a deleted row: {formatted}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,17 @@ from streamops.patterns.core.spec import LATE, MATCH_END, MATCH_START, PatternSp
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
-def layout(spec: PatternSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: rows, and with the first matches only, when they ended."""
-    keys, time = _key_fields(spec), ("time", pa.int64())
-    own = [time, ("stage", pa.int8()), ("conditions", pa.int64())]
-    rows = {"rows": pa.schema([*keys, *own, *_value_fields(spec), *_earlier_fields(spec)])}
-    return rows | ({"matched": pa.schema([*keys, time])} if spec.matches == "first" else {})
+def row_schema(spec: PatternSpec) -> pa.Schema:
+    """Columns of the stored rows."""
+    own = [("time", pa.int64()), ("stage", pa.int8()), ("conditions", pa.int64())]
+    return pa.schema([*_key_fields(spec), *own, *_value_fields(spec), *_earlier_fields(spec)])
+
+
+def matched_schema(spec: PatternSpec) -> pa.Schema | None:
+    """Columns of the ends of matches, which are stored if only the first match of a key counts."""
+    if spec.matches != "first":
+        return None
+    return pa.schema([*_key_fields(spec), ("time", pa.int64())])
 
 
 def packed_schema(spec: PatternSpec) -> pa.Schema:
@@ -84,7 +89,7 @@ def classify(
         )
     if len(missed):
         packed, times = take(packed, np.flatnonzero(accepted)), times[accepted]
-    schema = layout(spec)["rows"]
+    schema = row_schema(spec)
     filled = {"time": pa.array(times), "stage": pa.array(np.zeros(len(packed), np.int8))}
     filled |= {name: pa.nulls(len(packed), dtype) for name, dtype in _earlier_fields(spec)}
     columns = [filled[name] if name in filled else packed.column(name) for name in schema.names]

@@ -14,54 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
-from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import BY_KEY, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
 from streamops.patterns.core.anchored import AnchoredSearch, Conditions
-from streamops.patterns.core.arrivals import classify, layout, pack, packed_schema, timed_out
+from streamops.patterns.core.arrivals import classify, matched_schema, pack, row_schema, timed_out
 from streamops.patterns.core.conditions import Expression, Initial, Value, holds
 from streamops.patterns.core.measures import Labels, measure
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search, in_parts
 from streamops.patterns.core.spec import PatternSpec
-
-__all__ = [
-    "METRICS",
-    "METRICS_TYPE",
-    "PLACEMENT",
-    "STATE",
-    "PatternMetrics",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("patterns.match", 1)
-PLACEMENT = Placement({"rows": BY_KEY, "matched": BY_KEY})
-
-METRICS = {
-    "rows": "rows",
-    "rejected": "rejected",
-    "too_late": "too_late",
-    "results": "results",
-    "timeouts": "timeouts",
-    "overflowed": "overflowed",
-}
-"""Names of the observed metrics, and the fields of :class:`PatternMetrics` that they show."""
 
 WAITING, OPEN, DECIDED, CONTEXT = range(4)
 """Stages of a stored row: not released; may start a match; only part of matches that start before
@@ -84,109 +56,119 @@ class PatternMetrics(Metrics):
     overflowed: int = 0
 
 
-METRICS_TYPE = PatternMetrics
+class PatternCore(Core[PatternSpec]):
+    """Pattern matching: the rows of each key in event-time order, and the matches of a pattern in them."""
 
+    STATE = StateFormat("patterns.match", 1)
+    TABLES: ClassVar = {"rows": Table(row_schema), "matched": Table(matched_schema)}
+    METRICS_TYPE = PatternMetrics
+    METRICS: ClassVar = {
+        "rows": "rows",
+        "rejected": "rejected",
+        "too_late": "too_late",
+        "results": "results",
+        "timeouts": "timeouts",
+        "overflowed": "overflowed",
+    }
+    """Names of the observed metrics, and the fields of :class:`PatternMetrics` that they show."""
 
-def step(
-    spec: PatternSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch. See the docstring of the module."""
-    (packed,) = inputs
-    watermark = advance_watermark(state.watermark, watermark)
-    now = BEFORE_ALL if watermark is None else watermark
-    arrived, late, counts = classify(spec, packed, state.watermark)
-    rows = _Rows.of(spec, concat([state.tables["rows"], arrived])).release(spec, now)
-    tape, positions = rows.tape(is_open=now < AFTER_ALL)
-    may_start = rows.stages == OPEN
-    if spec.matches == "first":
-        may_start &= _is_past_horizon(spec, state.tables["matched"], rows)
-    resume, variable = spec.resume
-    parameters: dict[str, Any] = {"resume": resume, "variable": variable, "horizon": spec.horizon}
-    create: Callable[..., Search] = Search
-    if spec.anchored:
-        create = AnchoredSearch
-        parameters["conditions"] = rows.conditions_from(spec, positions)
-        parameters["bits"] = sum({spec.bits[name] for name, _ in spec.anchored})
-    search = create(
-        spec.automaton,
-        tape,
-        np.append(rows.times, AFTER_ALL)[positions],
-        np.append(may_start, False)[positions],
-        within=spec.within,
-        watermark=now,
-        **parameters,
-    )
-    found = search.find(timeouts=spec.timeouts == "route")
-    output = _matches(spec, rows, search, found, positions)
-    late = concat(
-        [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
-    )
-    stored = rows.keep(spec, search, found, positions, now)
-    stored, overflowed = _limit(spec, stored)
-    tables = {"rows": stored}
-    if spec.matches == "first":
-        last = positions[found.ends - 1]
-        tables["matched"] = _remember(spec, state.tables["matched"], rows.table, last, now)
-    metrics = PatternMetrics(
-        rows=counts.rows,
-        rejected=counts.rejected,
-        on_time=counts.on_time,
-        too_late=counts.too_late,
-        results=len(output),
-        timeouts=len(found.timeouts),
-        overflowed=overflowed,
-    )
-    return Step(State(watermark, tables), output, late, metrics)
+    def pack(self, spec: PatternSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """The conditions of each row, and the columns that are needed later."""
+        return pack(spec, rows)
 
+    def step(
+        self, spec: PatternSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. See the docstring of the module."""
+        (packed,) = inputs
+        watermark = advance_watermark(state.watermark, watermark)
+        now = BEFORE_ALL if watermark is None else watermark
+        arrived, late, counts = classify(spec, packed, state.watermark)
+        rows = _Rows.of(spec, concat([state.tables["rows"], arrived])).release(spec, now)
+        tape, positions = rows.tape(is_open=now < AFTER_ALL)
+        may_start = rows.stages == OPEN
+        if spec.matches == "first":
+            may_start &= _is_past_horizon(spec, state.tables["matched"], rows)
+        resume, variable = spec.resume
+        parameters: dict[str, Any] = {
+            "resume": resume,
+            "variable": variable,
+            "horizon": spec.horizon,
+        }
+        create: Callable[..., Search] = Search
+        if spec.anchored:
+            create = AnchoredSearch
+            parameters["conditions"] = rows.conditions_from(spec, positions)
+            parameters["bits"] = sum({spec.bits[name] for name, _ in spec.anchored})
+        search = create(
+            spec.automaton,
+            tape,
+            np.append(rows.times, AFTER_ALL)[positions],
+            np.append(may_start, False)[positions],
+            within=spec.within,
+            watermark=now,
+            **parameters,
+        )
+        found = search.find(timeouts=spec.timeouts == "route")
+        output = _matches(spec, rows, search, found, positions)
+        late = concat(
+            [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
+        )
+        stored = rows.keep(spec, search, found, positions, now)
+        stored, overflowed = _limit(spec, stored)
+        tables = {"rows": stored}
+        if spec.matches == "first":
+            last = positions[found.ends - 1]
+            tables["matched"] = _remember(spec, state.tables["matched"], rows.table, last, now)
+        metrics = PatternMetrics(
+            rows=counts.rows,
+            rejected=counts.rejected,
+            on_time=counts.on_time,
+            too_late=counts.too_late,
+            results=len(output),
+            timeouts=len(found.timeouts),
+            overflowed=overflowed,
+        )
+        return Step(State(watermark, tables), output, late, metrics)
 
-def finish(spec: PatternSpec, state: State) -> pa.Table:
-    """The matches that are still undecided, or in rows that are not released yet."""
-    return step(spec, state, [packed_schema(spec).empty_table()], AFTER_ALL).output
+    def next_deadline(self, spec: PatternSpec, state: State) -> int | None:
+        """When a row is released, the bound of a start passes, or a match is no longer remembered."""
+        rows = state.tables["rows"]
+        times, waits = _column(rows, "time"), _column(rows, "stage") == WAITING
+        due = times[waits]
+        if spec.within is not None:
+            due = np.concatenate([due, times[~waits] + (spec.within - 1)])
+        if spec.matches == "first" and spec.horizon is not None:
+            due = np.concatenate(
+                [due, _column(state.tables["matched"], "time") + (spec.horizon - 1)]
+            )
+        return int(due.min()) if len(due) else None
 
-
-def run(spec: PatternSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; side output is part of it if it is routed."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: PatternSpec, state: State) -> int | None:
-    """When a row is released, the bound of a start passes, or a match is no longer remembered."""
-    rows = state.tables["rows"]
-    times, waits = _column(rows, "time"), _column(rows, "stage") == WAITING
-    due = times[waits]
-    if spec.within is not None:
-        due = np.concatenate([due, times[~waits] + (spec.within - 1)])
-    if spec.matches == "first" and spec.horizon is not None:
-        due = np.concatenate([due, _column(state.tables["matched"], "time") + (spec.horizon - 1)])
-    return int(due.min()) if len(due) else None
-
-
-def check(spec: PatternSpec, state: State) -> None:
-    """Rows of a key are in order, none is stored for too long, and a key has matched once."""
-    rows = state.tables["rows"]
-    times, stages = _column(rows, "time"), _column(rows, "stage")
-    watermark = BEFORE_ALL if state.watermark is None else state.watermark
-    details = f"watermark {state.watermark}\n{rows.to_pylist()}"
-    assert ((times > watermark) == (stages == WAITING)).all(), f"wrong stage: {details}"
-    assert np.isin(stages, [WAITING, OPEN, DECIDED, CONTEXT]).all(), f"unknown stage: {details}"
-    if spec.within is not None:
-        overdue = (stages != WAITING) & (times + spec.within - 1 <= watermark)
-        assert not overdue.any(), f"overdue: {details}"
-    codes = key_codes(_keys(spec, rows), len(rows))
-    order = np.argsort(codes, kind="stable")
-    same = np.diff(codes[order]) == 0
-    released = (stages[order] != WAITING)[1:]
-    assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
-    undecided = (stages == OPEN) | (stages == DECIDED)
-    sizes = np.bincount(Groups.of(codes)[0].ids[undecided], minlength=1)
-    assert sizes.max() <= spec.max_rows, f"too many: {details}"
-    if spec.matches == "first":
-        matched = state.tables["matched"]
-        details = f"watermark {state.watermark}\n{matched.to_pylist()}"
-        codes = key_codes(_keys(spec, matched), len(matched))
-        assert len(np.unique(codes)) == len(matched), f"a key twice: {details}"
-        assert (_until(spec, matched) - 1 > watermark).all(), f"overdue: {details}"
+    def check(self, spec: PatternSpec, state: State) -> None:
+        """Rows of a key are in order, none is stored for too long, and a key has matched once."""
+        rows = state.tables["rows"]
+        times, stages = _column(rows, "time"), _column(rows, "stage")
+        watermark = BEFORE_ALL if state.watermark is None else state.watermark
+        details = f"watermark {state.watermark}\n{rows.to_pylist()}"
+        assert ((times > watermark) == (stages == WAITING)).all(), f"wrong stage: {details}"
+        assert np.isin(stages, [WAITING, OPEN, DECIDED, CONTEXT]).all(), f"unknown stage: {details}"
+        if spec.within is not None:
+            overdue = (stages != WAITING) & (times + spec.within - 1 <= watermark)
+            assert not overdue.any(), f"overdue: {details}"
+        codes = key_codes(_keys(spec, rows), len(rows))
+        order = np.argsort(codes, kind="stable")
+        same = np.diff(codes[order]) == 0
+        released = (stages[order] != WAITING)[1:]
+        assert (np.diff(times[order]) >= 0)[same & released].all(), f"not in order: {details}"
+        undecided = (stages == OPEN) | (stages == DECIDED)
+        sizes = np.bincount(Groups.of(codes)[0].ids[undecided], minlength=1)
+        assert sizes.max() <= spec.max_rows, f"too many: {details}"
+        if spec.matches == "first":
+            matched = state.tables["matched"]
+            details = f"watermark {state.watermark}\n{matched.to_pylist()}"
+            codes = key_codes(_keys(spec, matched), len(matched))
+            assert len(np.unique(codes)) == len(matched), f"a key twice: {details}"
+            assert (_until(spec, matched) - 1 > watermark).all(), f"overdue: {details}"
 
 
 @dataclass(frozen=True, slots=True)

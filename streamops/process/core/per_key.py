@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +31,10 @@ from streamops.kernel.core import SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, FunctionError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import ByKey, Placement, key_names
+from streamops.kernel.placement import ByKey, key_names
 from streamops.kernel.time import (
-    AFTER_ALL,
     BEFORE_ALL,
     Instants,
     advance_watermark,
@@ -43,7 +43,16 @@ from streamops.kernel.values import is_mutable, record_values
 from streamops.process.core.arrivals import ProcessMetrics, accept, build_failures
 from streamops.process.core.calls import Batch, Calls, call_keys
 from streamops.process.core.spec import INSTANT, PerKeySpec
-from streamops.process.core.states import TIMER, States, keys_of, layout, packed_schema, read_tables
+from streamops.process.core.states import (
+    TIMER,
+    States,
+    key_schema,
+    keys_of,
+    packed_schema,
+    read_tables,
+    row_schema,
+    timer_schema,
+)
 from streamops.process.core.values import (
     converters,
     from_values,
@@ -53,40 +62,6 @@ from streamops.process.core.values import (
     to_rows,
     to_values,
 )
-
-__all__ = [
-    "IGNORED",
-    "METRICS",
-    "METRICS_TYPE",
-    "PLACEMENT",
-    "STATE",
-    "Ignored",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("process.per_key", 1)
-
-_BY = ByKey()
-PLACEMENT = Placement({"keys": _BY, "timers": _BY, "rows": ByKey(key=key_names)})
-
-
-METRICS_TYPE = ProcessMetrics
-METRICS = {
-    "rows": "rows",
-    "rejected": "rejected",
-    "on_time": "on_time",
-    "too_late": "too_late",
-    "results": "results",
-    "failed": "failed",
-    "ignored": "ignored",
-}
-"""Names of the observed metrics, and the fields that they show."""
 
 
 class Ignored:
@@ -98,74 +73,81 @@ class Ignored:
 IGNORED = Ignored()
 
 
-def pack(spec: PerKeySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows: what a function reads of them is not known."""
-    return conform(rows, packed_schema(spec))
+class PerKeyCore(Core[PerKeySpec]):
+    """Functions per key: the rows of a shard in columns, the calls in Python."""
 
+    STATE = StateFormat("process.per_key", 1)
+    TABLES: ClassVar = {
+        "keys": Table(key_schema),
+        "timers": Table(timer_schema),
+        "rows": Table(row_schema, ByKey(key=key_names)),
+    }
+    METRICS_TYPE = ProcessMetrics
+    METRICS: ClassVar = {
+        "rows": "rows",
+        "rejected": "rejected",
+        "on_time": "on_time",
+        "too_late": "too_late",
+        "results": "results",
+        "failed": "failed",
+        "ignored": "ignored",
+    }
+    """Names of the observed metrics, and the fields that they show."""
 
-def step(spec: PerKeySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """Process one micro-batch."""
-    (packed,) = inputs
-    tables = read_tables(spec, state)
-    accepted, side, metrics = accept(spec, packed, state.watermark)
-    if spec.time is None:
-        released, waiting = accepted, tables["rows"]
-        times = np.zeros(len(released), np.int64)
-        mark = BEFORE_ALL
-    else:
-        watermark = advance_watermark(state.watermark, watermark)
-        mark = BEFORE_ALL if watermark is None else watermark
-        rows = concat([tables["rows"], accepted])
-        times, _ = timestamp_micros(rows.column(spec.time))
-        due = times <= mark
-        released, times = take(rows, np.flatnonzero(due)), times[due]
-        waiting = take(rows, np.flatnonzero(~due))
-    tables = {**tables, "rows": waiting}
-    timers, _ = timestamp_micros(tables["timers"].column(TIMER))
-    if not len(released) and not (timers <= mark).any():
-        return Step(State(watermark, tables), spec.output.empty_table(), side, metrics)
-    with _without_garbage_collection():
-        tables, output, failed, called = _call(spec, tables, released, times, timers, mark)
-    _refuse_full(spec, tables["keys"])
-    late = concat([side, failed])
-    return Step(State(watermark, tables), output, late, metrics + called)
+    def pack(self, spec: PerKeySpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """The rows: what a function reads of them is not known."""
+        return conform(rows, packed_schema(spec))
 
+    def step(
+        self, spec: PerKeySpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch."""
+        (packed,) = inputs
+        tables = read_tables(spec, state)
+        accepted, side, metrics = accept(spec, packed, state.watermark)
+        if spec.time is None:
+            released, waiting = accepted, tables["rows"]
+            times = np.zeros(len(released), np.int64)
+            mark = BEFORE_ALL
+        else:
+            watermark = advance_watermark(state.watermark, watermark)
+            mark = BEFORE_ALL if watermark is None else watermark
+            rows = concat([tables["rows"], accepted])
+            times, _ = timestamp_micros(rows.column(spec.time))
+            due = times <= mark
+            released, times = take(rows, np.flatnonzero(due)), times[due]
+            waiting = take(rows, np.flatnonzero(~due))
+        tables = {**tables, "rows": waiting}
+        timers, _ = timestamp_micros(tables["timers"].column(TIMER))
+        if not len(released) and not (timers <= mark).any():
+            return Step(State(watermark, tables), spec.output.empty_table(), side, metrics)
+        with _without_garbage_collection():
+            tables, output, failed, called = _call(spec, tables, released, times, timers, mark)
+        _refuse_full(spec, tables["keys"])
+        late = concat([side, failed])
+        return Step(State(watermark, tables), output, late, metrics + called)
 
-def finish(spec: PerKeySpec, state: State) -> pa.Table:
-    """The output of all rows that still wait, and of all timers."""
-    if spec.time is None:
-        return spec.output.empty_table()
-    return step(spec, state, [packed_schema(spec).empty_table()], AFTER_ALL).output
+    def next_deadline(self, spec: PerKeySpec, state: State) -> int | None:
+        """The next watermark that releases a row, or at which a timer fires."""
+        if spec.time is None:
+            return None
+        times = timestamp_micros(state.tables["rows"].column(spec.time))[0]
+        timers = timestamp_micros(state.tables["timers"].column(TIMER))[0]
+        least = [int(part.min()) for part in (times, timers) if len(part)]
+        return min(least, default=None)
 
-
-def run(spec: PerKeySpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result, and the side output. Nothing is late, and all timers fire."""
-    only = step(spec, State.empty(layout(spec)), inputs, None if spec.time is None else AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: PerKeySpec, state: State) -> int | None:
-    """The next watermark that releases a row, or at which a timer fires."""
-    if spec.time is None:
-        return None
-    times = timestamp_micros(state.tables["rows"].column(spec.time))[0]
-    timers = timestamp_micros(state.tables["timers"].column(TIMER))[0]
-    least = [int(part.min()) for part in (times, timers) if len(part)]
-    return min(least, default=None)
-
-
-def check(spec: PerKeySpec, state: State) -> None:
-    """Keys and timers are stored once, and nothing is overdue."""
-    printed = {name: table.to_pylist() for name, table in state.tables.items()}
-    for name in ("keys", "timers"):
-        table = state.tables[name]
-        columns = keys_of(spec, table) + ([table.column(TIMER)] if name == "timers" else [])
-        groups, _ = Groups.of(key_codes(columns, len(table)))
-        assert groups.count == len(table), f"{name} stored twice: {printed}"
-    deadline = next_deadline(spec, state)
-    mark = BEFORE_ALL if state.watermark is None else state.watermark
-    assert deadline is None or deadline > mark, f"overdue at {mark}: {printed}"
-    assert len(state.tables["keys"]) <= spec.limit, f"too many keys: {printed}"
+    def check(self, spec: PerKeySpec, state: State) -> None:
+        """Keys and timers are stored once, and nothing is overdue."""
+        printed = {name: table.to_pylist() for name, table in state.tables.items()}
+        for name in ("keys", "timers"):
+            table = state.tables[name]
+            columns = keys_of(spec, table) + ([table.column(TIMER)] if name == "timers" else [])
+            groups, _ = Groups.of(key_codes(columns, len(table)))
+            assert groups.count == len(table), f"{name} stored twice: {printed}"
+        deadline = self.next_deadline(spec, state)
+        mark = BEFORE_ALL if state.watermark is None else state.watermark
+        assert deadline is None or deadline > mark, f"overdue at {mark}: {printed}"
+        assert len(state.tables["keys"]) <= spec.limit, f"too many keys: {printed}"
 
 
 @contextmanager
@@ -237,16 +219,15 @@ def _call(
     output, ignored = _output(spec, calls, table)
     failed = build_failures(spec, calls.failures, table, released)
     metrics = ProcessMetrics(results=len(output), failed=len(calls.failures), ignored=ignored)
-    schemas = layout(spec)
     is_untouched = np.ones(len(stored), np.bool_)
     is_untouched[states.positions[states.positions >= 0]] = False
-    new = states.store(batch, key_columns, schemas["keys"])
+    new = states.store(batch, key_columns, key_schema(spec))
     untouched = tables["timers"].filter(pa.array(slot[of_timers] < 0))
     counts = np.array([len(item) for item in batch.timers], np.int64)
     index = pa.array(np.repeat(np.arange(len(touched)), counts))
     pending = pa.array([time for item in batch.timers for time in item], pa.int64())
     set_timers = pa.table(
-        [*(column.take(index) for column in key_columns), pending], schema=schemas["timers"]
+        [*(column.take(index) for column in key_columns), pending], schema=timer_schema(spec)
     )
     after = {
         "keys": concat([stored.filter(pa.array(is_untouched)), new]),

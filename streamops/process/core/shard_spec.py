@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from streamops.kernel.columns import conform
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step
+from streamops.kernel.core import Input
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import Core
 from streamops.kernel.parameters import (
     require_columns,
     require_instant,
@@ -18,8 +19,6 @@ from streamops.kernel.parameters import (
     require_name,
     show_duration,
 )
-from streamops.kernel.placement import Placement
-from streamops.kernel.time import AFTER_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,56 +122,6 @@ class ShardSpec:
         return self.time if self.time in self.output.names else None
 
 
-class ShardCore:
-    """An algorithm over the columns of all keys of a shard: the base of one of your own.
-
-    A subclass defines ``STATE``, ``PLACEMENT``, ``layout`` and ``step``; with event time, ``next_deadline``,
-    too. See :class:`streamops.kernel.core.Core` for what each function means.
-    """
-
-    STATE: StateFormat
-    PLACEMENT: Placement
-
-    def layout(self, spec: Any) -> Mapping[str, pa.Schema]:
-        """Schemas of the tables of the state. Key columns are ``key.0``, ``key.1``, …"""
-        raise NotImplementedError
-
-    def pack(self, spec: Any, rows: pa.Table, side: SideName) -> pa.Table:
-        """Prepare rows before the shuffle and without state. By default, they are packed as they are."""
-        return conform(rows, spec.inputs[0].schema)
-
-    def step(
-        self, spec: Any, state: State, inputs: Sequence[pa.Table], watermark: int | None
-    ) -> Step:
-        """Process one micro-batch."""
-        raise NotImplementedError
-
-    def finish(self, spec: Any, state: State) -> pa.Table:
-        """Results that are pending when the stream ends: those of a step at the end of time."""
-        if all(input_.time is None for input_ in spec.inputs):
-            return spec.output.empty_table()
-        return self.step(spec, state, self._no_rows(spec), AFTER_ALL).output
-
-    def run(self, spec: Any, inputs: Sequence[pa.Table]) -> pa.Table:
-        """The batch result: one step over all rows, and everything that is pending after it."""
-        step = self.step(spec, State.empty(self.layout(spec)), inputs, None)
-        return pa.concat_tables([step.output, step.late, self.finish(spec, step.state)])
-
-    def next_deadline(self, spec: Any, state: State) -> int | None:
-        """The watermark at which a step without rows has something to do. By default, there is none."""
-        return None
-
-    def check(self, spec: Any, state: State) -> None:
-        """Fail if an invariant of the state is violated. By default, there is none."""
-
-    def _no_rows(self, spec: Any) -> list[pa.Table]:
-        return [self.pack(spec, spec.inputs[0].schema.empty_table(), "left")]
-
-
-_FUNCTIONS = ("layout", "pack", "step", "finish", "run", "next_deadline", "check")
-_PROPERTIES = ("times", "delays", "lag", "accepts_revisions", "needs_preimages", "reads", "resolve")
-
-
 def require_core(core: Any, parameters: Any, *, where: str) -> None:
     """Refuse what is not a core, and parameters that are not complete.
 
@@ -181,23 +130,30 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
     SpecError
         ``NOT_A_CORE`` or ``NOT_PARAMETERS``.
     """
-    missing = [name for name in _FUNCTIONS if not callable(getattr(core, name, None))]
-    if not isinstance(getattr(core, "STATE", None), StateFormat):
-        missing.append("STATE")
-    if not isinstance(getattr(core, "PLACEMENT", None), Placement):
-        missing.append("PLACEMENT")
-    if missing or isinstance(core, type):
+    if not isinstance(core, Core):
         raise SpecError(
             "NOT_A_CORE",
-            "`core` is a class, not an object"
-            if isinstance(core, type)
-            else f"`core` does not define {', '.join(missing)}",
+            "`core` is not an object of a class derived from process.Core",
             where=where,
             got=repr(core),
-            expected="an object with the functions of process.ShardCore, or a module with them",
-            fix="derive a class from process.ShardCore, and pass an object of it: MyCore()",
+            expected="an object, such as MyCore()",
+            fix="derive a class from process.Core, and pass an object of it: MyCore()",
         )
-    if core.STATE.kind.startswith(_OWN):
+    missing = [
+        name
+        for name in ("STATE", "step")
+        if getattr(type(core), name, None) is getattr(Core, name, None)
+    ]
+    if missing:
+        raise SpecError(
+            "NOT_A_CORE",
+            f"`core` does not define {', '.join(missing)}",
+            where=where,
+            got=repr(core),
+            expected="STATE, TABLES and step; with event time, next_deadline",
+            fix="define them in the class",
+        )
+    if find_spec(f"streamops.{core.STATE.kind.partition('.')[0]}") is not None:
         raise SpecError(
             "NOT_A_CORE",
             "the name of the state is one of streamops",
@@ -206,18 +162,12 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
             expected="a name of your own",
             fix='StateFormat("acme.my_operator", 1)',
         )
-    missing = [name for name in _PROPERTIES if not hasattr(parameters, name)]
-    if missing or isinstance(parameters, type):
+    if not isinstance(parameters, ShardSpec):
         raise SpecError(
             "NOT_PARAMETERS",
-            f"`parameters` does not define {', '.join(missing)}"
-            if missing
-            else "a class, not an object",
+            "`parameters` is not an object of a class derived from process.ShardSpec",
             where=where,
             got=repr(parameters),
-            expected="an object with the properties of process.ShardSpec",
+            expected="an object of a frozen dataclass that is derived from process.ShardSpec",
             fix="derive a frozen dataclass from process.ShardSpec, and pass an object of it",
         )
-
-
-_OWN = ("changes.", "joins.", "process.", "sketches.", "sourcing.", "time.", "windows.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -22,21 +21,30 @@ from streamops.process.core.values import from_values, state_type, to_values
 _STATE, TIMER = "state.", "timer"
 
 
-def layout(spec: PerKeySpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: keys with their state, timers, and rows that wait."""
-    keys = [(f"key.{at}", field.type) for at, field in enumerate(spec.keys)]
+def _key_fields(spec: PerKeySpec) -> list[tuple[str, pa.DataType]]:
+    return [(f"key.{at}", field.type) for at, field in enumerate(spec.keys)]
+
+
+def key_schema(spec: PerKeySpec) -> pa.Schema:
+    """Columns of the keys with their state."""
     fields = [(_STATE + field.name, field.type) for field in spec.state]
+    return pa.schema([*_key_fields(spec), *fields])
+
+
+def timer_schema(spec: PerKeySpec) -> pa.Schema:
+    """Columns of the timers."""
+    return pa.schema([*_key_fields(spec), (TIMER, pa.int64())])
+
+
+def row_schema(spec: PerKeySpec) -> pa.Schema:
+    """Columns of rows that wait."""
     rows = sorted(spec.input, key=lambda field: field.name) if spec.time is not None else spec.keys
-    return {
-        "keys": pa.schema([*keys, *fields]),
-        "timers": pa.schema([*keys, (TIMER, pa.int64())]),
-        "rows": pa.schema([pa.field(field.name, field.type) for field in rows]),
-    }
+    return pa.schema([pa.field(field.name, field.type) for field in rows])
 
 
 def packed_schema(spec: PerKeySpec) -> pa.Schema:
     """The columns of packed rows. Those that wait are stored by name."""
-    return layout(spec)["rows"] if spec.time is not None else spec.input
+    return row_schema(spec) if spec.time is not None else spec.input
 
 
 def keys_of(spec: PerKeySpec, table: pa.Table) -> list[pa.Array]:
@@ -46,7 +54,7 @@ def keys_of(spec: PerKeySpec, table: pa.Table) -> list[pa.Array]:
 
 def read_tables(spec: PerKeySpec, state: State) -> dict[str, pa.Table]:
     """The tables of a state, with the columns of this spec: columns may have been added."""
-    wanted = layout(spec)
+    wanted = {"keys": key_schema(spec), "timers": timer_schema(spec), "rows": row_schema(spec)}
     tables = {name: _evolve(spec, state.tables[name], wanted[name], name) for name in wanted}
     if spec.on_timer is None and len(tables["timers"]):
         _refuse_state(

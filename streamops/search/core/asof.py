@@ -15,8 +15,9 @@ whose version was valid at the time of the document.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +33,10 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.core import OWNED, SIDES, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import OWNED, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.placement import BY_KEY, EVERYWHERE, GREATEST, Placement
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import EVERYWHERE, GREATEST
 from streamops.kernel.time import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -56,25 +58,6 @@ from streamops.search.core.queries import (
 from streamops.search.core.spec import INSTANT, MatchSpec
 from streamops.search.core.tokens import split_tokens
 
-__all__ = [
-    "METRICS",
-    "PLACEMENT",
-    "RETAINED_BYTES",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("search.match_as_of", 1)
-PLACEMENT = Placement({"versions": BY_KEY, "documents": EVERYWHERE, "evicted": GREATEST})
-RETAINED_BYTES = sys.maxsize
-METRICS = {name: name for name in ("rows", "rejected", "on_time", "too_late", "results")}
-
 
 @dataclass(frozen=True, slots=True)
 class _StoredVersions:
@@ -94,95 +77,89 @@ class _StoredVersions:
 _STORED = _StoredVersions()
 
 
-def layout(spec: MatchSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables. Columns of documents are in the order of their names."""
+def _version_schema(spec: MatchSpec) -> pa.Schema:
     table = spec.table
-    versions = [
-        ("key.0", table.input.field(spec.id).type),
-        ("time", pa.int64()),
-        ("sequence", table.position),
-        ("is_deleted", pa.bool_()),
-        ("value.0", pa.string()),
-        ("value.1", NODES),
-    ]
-    return {
-        "versions": pa.schema(versions),
-        "documents": _by_name(spec.documents),
-        "evicted": pa.schema([("time", pa.int64())]),
+    return pa.schema(
+        [
+            ("key.0", table.input.field(spec.id).type),
+            ("time", pa.int64()),
+            ("sequence", table.position),
+            ("is_deleted", pa.bool_()),
+            ("value.0", pa.string()),
+            ("value.1", NODES),
+        ]
+    )
+
+
+class SearchAsofCore(Core[MatchSpec]):
+    """Match documents against the stored queries that were valid at their event time."""
+
+    STATE = StateFormat("search.match_as_of", 1)
+    TABLES: ClassVar = {
+        "versions": Table(_version_schema),
+        "documents": Table(lambda spec: _by_name(spec.documents), EVERYWHERE),
+        "evicted": Table(lambda spec: pa.schema([("time", pa.int64())]), GREATEST),
     }
+    METRICS: ClassVar = {
+        name: name for name in ("rows", "rejected", "on_time", "too_late", "results")
+    }
+    RETAINED_BYTES = sys.maxsize
 
+    def pack(self, spec: MatchSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Documents with their columns in the order of the state; changes with compiled queries."""
+        if side == "right":
+            return compile_changes(spec, conform(rows, spec.inputs[1].schema))
+        rows = conform(rows, _by_name(spec.documents))
+        return rows.append_column(OWNED, pa.array(np.ones(len(rows), np.bool_)))
 
-def pack(spec: MatchSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """Documents with their columns in the order of the state; changes with compiled queries."""
-    if side == "right":
-        return compile_changes(spec, conform(rows, spec.inputs[1].schema))
-    rows = conform(rows, _by_name(spec.documents))
-    return rows.append_column(OWNED, pa.array(np.ones(len(rows), np.bool_)))
+    def step(
+        self, spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring."""
+        left, right = inputs
+        previous = state.watermark
+        watermark = advance_watermark(previous, watermark)
+        current = BEFORE_ALL if watermark is None else watermark
+        arrived, late_documents, metrics = _accept_documents(spec, left, previous)
+        versions = _read(state.tables["versions"])
+        late = [late_documents]
+        if len(right):
+            versions, late_changes, counted = _accept_changes(spec, state, right)
+            late, metrics = [*late, late_changes], metrics + counted
 
+        documents = concat([state.tables["documents"], arrived])
+        times, _ = _times_of(spec, documents)
+        due = times <= current
+        output = _match_documents(spec, versions, _filter(documents, due), times[due])
+        stored, evicted = _evict(spec, versions, state.tables["evicted"], current)
+        tables = {"versions": stored, "documents": _filter(documents, ~due), "evicted": evicted}
+        metrics += Metrics(results=len(output))
+        return Step(State(watermark, tables), output, concat(late), metrics)
 
-def step(spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring."""
-    left, right = inputs
-    previous = state.watermark
-    watermark = advance_watermark(previous, watermark)
-    current = BEFORE_ALL if watermark is None else watermark
-    arrived, late_documents, metrics = _accept_documents(spec, left, previous)
-    versions = _read(state.tables["versions"])
-    late = [late_documents]
-    if len(right):
-        versions, late_changes, counted = _accept_changes(spec, state, right)
-        late, metrics = [*late, late_changes], metrics + counted
+    def next_deadline(self, spec: MatchSpec, state: State) -> int | None:
+        """The next watermark at which a document is matched, or a version is evicted."""
+        versions = _read(state.tables["versions"])
+        times, _ = _times_of(spec, state.tables["documents"])
+        forgotten = versions.times[_is_deleted_alone(versions)] + spec.horizon
+        due = np.concatenate([times, versions.evicted_at(_STORED), forgotten])
+        return int(due.min()) if len(due) else None
 
-    documents = concat([state.tables["documents"], arrived])
-    times, _ = _times_of(spec, documents)
-    due = times <= current
-    output = _match_documents(spec, versions, _filter(documents, due), times[due])
-    stored, evicted = _evict(spec, versions, state.tables["evicted"], current)
-    tables = {"versions": stored, "documents": _filter(documents, ~due), "evicted": evicted}
-    metrics += Metrics(results=len(output))
-    return Step(State(watermark, tables), output, concat(late), metrics)
-
-
-def finish(spec: MatchSpec, state: State) -> pa.Table:
-    """The matches of all documents that still wait."""
-    nothing = [
-        pack(spec, of.schema.empty_table(), side)
-        for of, side in zip(spec.inputs, SIDES, strict=True)
-    ]
-    return step(spec, state, nothing, AFTER_ALL).output
-
-
-def run(spec: MatchSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result, and rejected rows. Nothing is late."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: MatchSpec, state: State) -> int | None:
-    """The next watermark at which a document is matched, or a version is evicted."""
-    versions = _read(state.tables["versions"])
-    times, _ = _times_of(spec, state.tables["documents"])
-    forgotten = versions.times[_is_deleted_alone(versions)] + spec.horizon
-    due = np.concatenate([times, versions.evicted_at(_STORED), forgotten])
-    return int(due.min()) if len(due) else None
-
-
-def check(spec: MatchSpec, state: State) -> None:
-    """Every version is stored once, in order, and no row longer than needed."""
-    current = BEFORE_ALL if state.watermark is None else state.watermark
-    versions = _read(state.tables["versions"])
-    details = f"watermark {state.watermark}\n{state.tables['versions'].to_string()}"
-    keys = int(np.count_nonzero(first_of_runs(versions.keys)))
-    assert keys == len(np.unique(versions.keys)) <= spec.limit, f"not in order: {details}"
-    same = versions.keys[1:] == versions.keys[:-1]
-    assert (np.diff(versions.times)[same] >= 0).all(), f"not in order: {details}"
-    assert versions.is_needed(_STORED, current).all(), f"versions overdue: {details}"
-    deletes = versions.times[_is_deleted_alone(versions)]
-    assert (deletes + spec.horizon > current).all(), f"deletes overdue: {details}"
-    documents = state.tables["documents"]
-    times, _ = _times_of(spec, documents)
-    assert (times > current).all(), f"watermark {state.watermark}\n{documents.to_string()}"
-    assert len(state.tables["evicted"]) <= 1, state.tables["evicted"].to_string()
+    def check(self, spec: MatchSpec, state: State) -> None:
+        """Every version is stored once, in order, and no row longer than needed."""
+        current = BEFORE_ALL if state.watermark is None else state.watermark
+        versions = _read(state.tables["versions"])
+        details = f"watermark {state.watermark}\n{state.tables['versions'].to_string()}"
+        keys = int(np.count_nonzero(first_of_runs(versions.keys)))
+        assert keys == len(np.unique(versions.keys)) <= spec.limit, f"not in order: {details}"
+        same = versions.keys[1:] == versions.keys[:-1]
+        assert (np.diff(versions.times)[same] >= 0).all(), f"not in order: {details}"
+        assert versions.is_needed(_STORED, current).all(), f"versions overdue: {details}"
+        deletes = versions.times[_is_deleted_alone(versions)]
+        assert (deletes + spec.horizon > current).all(), f"deletes overdue: {details}"
+        documents = state.tables["documents"]
+        times, _ = _times_of(spec, documents)
+        assert (times > current).all(), f"watermark {state.watermark}\n{documents.to_string()}"
+        assert len(state.tables["evicted"]) <= 1, state.tables["evicted"].to_string()
 
 
 def _accept_documents(
@@ -266,7 +243,7 @@ def _accept_changes(
 
 def _build_versions(spec: MatchSpec, changes: ClassifiedChanges) -> pa.Table:
     """Changes as rows of the state. A delete has no query."""
-    schema = layout(spec)["versions"]
+    schema = _version_schema(spec)
     has_query = pa.array(np.arange(len(changes)), mask=changes.is_delete)
     columns = [changes.column(spec.id), pa.array(changes.clock), changes.sequence]
     columns.append(pa.array(changes.is_delete))
@@ -283,7 +260,7 @@ def _match_documents(
     ends = np.append(versions.times[1:], AFTER_ALL)
     ends[last_of_runs(versions.keys)] = AFTER_ALL
     is_live = ~is_deleted(_STORED, versions.table) & (versions.times < ends)
-    index, ids = find_index(spec, STATE, versions.table, pa.array(is_live))
+    index, ids = find_index(spec, SearchAsofCore.STATE, versions.table, pa.array(is_live))
     if not len(ids):
         return spec.output.empty_table()
     begins, ends = versions.times[is_live], ends[is_live]

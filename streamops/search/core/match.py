@@ -8,7 +8,8 @@ count. Each shard stores a part of the queries, and receives all documents.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,9 @@ from streamops.changelog.latest import (
     build_latest_rows,
     check_latest_rows,
     evict_tombstones,
+    evicted_schema,
     find_effective,
-    latest_layout,
+    latest_schema,
 )
 from streamops.kernel.columns import combine_chunks, concat, conform, take
 from streamops.kernel.core import (
@@ -32,10 +34,9 @@ from streamops.kernel.core import (
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
-from streamops.kernel.placement import BY_KEY, GREATEST, Placement
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import GREATEST, Placement
 from streamops.search.core.index import QueryIndex
 from streamops.search.core.queries import (
     build_matches,
@@ -48,63 +49,45 @@ from streamops.search.core.queries import (
 from streamops.search.core.spec import MatchSpec
 from streamops.search.core.tokens import split_tokens
 
-__all__ = [
-    "METRICS",
-    "PLACEMENT",
-    "RETAINED_BYTES",
-    "STATE",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
 
-STATE = StateFormat("search.match", 1)
-PLACEMENT = Placement({"rows": BY_KEY, "evicted": GREATEST}, watermark="greatest")
-RETAINED_BYTES = sys.maxsize
-METRICS = {
-    "changes": "rows",  # every shard sees all documents: Spark counts them
-    **{name: name for name in ("rejected", "on_time", "too_late", "results")},
-}
+class SearchCore(Core[MatchSpec]):
+    """Match documents against the stored queries that are in effect when they are processed."""
 
+    STATE = StateFormat("search.match", 1)
+    TABLES: ClassVar = {
+        "rows": Table(lambda spec: latest_schema(spec.table)),
+        "evicted": Table(lambda spec: evicted_schema(spec.table), GREATEST),
+    }
+    PLACEMENT = Placement(watermark="greatest")
+    METRICS: ClassVar = {
+        "changes": "rows",  # every shard sees all documents: Spark counts them
+        **{name: name for name in ("rejected", "on_time", "too_late", "results")},
+    }
+    RETAINED_BYTES = sys.maxsize
 
-def layout(spec: MatchSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables: the compiled queries."""
-    return latest_layout(spec.table)
+    def pack(self, spec: MatchSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Documents with the words of their text columns; changes with compiled queries."""
+        if side == "left":
+            rows = conform(rows, spec.documents)
+            for number, name in enumerate(spec.text):
+                rows = rows.append_column(f"_tokens.{number}", split_tokens(rows.column(name)))
+            return rows
+        return compile_changes(spec, conform(rows, spec.inputs[1].schema))
 
+    def step(
+        self, spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """One micro-batch: see the module's docstring. The watermark does not matter."""
+        documents, changes = inputs
+        late, metrics = spec.output.empty_table(), Metrics()
+        if len(changes):
+            state, late, metrics = _apply_changes(spec, state, changes)
+        output = _match_documents(spec, state.tables["rows"], documents)
+        return Step(state, output, late, metrics + Metrics(results=len(output)))
 
-def pack(spec: MatchSpec, rows: pa.Table, side: SideName) -> pa.Table:
-    """Documents with the words of their text columns; changes with compiled queries."""
-    if side == "left":
-        rows = conform(rows, spec.documents)
-        for number, name in enumerate(spec.text):
-            rows = rows.append_column(f"_tokens.{number}", split_tokens(rows.column(name)))
-        return rows
-    return compile_changes(spec, conform(rows, spec.inputs[1].schema))
-
-
-def step(spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """One micro-batch: see the module's docstring. The watermark does not matter."""
-    documents, changes = inputs
-    late, metrics = spec.output.empty_table(), Metrics()
-    if len(changes):
-        state, late, metrics = _apply_changes(spec, state, changes)
-    output = _match_documents(spec, state.tables["rows"], documents)
-    return Step(state, output, late, metrics + Metrics(results=len(output)))
-
-
-def run(spec: MatchSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all in one step, so that documents are matched with the final queries."""
-    only = step(spec, State.empty(layout(spec)), inputs, None)
-    return concat([only.output, only.late])
-
-
-def check(spec: MatchSpec, state: State) -> None:
-    """Each query is stored once; tombstones are within the horizon and have no query."""
-    check_latest_rows(spec.table, state)
+    def check(self, spec: MatchSpec, state: State) -> None:
+        """Each query is stored once; tombstones are within the horizon and have no query."""
+        check_latest_rows(spec.table, state)
 
 
 def _apply_changes(
@@ -154,4 +137,4 @@ def _find_index(spec: MatchSpec, rows: pa.Table) -> tuple[QueryIndex, pa.Array]:
     """The index of the stored queries, and their ids."""
     has_query = combine_chunks(rows.column("value.1")).is_valid()
     is_live = pc.and_(pc.invert(combine_chunks(rows.column("is_deleted"))), has_query)
-    return find_index(spec, STATE, rows, is_live)
+    return find_index(spec, SearchCore.STATE, rows, is_live)

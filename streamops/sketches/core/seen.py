@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import combine_chunks, conform, take, timestamp_micros
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.columns import combine_chunks, take, timestamp_micros
+from streamops.kernel.core import Input, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, SpecError
 from streamops.kernel.groups import Ids
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.placement import Placement
@@ -55,42 +56,6 @@ from streamops.sketches.core.seen_state import (
 )
 from streamops.sketches.core.ties import order_by_time
 
-__all__ = [
-    "DECISIONS",
-    "FULL",
-    "METRICS",
-    "METRICS_TYPE",
-    "PLACEMENT",
-    "RETAINED_BYTES",
-    "SEEN",
-    "STATE",
-    "Again",
-    "SeenMetrics",
-    "SeenParameters",
-    "SeenSpec",
-    "WhenFull",
-    "check",
-    "deliver",
-    "finish",
-    "has_segments",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("sketches.seen", 1, segmented=2)
-PLACEMENT = Placement(
-    {},
-    watermark="greatest",
-    key=lambda identity: [name for name, _ in identity["identity"]],
-    redistribute=redistribute,
-)
-RETAINED_BYTES = (
-    256 << 20
-)  # filters are hardly compressed, so bytes of the checkpoint and memory are alike
-
 SEEN, FULL = "seen", "seen_full"
 """Columns that are added: the decision, and whether the false positive rate is exceeded."""
 
@@ -114,10 +79,6 @@ class SeenMetrics:
     null_time: int = 0
     time_out_of_range: int = 0
     full: int = 0
-
-
-METRICS_TYPE = SeenMetrics
-METRICS = {name: name for name in ("rows", *DECISIONS, "full")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,34 +228,70 @@ class SeenSpec:
         return times // -(-horizon // self.parameters.generations)
 
 
-def layout(spec: SeenSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {GENERATIONS: LAYOUT}
+class SeenCore(Core[SeenSpec]):
+    """Suppression of duplicates by generations of Bloom filters."""
+
+    STATE = StateFormat("sketches.seen", 1, segmented=2)
+    TABLES: ClassVar = {GENERATIONS: Table(lambda spec: LAYOUT)}
+    PLACEMENT = Placement(
+        watermark="greatest",
+        key=lambda identity: [name for name, _ in identity["identity"]],
+        redistribute=redistribute,
+    )
+    METRICS_TYPE = SeenMetrics
+    METRICS: ClassVar = {name: name for name in ("rows", *DECISIONS, "full")}
+    RETAINED_BYTES = (
+        256 << 20
+    )  # filters are hardly compressed, so bytes of the checkpoint and memory are alike
+
+    def has_segments(self, spec: SeenSpec) -> bool:
+        """Large filters are stored apart."""
+        return True
+
+    def run(self, spec: SeenSpec, inputs: Sequence[pa.Table]) -> Step:
+        """Annotate all rows of a batch in the order of event time, without filters."""
+        (rows,) = inputs
+        ordered = _order(spec, rows, newest=NEVER)
+        decisions, _ = ordered.decide(spec, np.full(len(ordered.items), NEVER))
+        annotated = _annotate(spec, rows, decisions, is_full=False)
+        return _deliver(spec, State.empty(self.layout(spec)), annotated)
+
+    def step(
+        self, spec: SeenSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. The watermark of the state is the newest event time."""
+        state, annotated = annotate(spec, state, inputs)
+        return _deliver(spec, state, annotated)
+
+    def check(self, spec: SeenSpec, state: State) -> None:
+        """Generations are sorted, within the horizon, and have no more bits than their items set."""
+        generations, older = read_filters(spec.shape, state)
+        count = spec.parameters.generations
+        printed = f"newest {state.watermark}, {[(g.cell, g.items) for g in generations]}"
+        cells = [generation.cell for generation in generations]
+        assert cells == sorted(cells), f"out of order: {printed}"
+        assert len(generations) <= 3 * (count + 1), f"too many: {printed}"
+        if state.watermark is not None and cells:
+            (newest,) = spec.cell(np.array([state.watermark])).tolist()
+            assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
+        if state.watermark is not None and older:
+            (newest,) = spec.cell(np.array([state.watermark])).tolist()
+            assert max(of.cell for of in older) <= newest, f"too new: {printed}"
+        for generation in generations:
+            bits = int(np.unpackbits(generation.bits.view(np.uint8)).sum())
+            assert len(generation.bits) == spec.shape.length, f"another shape: {printed}"
+            assert 0 < bits <= generation.items * spec.shape.probes, f"{bits} bits: {printed}"
 
 
-def has_segments(spec: SeenSpec) -> bool:
-    """Large filters are stored apart."""
-    return True
-
-
-def pack(spec: SeenSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows, in the columns of the input."""
-    return conform(rows, spec.input)
-
-
-def run(spec: SeenSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """Annotate all rows of a batch in the order of event time, without filters."""
-    (rows,) = inputs
-    ordered = _order(spec, rows, newest=NEVER)
-    decisions, _ = ordered.decide(spec, np.full(len(ordered.items), NEVER))
-    return _annotate(spec, rows, decisions, is_full=False)
-
-
-def step(spec: SeenSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """Process one micro-batch. The watermark of the state is the newest event time."""
-    state, annotated = annotate(spec, state, inputs)
-    output, metrics = deliver(spec, annotated)
-    return Step(state, output, spec.output.empty_table(), metrics)
+def _deliver(spec: SeenSpec, state: State, rows: pa.Table) -> Step:
+    """The step that annotated rows are, without duplicates if they are dropped."""
+    decisions = combine_chunks(rows.column(SEEN))
+    counts = {str(c["values"]): int(c["counts"]) for c in decisions.value_counts().to_pylist()}
+    full = pc.sum(rows.column(FULL), min_count=0).as_py()
+    metrics = SeenMetrics(rows=len(rows), full=full, **counts)
+    if spec.parameters.again == "drop" and metrics.again:
+        rows = rows.filter(pc.not_equal(decisions, DECISIONS[_AGAIN]))
+    return Step(state, rows, spec.output.empty_table(), metrics)
 
 
 def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[State, pa.Table]:
@@ -330,37 +327,6 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
         generations, older = _make_room(spec, generations, older)
     annotated = _annotate(spec, rows, decisions, is_full=is_full and _is_loss(spec))
     return store_filters(spec.shape, latest, generations, older, state.segments), annotated
-
-
-def deliver(spec: SeenSpec, rows: pa.Table) -> tuple[pa.Table, SeenMetrics]:
-    """The output of annotated rows, without duplicates if they are dropped, and the metrics."""
-    decisions = combine_chunks(rows.column(SEEN))
-    counts = {str(c["values"]): int(c["counts"]) for c in decisions.value_counts().to_pylist()}
-    full = pc.sum(rows.column(FULL), min_count=0).as_py()
-    metrics = SeenMetrics(rows=len(rows), full=full, **counts)
-    if spec.parameters.again == "drop" and metrics.again:
-        rows = rows.filter(pc.not_equal(decisions, DECISIONS[_AGAIN]))
-    return rows, metrics
-
-
-def check(spec: SeenSpec, state: State) -> None:
-    """Generations are sorted, within the horizon, and have no more bits than their items set."""
-    generations, older = read_filters(spec.shape, state)
-    count = spec.parameters.generations
-    printed = f"newest {state.watermark}, {[(g.cell, g.items) for g in generations]}"
-    cells = [generation.cell for generation in generations]
-    assert cells == sorted(cells), f"out of order: {printed}"
-    assert len(generations) <= 3 * (count + 1), f"too many: {printed}"
-    if state.watermark is not None and cells:
-        (newest,) = spec.cell(np.array([state.watermark])).tolist()
-        assert newest - count <= cells[0] <= cells[-1] <= newest, f"too old: {printed}"
-    if state.watermark is not None and older:
-        (newest,) = spec.cell(np.array([state.watermark])).tolist()
-        assert max(of.cell for of in older) <= newest, f"too new: {printed}"
-    for generation in generations:
-        bits = int(np.unpackbits(generation.bits.view(np.uint8)).sum())
-        assert len(generation.bits) == spec.shape.length, f"another shape: {printed}"
-        assert 0 < bits <= generation.items * spec.shape.probes, f"{bits} bits: {printed}"
 
 
 def _is_loss(spec: SeenSpec) -> bool:

@@ -9,33 +9,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, conform, key_codes, take
-from streamops.kernel.core import Input, SideName, State, StateFormat, Step, finish, next_deadline
+from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.core import Input, State, StateFormat, Step
 from streamops.kernel.errors import FunctionError, SchemaError, StreamopsError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.operator import Core
 from streamops.kernel.parameters import require_columns, require_keys
-from streamops.kernel.placement import Placement
 from streamops.kernel.values import same
 from streamops.process.core.calls import function_error
 from streamops.process.core.values import make_rows, to_rows, to_values
 from streamops.sourcing.core.evolve import Record
-
-__all__ = [
-    "PLACEMENT",
-    "STATE",
-    "FoldSpec",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("sourcing.fold", 1)
-PLACEMENT = Placement({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,26 +134,23 @@ class FoldSpec:
         return {}
 
 
-def layout(spec: FoldSpec) -> Mapping[str, pa.Schema]:
-    """A batch has no state."""
-    return {}
+class FoldCore(Core[FoldSpec]):
+    """The fold of an event log to the state of each entity, in a batch."""
+
+    STATE = StateFormat("sourcing.fold", 1)
+
+    def step(
+        self, spec: FoldSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Fold a log as a whole: streams are refused while the plan is built."""
+        return Step(state, fold(spec, inputs), spec.output.empty_table())
+
+    def run(self, spec: FoldSpec, inputs: Sequence[pa.Table]) -> Step:
+        """The state of each entity after its last event."""
+        return self.step(spec, State(None, {}), inputs, None)
 
 
-def pack(spec: FoldSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """The rows as they are."""
-    return conform(rows, spec.schemas[0 if side == "left" else 1])
-
-
-def step(spec: FoldSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """Fold a log as a whole: streams are refused while the plan is built."""
-    return Step(state, run(spec, inputs), spec.output.empty_table())
-
-
-def check(spec: FoldSpec, state: State) -> None:
-    """There is no invariant."""
-
-
-def run(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
+def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     """The state of each entity after its last event."""
     log = inputs[0]
     before = inputs[1] if spec.has_snapshot else spec.output.empty_table()

@@ -143,7 +143,7 @@ class Case:
             for batch, mark in arrivals
         ]
         rows = tuple(map(concat, zip(*on_time, strict=True))) or self.empty_batch()
-        return to_rows(self.core.run(self.spec, self.pack(rows)))
+        return to_rows(self.core.run(self.spec, self.pack(rows)).rows)
 
     def all_rows(self) -> Batch:
         """All micro-batches as one."""

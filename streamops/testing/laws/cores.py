@@ -42,7 +42,7 @@ def stream_equals_batch(case: Case) -> None:
     """
     rng = np.random.default_rng(case.seed)
     everything, empty = case.all_rows(), case.empty_batch()
-    expected = _results(case, to_rows(case.core.run(case.spec, case.pack(everything))))
+    expected = _results(case, to_rows(case.core.run(case.spec, case.pack(everything)).rows))
     one_by_one = [
         [(*empty[:at], everything[at], *empty[at + 1 :]) for at in order]
         for order in permutations(range(len(empty)))
@@ -186,7 +186,7 @@ def rescaling_changes_nothing(case: Case) -> None:
     rng = np.random.default_rng(case.seed)
     few, many = (int(n) for n in rng.integers(1, 5, 2))
     at, marks = int(rng.integers(0, len(case.batches) + 1)), case.watermarks(case.batches)
-    shards, placement, identity = few, case.core.PLACEMENT, case.spec.identity
+    shards, placement, identity = few, case.core.placement, case.spec.identity
     states = [State.empty(case.core.layout(case.spec))] * few
     everywhere = [name for name, rule in placement.tables.items() if rule == EVERYWHERE]
     merged = []
@@ -266,8 +266,7 @@ class MemorySegments:
 
 def segments_change_nothing(case: Case) -> None:
     """Rows of a large state may be stored apart, and put back into it by the state tools."""
-    has_segments = getattr(case.core, "has_segments", None)
-    if has_segments is None or not has_segments(case.spec):
+    if not case.core.has_segments(case.spec):
         return
     rng = np.random.default_rng(case.seed)
     limit, put_back = int(rng.integers(0, 5)), int(rng.integers(0, max(len(case.batches), 1)))

@@ -31,40 +31,14 @@ from streamops.kernel.core import (
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
-from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
 from streamops.time.core.correct_clock import calendar_micros
-
-__all__ = [
-    "METRICS",
-    "PLACEMENT",
-    "STATE",
-    "STEPS_WITHOUT_ROWS",
-    "ProducersSpec",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("time.producers", 1)
-PLACEMENT = Placement(
-    {"producers": BY_KEY}, key=lambda identity: [identity["producer"][0]], is_single=True
-)
-
-METRICS: Mapping[str, str] = {}
-"""None besides the output, which consists of metrics."""
-
-STEPS_WITHOUT_ROWS = True
 
 PRODUCER, NEWEST, SEEN = "key.0", "newest", "seen"
 _ROWS, _REJECTED = "rows", "rejected"
@@ -162,94 +136,100 @@ class ProducersSpec(PassThrough):
         }
 
 
-def layout(spec: ProducersSpec) -> dict[str, pa.Schema]:
-    """Return the schema of the state table."""
-    return {"producers": pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])}
+def _producer_schema(spec: ProducersSpec) -> pa.Schema:
+    return pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])
 
 
-def pack(spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Aggregate to one row per producer: greatest event time, greatest arrival, counts of rows."""
-    groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
-    (times, has_time), (arrivals, has_arrival) = (
-        calendar_micros(rows.column(name)) for name in ("time", "arrival")
-    )
-    is_usable = has_time & has_arrival
-    packed = {
-        NEWEST: groups.greatest(np.where(is_usable, times, BEFORE_ALL)),
-        SEEN: groups.greatest(np.where(is_usable, arrivals, BEFORE_ALL)),
-        _ROWS: groups.sizes(),
-        _REJECTED: groups.where(~is_usable).sizes(),
-    }
-    producer = take(rows.select(["producer"]), firsts).column(0)
-    schema = pa.schema([(PRODUCER, spec.producer_type), *_instants(*packed)])
-    return pa.table([producer, *packed.values()], schema=schema)
+class ProducersCore(Core[ProducersSpec]):
+    """The clock of a stream with several producers, from which Spark derives the watermark."""
 
+    STATE = StateFormat("time.producers", 1)
+    TABLES: ClassVar = {"producers": Table(_producer_schema)}
+    PLACEMENT = Placement(key=lambda identity: [identity["producer"][0]], is_single=True)
+    METRICS: ClassVar = {}
+    """None besides the output, which consists of metrics."""
+    STEPS_WITHOUT_ROWS = True
 
-def run(spec: ProducersSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """Return the clock of a batch. It is not used: a batch frame is passed on unchanged."""
-    return step(spec, State.empty(layout(spec)), inputs, None).output
-
-
-def step(
-    spec: ProducersSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch: merge the rows, evict silent producers, advance the clock.
-
-    ``State.watermark`` is the clock. The parameter `watermark`, which Spark derives from the clock,
-    is ignored.
-    """
-    (packed,) = inputs
-    before = state.tables["producers"]
-    arrived = packed.filter(pc.not_equal(packed.column(NEWEST), BEFORE_ALL))
-    arrived = arrived.select(before.column_names).cast(before.schema)
-    both = concat([before, arrived, _expected(spec, before, arrived)])
-    groups, firsts = Groups.of(key_codes([both.column(PRODUCER)], len(both)))
-    newest, seen = (groups.greatest(_ints(both, name)) for name in (NEWEST, SEEN))
-    is_active = seen.max(initial=BEFORE_ALL) - seen < spec.idle
-    is_known = firsts < len(before)
-
-    rows = np.flatnonzero(is_active)
-    producers = take(both.select([PRODUCER]), firsts[rows]).column(0)
-    stored = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
-    # The clock never passes a producer that holds it, so only one that joins can be behind.
-    holds = newest[rows] >= (BEFORE_ALL if state.watermark is None else state.watermark)
-    clock = state.watermark
-    if holds.any():
-        least = int(newest[rows][holds].min())
-        clock = None if least == BEFORE_ALL else least
-    metrics = ClockMetrics(
-        rows=int(_ints(packed, _ROWS).sum()),
-        rejected=int(_ints(packed, _REJECTED).sum()),
-        active=len(rows),
-        behind=int((~holds).sum()),
-        joined=int((is_active & ~is_known).sum()),
-        forgotten=int((~is_active & is_known).sum()),
-        clock=clock,
-        **_extremes(stored, holds),
-    )
-    output = pa.Table.from_pylist([asdict(metrics)], CLOCK_OUTPUT)
-    return Step(State(clock, {"producers": stored}), output, CLOCK_OUTPUT.empty_table(), metrics)
-
-
-def check(spec: ProducersSpec, state: State) -> None:
-    """Assert the invariants of the state."""
-    table = state.tables["producers"]
-    codes = key_codes([table.column(PRODUCER)], len(table))
-    newest, seen = _ints(table, NEWEST), _ints(table, SEEN)
-    rules = {
-        "each producer has one row": len(np.unique(codes)) == len(codes),
-        "no producer has been silent for `idle`": (
-            seen.max(initial=BEFORE_ALL) - seen < spec.idle
-        ).all(),
-        "times are in the years 1 to 9999": ((newest >= MIN_INSTANT) | (newest == BEFORE_ALL)).all()
-        and (seen >= MIN_INSTANT).all(),
-        "there is a clock if there are producers, and all have sent a row": (
-            state.watermark is not None
+    def pack(self, spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Aggregate to one row per producer: greatest event time, greatest arrival, counts of rows."""
+        groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
+        (times, has_time), (arrivals, has_arrival) = (
+            calendar_micros(rows.column(name)) for name in ("time", "arrival")
         )
-        == (len(table) > 0 and bool((newest != BEFORE_ALL).all())),
-    }
-    broken = [rule for rule, holds in rules.items() if not holds]
-    assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {table.to_pylist()}"
+        is_usable = has_time & has_arrival
+        packed = {
+            NEWEST: groups.greatest(np.where(is_usable, times, BEFORE_ALL)),
+            SEEN: groups.greatest(np.where(is_usable, arrivals, BEFORE_ALL)),
+            _ROWS: groups.sizes(),
+            _REJECTED: groups.where(~is_usable).sizes(),
+        }
+        producer = take(rows.select(["producer"]), firsts).column(0)
+        schema = pa.schema([(PRODUCER, spec.producer_type), *_instants(*packed)])
+        return pa.table([producer, *packed.values()], schema=schema)
+
+    def step(
+        self, spec: ProducersSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch: merge the rows, evict silent producers, advance the clock.
+
+        ``State.watermark`` is the clock. The parameter `watermark`, which Spark derives from the clock,
+        is ignored.
+        """
+        (packed,) = inputs
+        before = state.tables["producers"]
+        arrived = packed.filter(pc.not_equal(packed.column(NEWEST), BEFORE_ALL))
+        arrived = arrived.select(before.column_names).cast(before.schema)
+        both = concat([before, arrived, _expected(spec, before, arrived)])
+        groups, firsts = Groups.of(key_codes([both.column(PRODUCER)], len(both)))
+        newest, seen = (groups.greatest(_ints(both, name)) for name in (NEWEST, SEEN))
+        is_active = seen.max(initial=BEFORE_ALL) - seen < spec.idle
+        is_known = firsts < len(before)
+
+        rows = np.flatnonzero(is_active)
+        producers = take(both.select([PRODUCER]), firsts[rows]).column(0)
+        stored = pa.table([producers, newest[rows], seen[rows]], schema=before.schema)
+        # The clock never passes a producer that holds it, so only one that joins can be behind.
+        holds = newest[rows] >= (BEFORE_ALL if state.watermark is None else state.watermark)
+        clock = state.watermark
+        if holds.any():
+            least = int(newest[rows][holds].min())
+            clock = None if least == BEFORE_ALL else least
+        metrics = ClockMetrics(
+            rows=int(_ints(packed, _ROWS).sum()),
+            rejected=int(_ints(packed, _REJECTED).sum()),
+            active=len(rows),
+            behind=int((~holds).sum()),
+            joined=int((is_active & ~is_known).sum()),
+            forgotten=int((~is_active & is_known).sum()),
+            clock=clock,
+            **_extremes(stored, holds),
+        )
+        output = pa.Table.from_pylist([asdict(metrics)], CLOCK_OUTPUT)
+        return Step(
+            State(clock, {"producers": stored}), output, CLOCK_OUTPUT.empty_table(), metrics
+        )
+
+    def check(self, spec: ProducersSpec, state: State) -> None:
+        """Assert the invariants of the state."""
+        table = state.tables["producers"]
+        codes = key_codes([table.column(PRODUCER)], len(table))
+        newest, seen = _ints(table, NEWEST), _ints(table, SEEN)
+        rules = {
+            "each producer has one row": len(np.unique(codes)) == len(codes),
+            "no producer has been silent for `idle`": (
+                seen.max(initial=BEFORE_ALL) - seen < spec.idle
+            ).all(),
+            "times are in the years 1 to 9999": (
+                (newest >= MIN_INSTANT) | (newest == BEFORE_ALL)
+            ).all()
+            and (seen >= MIN_INSTANT).all(),
+            "there is a clock if there are producers, and all have sent a row": (
+                state.watermark is not None
+            )
+            == (len(table) > 0 and bool((newest != BEFORE_ALL).all())),
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        assert not broken, f"{'; '.join(broken)}: clock {state.watermark}, {table.to_pylist()}"
 
 
 def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Table:

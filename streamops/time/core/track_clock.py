@@ -26,20 +26,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, conform, key_codes, take
+from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.core import (
     Input,
     PassThrough,
-    SideName,
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_keys, require_name, show_duration
-from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, Instants
 from streamops.time.core.correct_clock import (
     CORRECTED,
@@ -48,29 +46,6 @@ from streamops.time.core.correct_clock import (
     calendar_micros,
     correct,
 )
-
-__all__ = [
-    "METHOD",
-    "METRICS",
-    "OFFSET",
-    "PLACEMENT",
-    "STATE",
-    "TrackClockSpec",
-    "add_corrected_time",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("time.track_clock", 1)
-PLACEMENT = Placement({"devices": BY_KEY, "cells": BY_KEY}, watermark="greatest")
-
-METRICS: Mapping[str, str] = {}
-"""Rows are counted by quality, after the correction."""
 
 OFFSET, METHOD = "__streamops_offset", "__streamops_method"
 """Columns of the output: the offset in microseconds, null without a sample; how it was determined."""
@@ -144,58 +119,72 @@ class TrackClockSpec(CorrectClockSpec, PassThrough):
         }
 
 
-def layout(spec: TrackClockSpec) -> Mapping[str, pa.Schema]:
-    """Return the schemas of the state tables."""
+_DEVICE, _CELL = ("before", "before_least", "last", "last_least"), ("cell", "least")
+
+
+def _state_schema(spec: TrackClockSpec, *columns: str) -> pa.Schema:
     keys = [(f"key.{i}", spec.input.field(name).type) for i, name in enumerate(spec.by)]
-    latest = [(name, pa.int64()) for name in ("before", "before_least", "last", "last_least")]
-    cells = [(name, pa.int64()) for name in ("cell", "least")]
-    return {"devices": pa.schema([*keys, *latest]), "cells": pa.schema([*keys, *cells])}
+    return pa.schema([*keys, *((name, pa.int64()) for name in columns)])
 
 
-def pack(spec: TrackClockSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Return the rows unchanged."""
-    return conform(rows, spec.input)
+class TrackClockCore(Core[TrackClockSpec]):
+    """Tracking of device clock offsets from message to message."""
 
+    STATE = StateFormat("time.track_clock", 1)
+    TABLES: ClassVar = {
+        "devices": Table(lambda spec: _state_schema(spec, *_DEVICE)),
+        "cells": Table(lambda spec: _state_schema(spec, *_CELL)),
+    }
+    PLACEMENT = Placement(watermark="greatest")
+    METRICS: ClassVar = {}
+    """Rows are counted by quality, after the correction."""
 
-def run(spec: TrackClockSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """Return the batch result: all rows in one step, in the order of ``received``."""
-    return step(spec, State.empty(layout(spec)), inputs, None).output
+    def step(
+        self, spec: TrackClockSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch: add the offset and its method to each row."""
+        (rows,) = inputs
+        received, offset, is_sample = _samples(spec, rows)
+        sampled = np.flatnonzero(is_sample)
+        devices, cells, samples = *(state.tables[name] for name in _TABLES), take(rows, sampled)
+        stored = [
+            [combine_chunks(table.column(i)) for table in (devices, cells)]
+            for i in range(len(spec.by))
+        ]
+        keys = [
+            pa.concat_arrays([*columns, combine_chunks(samples.column(name))])
+            for columns, name in zip(stored, spec.by, strict=True)
+        ]
+        sizes = [len(devices), len(cells), len(samples)]
+        codes = np.split(key_codes(keys, sum(sizes)), np.cumsum(sizes)[:-1])
 
+        instants = _Instants.of(spec, devices, codes, received[sampled], offset[sampled])
+        history = _Cells.of(instants, codes[1], cells)
+        offsets, methods = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        minimum = history.minimum_before(instants)
+        offsets[sampled], methods[sampled] = _estimate(spec, instants, minimum, offset[sampled])
+        added = [
+            pa.array(offsets, mask=~is_sample),
+            _METHODS.take(pa.array(methods, mask=~is_sample)),
+        ]
+        result = pa.table([*rows.columns, *added], schema=spec.output)
 
-def step(
-    spec: TrackClockSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch: add the offset and its method to each row."""
-    (rows,) = inputs
-    received, offset, is_sample = _samples(spec, rows)
-    sampled = np.flatnonzero(is_sample)
-    devices, cells, samples = *(state.tables[name] for name in _TABLES), take(rows, sampled)
-    stored = [
-        [combine_chunks(table.column(i)) for table in (devices, cells)] for i in range(len(spec.by))
-    ]
-    keys = [
-        pa.concat_arrays([*columns, combine_chunks(samples.column(name))])
-        for columns, name in zip(stored, spec.by, strict=True)
-    ]
-    sizes = [len(devices), len(cells), len(samples)]
-    codes = np.split(key_codes(keys, sum(sizes)), np.cumsum(sizes)[:-1])
+        newest = int(received[sampled].max(initial=BEFORE_ALL))
+        newest = newest if state.watermark is None else max(newest, state.watermark)
+        tables = _next_tables(spec, instants, history, keys, newest)
+        state = State(None if newest == BEFORE_ALL else newest, tables)
+        return Step(state, result, spec.output.empty_table(), None)
 
-    instants = _Instants.of(spec, devices, codes, received[sampled], offset[sampled])
-    history = _Cells.of(instants, codes[1], cells)
-    offsets, methods = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    minimum = history.minimum_before(instants)
-    offsets[sampled], methods[sampled] = _estimate(spec, instants, minimum, offset[sampled])
-    added = [
-        pa.array(offsets, mask=~is_sample),
-        _METHODS.take(pa.array(methods, mask=~is_sample)),
-    ]
-    result = pa.table([*rows.columns, *added], schema=spec.output)
-
-    newest = int(received[sampled].max(initial=BEFORE_ALL))
-    newest = newest if state.watermark is None else max(newest, state.watermark)
-    tables = _next_tables(spec, instants, history, keys, newest)
-    state = State(None if newest == BEFORE_ALL else newest, tables)
-    return Step(state, result, spec.output.empty_table(), None)
+    def check(self, spec: TrackClockSpec, state: State) -> None:
+        """Assert that devices and cells are unique, and that the number of cells is bounded."""
+        devices, cells = (state.tables[name] for name in _TABLES)
+        text = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
+        keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
+        assert Groups.of(keys[0])[0].count == len(devices), f"a duplicate device: {text}"
+        groups, _ = Groups.of(pair_codes(keys[1], _ints(cells, "cell")))
+        assert groups.count == len(cells), f"a duplicate cell: {text}"
+        assert len(cells) <= len(devices) * (CELLS + 1), f"too many cells: {text}"
+        assert (_ints(devices, "before") < _ints(devices, "last")).all(), text
 
 
 def add_corrected_time(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
@@ -205,18 +194,6 @@ def add_corrected_time(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
     for name, column in zip(spec.adds, values, strict=True):
         result = result.append_column(name, column)
     return result
-
-
-def check(spec: TrackClockSpec, state: State) -> None:
-    """Assert that devices and cells are unique, and that the number of cells is bounded."""
-    devices, cells = (state.tables[name] for name in _TABLES)
-    text = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
-    keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
-    assert Groups.of(keys[0])[0].count == len(devices), f"a duplicate device: {text}"
-    groups, _ = Groups.of(pair_codes(keys[1], _ints(cells, "cell")))
-    assert groups.count == len(cells), f"a duplicate cell: {text}"
-    assert len(cells) <= len(devices) * (CELLS + 1), f"too many cells: {text}"
-    assert (_ints(devices, "before") < _ints(devices, "last")).all(), text
 
 
 def _samples(spec: TrackClockSpec, rows: pa.Table) -> tuple[Instants, Instants, Mask]:
@@ -263,7 +240,7 @@ def _next_tables(
         instants.at[last],
         instants.least[last],
     ]
-    schemas = layout(spec)
+    schemas = TrackClockCore().layout(spec)
     devices = _table(schemas["devices"], keys, source, columns, np.flatnonzero(active))
 
     device = history.device

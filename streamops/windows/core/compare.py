@@ -13,7 +13,8 @@ the view after it. A window is stored until no window that it is the previous on
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,6 @@ from streamops.changelog.change_types import (
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
-    conform,
     key_codes,
     rows_differ,
     take,
@@ -39,12 +39,11 @@ from streamops.kernel.columns import (
     to_floats,
     type_name,
 )
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.time import (
-    AFTER_ALL,
     BEFORE_ALL,
     MIN_INSTANT,
     Instants,
@@ -64,96 +63,80 @@ from streamops.windows.core.window_table import WindowTable, read_windows, windo
 
 Revisions = npt.NDArray[np.int32]
 
-STATE = StateFormat("windows.compare", 1)
-PLACEMENT = Placement({"windows": BY_KEY})
 
+class CompareCore(Core[CompareSpec]):
+    """Comparison of window results with those of the previous period."""
 
-def layout(spec: CompareSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {"windows": window_schema(spec)}
+    STATE = StateFormat("windows.compare", 1)
+    TABLES: ClassVar = {"windows": Table(window_schema)}
 
+    def step(
+        self, spec: CompareSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. See the docstring of the module."""
+        (packed,) = inputs
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
+        now_by = BEFORE_ALL if watermark is None else watermark
+        rows, late, counts = _classify(spec, packed, previous_watermark)
+        windows = WindowTable.of(spec, state.tables["windows"], read_windows(spec, rows))
 
-def pack(spec: CompareSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Leave the rows as they are: each is one window."""
-    return conform(rows, spec.input)
+        revision = windows.revision
+        emitted, corrected = _correct(spec, windows, revision, was_by)
+        prompt = np.flatnonzero(
+            (windows.new >= 0) & (windows.end > was_by) & (windows.end <= now_by)
+        )
+        revision[prompt] = 0
+        emitted.append(
+            _result_rows(windows, prompt, windows.new, windows.previous(prompt), revision, INSERT)
+        )
+        counts += corrected + Metrics(results=len(prompt))
 
+        alive = _alive(spec, windows.start, windows.end, now_by)
+        tables = {"windows": windows.retain(alive, revision)}
+        return Step(State(watermark, tables), concat(emitted), late, counts)
 
-def step(
-    spec: CompareSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch. See the docstring of the module."""
-    (packed,) = inputs
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
-    now_by = BEFORE_ALL if watermark is None else watermark
-    rows, late, counts = _classify(spec, packed, previous_watermark)
-    windows = WindowTable.of(spec, state.tables["windows"], read_windows(spec, rows))
+    def next_deadline(self, spec: CompareSpec, state: State) -> int | None:
+        """When the next comparison is on time, or the next window can be evicted."""
+        table = state.tables["windows"]
+        start, end = integers(table, "start"), integers(table, "end")
+        is_open = end > (BEFORE_ALL if state.watermark is None else state.watermark)
+        if spec.corrects:
+            is_open &= np.asarray(combine_chunks(table.column("is_there")))
+        if not len(table):
+            return None
+        lasts = spec.previous_period.at_least + spec.retention  # a lower bound
+        due = np.where(is_open, end, end + lasts)
+        first = int(np.argmin(due))
+        if is_open[first]:
+            return int(due[first])
+        until = int(spec.previous_period.over(start[[first]], end[[first]])[0]) + spec.retention
+        near = np.flatnonzero(~is_open & (due < until))
+        due[near] = spec.previous_period.over(start[near], end[near]) + spec.retention
+        return min(until, int(due.min()))
 
-    revision = windows.revision
-    emitted, corrected = _correct(spec, windows, revision, was_by)
-    prompt = np.flatnonzero((windows.new >= 0) & (windows.end > was_by) & (windows.end <= now_by))
-    revision[prompt] = 0
-    emitted.append(
-        _result_rows(windows, prompt, windows.new, windows.previous(prompt), revision, INSERT)
-    )
-    counts += corrected + Metrics(results=len(prompt))
-
-    alive = _alive(spec, windows.start, windows.end, now_by)
-    tables = {"windows": windows.retain(alive, revision)}
-    return Step(State(watermark, tables), concat(emitted), late, counts)
-
-
-def finish(spec: CompareSpec, state: State) -> pa.Table:
-    """Publish all comparisons that are not on time yet."""
-    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
-
-
-def run(spec: CompareSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: CompareSpec, state: State) -> int | None:
-    """When the next comparison is on time, or the next window can be evicted."""
-    table = state.tables["windows"]
-    start, end = integers(table, "start"), integers(table, "end")
-    is_open = end > (BEFORE_ALL if state.watermark is None else state.watermark)
-    if spec.corrects:
-        is_open &= np.asarray(combine_chunks(table.column("is_there")))
-    if not len(table):
-        return None
-    lasts = spec.previous_period.at_least + spec.retention  # a lower bound
-    due = np.where(is_open, end, end + lasts)
-    first = int(np.argmin(due))
-    if is_open[first]:
-        return int(due[first])
-    until = int(spec.previous_period.over(start[[first]], end[[first]])[0]) + spec.retention
-    near = np.flatnonzero(~is_open & (due < until))
-    due[near] = spec.previous_period.over(start[near], end[near]) + spec.retention
-    return min(until, int(due.min()))
-
-
-def check(spec: CompareSpec, state: State) -> None:
-    """Windows are unique per key, and none is stored for too long."""
-    table = state.tables["windows"]
-    start, end = integers(table, "start"), integers(table, "end")
-    codes = key_codes(keys_of(table, spec), len(table))
-    watermark = BEFORE_ALL if state.watermark is None else state.watermark
-    details = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
-        f"twice: {details}"
-    )
-    assert (start < end).all(), f"an empty window: {details}"
-    assert (spec.previous_period.over(start, end) + spec.retention > watermark).all(), (
-        f"overdue: {details}"
-    )
-    if spec.corrects:
-        is_published = integers(table, "revision") >= 0
-        is_there = np.asarray(combine_chunks(table.column("is_there")))
-        assert (is_published >= (is_there & (end <= watermark))).all(), f"not published: {details}"
-        assert (end[is_published] <= watermark).all(), f"published too early: {details}"
+    def check(self, spec: CompareSpec, state: State) -> None:
+        """Windows are unique per key, and none is stored for too long."""
+        table = state.tables["windows"]
+        start, end = integers(table, "start"), integers(table, "end")
+        codes = key_codes(keys_of(table, spec), len(table))
+        watermark = BEFORE_ALL if state.watermark is None else state.watermark
+        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        assert Groups.of(pair_codes(pair_codes(codes, start), end))[0].count == len(table), (
+            f"twice: {details}"
+        )
+        assert (start < end).all(), f"an empty window: {details}"
+        assert (spec.previous_period.over(start, end) + spec.retention > watermark).all(), (
+            f"overdue: {details}"
+        )
+        if spec.corrects:
+            is_published = integers(table, "revision") >= 0
+            is_there = np.asarray(combine_chunks(table.column("is_there")))
+            assert (is_published >= (is_there & (end <= watermark))).all(), (
+                f"not published: {details}"
+            )
+            assert (end[is_published] <= watermark).all(), f"published too early: {details}"
 
 
 def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:

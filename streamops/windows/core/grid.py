@@ -11,7 +11,8 @@ With early results, a window is published in every step that changes it, and aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
-from streamops.kernel.placement import BY_KEY, Placement
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.segments import UNMERGED, Segments
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
 from streamops.windows.core.corrections import Borders, correct, evict_revisions
@@ -54,88 +55,167 @@ from streamops.windows.core.tables import (
     usable_times,
 )
 
-STATE = StateFormat("windows.fixed", 1, segmented=2)
-PLACEMENT = Placement({"panes": BY_KEY, UNMERGED: BY_KEY, "revisions": BY_KEY})
 
+class GridCore(Core[GridSpec]):
+    """Windows on a grid: tumbling, hopping, calendar and cumulative."""
 
-def layout(spec: GridSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    tables = {"panes": pane_schema(spec)}
-    return tables | {"revisions": revision_schema(spec, "window")} if spec.revises else tables
+    STATE = StateFormat("windows.fixed", 1, segmented=2)
+    TABLES: ClassVar = {
+        "panes": Table(pane_schema),
+        "revisions": Table(lambda spec: revision_schema(spec, "window") if spec.revises else None),
+    }
 
+    def pack(self, spec: GridSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Aggregate the rows to panes, unless late rows go to the side output."""
+        rows = conform(rows, spec.input)
+        return rows if spec.routes else aggregate_rows(spec, rows)
 
-def pack(spec: GridSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Aggregate the rows to panes, unless late rows go to the side output."""
-    rows = conform(rows, spec.input)
-    return rows if spec.routes else aggregate_rows(spec, rows)
+    def step(
+        self, spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. See the docstring of the module."""
+        (packed,) = inputs
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        late, panes, counts = _classify(spec, packed, previous_watermark)
 
+        columns = pane_schema(spec).names
+        stored, panes = state.tables["panes"], panes.select(columns)
+        if _publishes_once(spec):
+            state, output = _add_and_close(spec, state, panes, watermark)
+            counts += Metrics(results=len(output))
+            return Step(state, output, late, counts)
 
-def step(spec: GridSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None) -> Step:
-    """Process one micro-batch. See the docstring of the module."""
-    (packed,) = inputs
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    late, panes, counts = _classify(spec, packed, previous_watermark)
+        revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
+        table = concat([stored, panes]) if len(panes) else stored
+        # Number the keys of all tables of this step together.
+        keys = [keys_of(table, spec), keys_of(revisions, spec)]
+        codes, revision_codes = number_keys(keys, [len(table), len(revisions)])
+        merged, merged_codes = merge_panes(spec, stored, codes, table)
 
-    columns = pane_schema(spec).names
-    stored, panes = state.tables["panes"], panes.select(columns)
-    if _publishes_once(spec):
-        state, output = _add_and_close(spec, state, panes, watermark)
-        counts += Metrics(results=len(output))
-        return Step(state, output, late, counts)
+        emitted = []
+        if spec.is_early or (spec.corrects and previous_watermark is not None and len(panes)):
+            change = correct(
+                spec,
+                new=(panes, codes[len(stored) :]),
+                before=(stored, codes[: len(stored)]),
+                after=(merged, merged_codes),
+                revisions=(revisions, revision_codes),
+                borders=Borders.of(spec, previous_watermark, watermark),
+            )
+            emitted.append(change.emitted)
+            revisions = change.revisions
+            counts += change.counts
+        if watermark is not None:
+            # Windows close here: the watermark has passed the ends of those from `due[0]` to `due[1]`.
+            due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
+            if not spec.is_early:  # else `correct` has emitted them above
+                closing = Windows.of(spec, merged, merged_codes, *due).results
+                emitted.append(publish_windows(spec, closing))
+                counts += Metrics(results=len(closing))
+            final = spec.grid.last_closed(watermark - spec.retention)
+            merged, merged_codes = merge_settled(spec, merged, merged_codes, due, final)
+            if spec.empty_for is None:
+                merged = _evict(spec, merged, watermark)
+            else:
+                merged = evict_with_empty_windows(spec, merged, merged_codes, due, final)
+            revisions = evict_revisions(spec, revisions, watermark)
 
-    revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
-    table = concat([stored, panes]) if len(panes) else stored
-    # Number the keys of all tables of this step together.
-    keys = [keys_of(table, spec), keys_of(revisions, spec)]
-    codes, revision_codes = number_keys(keys, [len(table), len(revisions)])
-    merged, merged_codes = merge_panes(spec, stored, codes, table)
-
-    emitted = []
-    if spec.is_early or (spec.corrects and previous_watermark is not None and len(panes)):
-        change = correct(
-            spec,
-            new=(panes, codes[len(stored) :]),
-            before=(stored, codes[: len(stored)]),
-            after=(merged, merged_codes),
-            revisions=(revisions, revision_codes),
-            borders=Borders.of(spec, previous_watermark, watermark),
+        tables = {"panes": merged, "revisions": revisions}
+        return Step(
+            State(watermark, {name: tables[name] for name in self.layout(spec)}),
+            concat(emitted) if emitted else spec.output.empty_table(),
+            late,
+            counts,
         )
-        emitted.append(change.emitted)
-        revisions = change.revisions
-        counts += change.counts
-    if watermark is not None:
-        # Windows close here: the watermark has passed the ends of those from `due[0]` to `due[1]`.
-        due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
-        if not spec.is_early:  # else `correct` has emitted them above
-            closing = Windows.of(spec, merged, merged_codes, *due).results
-            emitted.append(publish_windows(spec, closing))
-            counts += Metrics(results=len(closing))
-        final = spec.grid.last_closed(watermark - spec.retention)
-        merged, merged_codes = merge_settled(spec, merged, merged_codes, due, final)
-        if spec.empty_for is None:
-            merged = _evict(spec, merged, watermark)
-        else:
-            merged = evict_with_empty_windows(spec, merged, merged_codes, due, final)
-        revisions = evict_revisions(spec, revisions, watermark)
 
-    tables = {"panes": merged, "revisions": revisions}
-    return Step(
-        State(watermark, {name: tables[name] for name in layout(spec)}),
-        concat(emitted) if emitted else spec.output.empty_table(),
-        late,
-        counts,
-    )
+    def has_segments(self, spec: GridSpec) -> bool:
+        """Whether panes of a large state are stored apart until their windows close."""
+        return _publishes_once(spec)
+
+    def finish(self, spec: GridSpec, state: State) -> pa.Table:
+        """Publish all windows that are still open."""
+        panes = state.tables["panes"]
+        first = _first_open(spec, state.watermark)
+        if _publishes_once(spec):
+            further = [*read_closing(state.segments, AFTER_ALL)]
+            if UNMERGED in state.tables:
+                further.append(merge_duplicates(spec, state.tables[UNMERGED]))
+            return publish_windows(spec, _close(spec, [panes, *further], first, AFTER_ALL))
+        if not spec.is_early:
+            codes = key_codes(keys_of(panes, spec), len(panes))
+            return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL).results)
+        revisions = state.tables["revisions"]
+        both = [keys_of(panes, spec), keys_of(revisions, spec)]
+        codes, revision_codes = number_keys(both, [len(panes), len(revisions)])
+        return correct(
+            spec,
+            new=(panes[:0], codes[:0]),
+            before=(panes, codes),
+            after=(panes, codes),
+            revisions=(revisions, revision_codes),
+            borders=Borders(final=first - 1, before=first - 1, now=AFTER_ALL),
+        ).emitted
+
+    def run(self, spec: GridSpec, inputs: Sequence[pa.Table]) -> Step:
+        """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
+        (packed,) = inputs
+        late, panes, counts = _classify(spec, packed, None)
+        panes = panes.select(pane_schema(spec).names)
+        codes = key_codes(keys_of(panes, spec), len(panes))
+        merged, codes = merge_panes(spec, panes[:0], codes, panes)
+        windows = Windows.of(spec, merged, codes, BEFORE_ALL, AFTER_ALL)
+        output = publish_windows(spec, windows.results)
+        return Step(State(AFTER_ALL, {}), output, late, counts + Metrics(results=len(output)))
+
+    def next_deadline(self, spec: GridSpec, state: State) -> int | None:
+        """When the next window closes, or the next row of state can be evicted."""
+        panes = state.tables["panes"]
+        pane = integers(panes, "pane")
+        if spec.empty_for is None:
+            if not spec.retention and len(pane):
+                pane = pane.min(keepdims=True)  # it has the first open window
+            first, last = spec.grid.windows_of(pane)
+            if state.segments is not None:
+                first = np.append(first, [of.first for of in state.segments.index])
+                last = np.append(last, [of.last for of in state.segments.index])
+            first = np.maximum(first, _first_open(spec, state.watermark))
+            evicted = spec.grid.end_of(last) + spec.retention
+            due = np.where(first <= last, spec.grid.end_of(first), evicted)
+        else:
+            codes = key_codes(keys_of(panes, spec), len(panes))
+            due = deadlines(spec, panes, codes, _first_open(spec, state.watermark))
+        if spec.revises:
+            numbers = integers(state.tables["revisions"], "window")
+            due = np.concatenate([due, spec.grid.end_of(numbers) + spec.retention])
+        return int(due.min()) if len(due) else None
+
+    def check(self, spec: GridSpec, state: State) -> None:
+        """Panes lie on the grid and are unique per key, and none is stored for too long."""
+        panes = state.tables["panes"]
+        pane = integers(panes, "pane")
+        codes = key_codes(keys_of(panes, spec), len(panes))
+        details = f"watermark {state.watermark}\n{panes.to_pylist()}"
+        assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
+        assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
+        assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
+        if state.watermark is not None:
+            final = spec.grid.last_closed(state.watermark - spec.retention)
+            if spec.empty_for is None:
+                left = _evict(spec, panes, state.watermark)
+            else:
+                left = evict_with_empty_windows(spec, panes, codes, (AFTER_ALL, AFTER_ALL), final)
+            assert len(left) == len(panes), f"overdue: {details}"
+        if state.segments is not None:
+            _check_segments(spec, state.segments, state.watermark)
+        if spec.revises:
+            revisions = state.tables["revisions"]
+            assert (integers(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
 
 
 def _publishes_once(spec: GridSpec) -> bool:
     """Whether a window needs its own panes only, in the step in which it closes."""
     return not (spec.revises or spec.grid.is_nested or spec.empty_for is not None)
-
-
-def has_segments(spec: GridSpec) -> bool:
-    """Whether panes of a large state are stored apart until their windows close."""
-    return _publishes_once(spec)
 
 
 def _add_and_close(
@@ -178,88 +258,6 @@ def _close(spec: GridSpec, tables: Sequence[pa.Table], first: int, last: int) ->
         panes = concat(closing)
         codes = key_codes(keys_of(panes, spec), len(panes))
     return Windows.of(spec, panes, codes, first, last).results
-
-
-def finish(spec: GridSpec, state: State) -> pa.Table:
-    """Publish all windows that are still open."""
-    panes = state.tables["panes"]
-    first = _first_open(spec, state.watermark)
-    if _publishes_once(spec):
-        further = [*read_closing(state.segments, AFTER_ALL)]
-        if UNMERGED in state.tables:
-            further.append(merge_duplicates(spec, state.tables[UNMERGED]))
-        return publish_windows(spec, _close(spec, [panes, *further], first, AFTER_ALL))
-    if not spec.is_early:
-        codes = key_codes(keys_of(panes, spec), len(panes))
-        return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL).results)
-    revisions = state.tables["revisions"]
-    both = [keys_of(panes, spec), keys_of(revisions, spec)]
-    codes, revision_codes = number_keys(both, [len(panes), len(revisions)])
-    return correct(
-        spec,
-        new=(panes[:0], codes[:0]),
-        before=(panes, codes),
-        after=(panes, codes),
-        revisions=(revisions, revision_codes),
-        borders=Borders(final=first - 1, before=first - 1, now=AFTER_ALL),
-    ).emitted
-
-
-def run(spec: GridSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    (packed,) = inputs
-    late, panes, _ = _classify(spec, packed, None)
-    panes = panes.select(pane_schema(spec).names)
-    codes = key_codes(keys_of(panes, spec), len(panes))
-    merged, codes = merge_panes(spec, panes[:0], codes, panes)
-    windows = Windows.of(spec, merged, codes, BEFORE_ALL, AFTER_ALL)
-    return concat([publish_windows(spec, windows.results), late])
-
-
-def next_deadline(spec: GridSpec, state: State) -> int | None:
-    """When the next window closes, or the next row of state can be evicted."""
-    panes = state.tables["panes"]
-    pane = integers(panes, "pane")
-    if spec.empty_for is None:
-        if not spec.retention and len(pane):
-            pane = pane.min(keepdims=True)  # it has the first open window
-        first, last = spec.grid.windows_of(pane)
-        if state.segments is not None:
-            first = np.append(first, [of.first for of in state.segments.index])
-            last = np.append(last, [of.last for of in state.segments.index])
-        first = np.maximum(first, _first_open(spec, state.watermark))
-        evicted = spec.grid.end_of(last) + spec.retention
-        due = np.where(first <= last, spec.grid.end_of(first), evicted)
-    else:
-        codes = key_codes(keys_of(panes, spec), len(panes))
-        due = deadlines(spec, panes, codes, _first_open(spec, state.watermark))
-    if spec.revises:
-        numbers = integers(state.tables["revisions"], "window")
-        due = np.concatenate([due, spec.grid.end_of(numbers) + spec.retention])
-    return int(due.min()) if len(due) else None
-
-
-def check(spec: GridSpec, state: State) -> None:
-    """Panes lie on the grid and are unique per key, and none is stored for too long."""
-    panes = state.tables["panes"]
-    pane = integers(panes, "pane")
-    codes = key_codes(keys_of(panes, spec), len(panes))
-    details = f"watermark {state.watermark}\n{panes.to_pylist()}"
-    assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
-    assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
-    assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
-    if state.watermark is not None:
-        final = spec.grid.last_closed(state.watermark - spec.retention)
-        if spec.empty_for is None:
-            left = _evict(spec, panes, state.watermark)
-        else:
-            left = evict_with_empty_windows(spec, panes, codes, (AFTER_ALL, AFTER_ALL), final)
-        assert len(left) == len(panes), f"overdue: {details}"
-    if state.segments is not None:
-        _check_segments(spec, state.segments, state.watermark)
-    if spec.revises:
-        revisions = state.tables["revisions"]
-        assert (integers(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
 
 
 def _check_segments(spec: GridSpec, segments: Segments, watermark: int | None) -> None:

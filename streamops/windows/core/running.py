@@ -24,12 +24,11 @@ from streamops.kernel.core import (
     State,
     StateFormat,
     Step,
-    finish,
-    next_deadline,
 )
 from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -37,7 +36,6 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
-from streamops.kernel.placement import BY_KEY, Placement
 from streamops.windows.core.spec import AggregatingSpec
 from streamops.windows.core.tables import (
     estimate_values,
@@ -49,38 +47,10 @@ from streamops.windows.core.tables import (
     update_states,
 )
 
-__all__ = [
-    "DEFAULT_MAX_KEYS",
-    "METRICS",
-    "PLACEMENT",
-    "STATE",
-    "Changes",
-    "RunningSpec",
-    "WhenFull",
-    "check",
-    "finish",
-    "layout",
-    "next_deadline",
-    "pack",
-    "run",
-    "step",
-]
-
-STATE = StateFormat("windows.running", 1)
-PLACEMENT = Placement({"keys": BY_KEY})
-
 Changes = Literal["update", "retract"]
 WhenFull = Literal["fail", "ignore_new"]
 
 DEFAULT_MAX_KEYS = 1_000_000
-
-METRICS = {
-    "rows": "rows",
-    "ignored": "rejected",
-    "results": "results",
-    "corrections": "corrections",
-}
-"""Names of the observed metrics, and the fields of :class:`Metrics` that they show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,86 +169,87 @@ class RunningSpec(AggregatingSpec):
         }
 
 
-def layout(spec: RunningSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    return {"keys": state_schema(spec, ("revision", pa.int32()))}
+class RunningCore(Core[RunningSpec]):
+    """Running aggregates: per key over everything so far, emitted whenever a value changes."""
 
+    STATE = StateFormat("windows.running", 1)
+    TABLES: ClassVar = {"keys": Table(lambda spec: state_schema(spec, ("revision", pa.int32())))}
+    METRICS: ClassVar = {
+        "rows": "rows",
+        "ignored": "rejected",
+        "results": "results",
+        "corrections": "corrections",
+    }
+    """Names of the observed metrics, and the fields of :class:`Metrics` that they show."""
 
-def pack(spec: RunningSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Aggregate states of the keys over the rows, and the number of rows of each key."""
-    rows = conform(rows, spec.input)
-    codes = key_codes([rows.column(name) for name in spec.by], len(rows))
-    groups, firsts = Groups.of(codes)
-    keys = take(rows.select(list(spec.by)), firsts).columns
-    states = update_states(spec, groups, rows)
-    schema = state_schema(spec, ("rows", pa.int64()))
-    return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
+    def pack(self, spec: RunningSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
+        """Aggregate states of the keys over the rows, and the number of rows of each key."""
+        rows = conform(rows, spec.input)
+        codes = key_codes([rows.column(name) for name in spec.by], len(rows))
+        groups, firsts = Groups.of(codes)
+        keys = take(rows.select(list(spec.by)), firsts).columns
+        states = update_states(spec, groups, rows)
+        schema = state_schema(spec, ("rows", pa.int64()))
+        return pa.table([*keys, pa.array(groups.sizes()), *states], schema=schema)
 
+    def step(
+        self, spec: RunningSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch."""
+        (packed,) = inputs
+        stored = state.tables["keys"]
+        key_columns = zip(keys_of(stored, spec), keys_of(packed, spec), strict=True)
+        keys = [pa.concat_arrays(both) for both in key_columns]
+        # A stored key is unique and precedes all packed ones: its group number is its row number.
+        groups, firsts = Groups.of(key_codes(keys, len(stored) + len(packed)))
+        arrived = groups.ids[len(stored) :]
+        touched = np.unique(arrived)
+        old, new = touched[touched < len(stored)], touched[touched >= len(stored)]
+        new = _admit(spec, new, keys, firsts, len(stored))
+        slot = np.full(groups.count, -1, np.int64)
+        slot[np.concatenate([old, new])] = np.arange(len(old) + len(new))
+        admitted = np.flatnonzero(slot[arrived] >= 0)
 
-def step(
-    spec: RunningSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch."""
-    (packed,) = inputs
-    stored = state.tables["keys"]
-    key_columns = zip(keys_of(stored, spec), keys_of(packed, spec), strict=True)
-    keys = [pa.concat_arrays(both) for both in key_columns]
-    # A stored key is unique and precedes all packed ones: its group number is its row number.
-    groups, firsts = Groups.of(key_codes(keys, len(stored) + len(packed)))
-    arrived = groups.ids[len(stored) :]
-    touched = np.unique(arrived)
-    old, new = touched[touched < len(stored)], touched[touched >= len(stored)]
-    new = _admit(spec, new, keys, firsts, len(stored))
-    slot = np.full(groups.count, -1, np.int64)
-    slot[np.concatenate([old, new])] = np.arange(len(old) + len(new))
-    admitted = np.flatnonzero(slot[arrived] >= 0)
+        states_before = states_of(take(stored, old), spec)
+        pairs = zip(states_before, states_of(take(packed, admitted), spec), strict=True)
+        members = Groups(np.concatenate([slot[old], slot[arrived[admitted]]]), len(old) + len(new))
+        states = merge_states(spec, members, [pa.concat_arrays(pair) for pair in pairs])
+        before, after = (
+            estimate_values(spec, states_before),
+            estimate_values(spec, states),
+        )
+        differs = rows_differ(before, [value.slice(0, len(old)) for value in after])
+        changed, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
 
-    states_before = states_of(take(stored, old), spec)
-    pairs = zip(states_before, states_of(take(packed, admitted), spec), strict=True)
-    members = Groups(np.concatenate([slot[old], slot[arrived[admitted]]]), len(old) + len(new))
-    states = merge_states(spec, members, [pa.concat_arrays(pair) for pair in pairs])
-    before, after = (
-        estimate_values(spec, states_before),
-        estimate_values(spec, states),
-    )
-    differs = rows_differ(before, [value.slice(0, len(old)) for value in after])
-    changed, first = np.flatnonzero(differs), len(old) + np.arange(len(new))
+        last_revision = integers(stored, "revision").astype(np.int64)[old]
+        revision = np.concatenate([last_revision + differs, np.zeros(len(new), np.int64)])
+        revision = revision.astype(np.int32)
+        index = pa.array(np.concatenate([firsts[old], firsts[new]]))
+        key = [column.take(index) for column in keys]
+        untouched = np.ones(len(stored), np.bool_)
+        untouched[old] = False
+        entries = pa.table([*key, pa.array(revision), *states], schema=self.layout(spec)["keys"])
+        output = [_rows(spec, key, after, revision, first, INSERT)]
+        if spec.changes == "retract":
+            output.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
+        output.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
+        sizes = integers(packed, "rows")
+        metrics = Metrics(
+            rows=int(sizes.sum()),
+            rejected=int(sizes.sum() - sizes[admitted].sum()),
+            results=len(first),
+            corrections=len(changed),
+        )
+        tables = {"keys": concat([stored.filter(pa.array(untouched)), entries])}
+        return Step(State(None, tables), concat(output), spec.output.empty_table(), metrics)
 
-    last_revision = integers(stored, "revision").astype(np.int64)[old]
-    revision = np.concatenate([last_revision + differs, np.zeros(len(new), np.int64)])
-    revision = revision.astype(np.int32)
-    index = pa.array(np.concatenate([firsts[old], firsts[new]]))
-    key = [column.take(index) for column in keys]
-    untouched = np.ones(len(stored), np.bool_)
-    untouched[old] = False
-    entries = pa.table([*key, pa.array(revision), *states], schema=layout(spec)["keys"])
-    output = [_rows(spec, key, after, revision, first, INSERT)]
-    if spec.changes == "retract":
-        output.append(_rows(spec, key, before, revision - 1, changed, PREIMAGE))
-    output.append(_rows(spec, key, after, revision, changed, POSTIMAGE))
-    sizes = integers(packed, "rows")
-    metrics = Metrics(
-        rows=int(sizes.sum()),
-        rejected=int(sizes.sum() - sizes[admitted].sum()),
-        results=len(first),
-        corrections=len(changed),
-    )
-    tables = {"keys": concat([stored.filter(pa.array(untouched)), entries])}
-    return Step(State(None, tables), concat(output), spec.output.empty_table(), metrics)
-
-
-def run(spec: RunningSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result: all rows in one step."""
-    return step(spec, State.empty(layout(spec)), inputs, None).output
-
-
-def check(spec: RunningSpec, state: State) -> None:
-    """Keys are unique, and no more than the limit."""
-    table = state.tables["keys"]
-    printed = str(table.to_pylist())
-    groups, _ = Groups.of(key_codes(keys_of(table, spec), len(table)))
-    assert groups.count == len(table) <= spec.limit, f"duplicate keys, or too many: {printed}"
-    assert (integers(table, "revision") >= 0).all(), printed
+    def check(self, spec: RunningSpec, state: State) -> None:
+        """Keys are unique, and no more than the limit."""
+        table = state.tables["keys"]
+        printed = str(table.to_pylist())
+        groups, _ = Groups.of(key_codes(keys_of(table, spec), len(table)))
+        assert groups.count == len(table) <= spec.limit, f"duplicate keys, or too many: {printed}"
+        assert (integers(table, "revision") >= 0).all(), printed
 
 
 def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, stored: int) -> Ids:

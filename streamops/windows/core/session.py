@@ -10,18 +10,19 @@ change to a published session is published.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, rows_differ, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
+from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
-from streamops.kernel.placement import BY_KEY, Placement
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.time import BEFORE_ALL, advance_watermark
 from streamops.windows.core.segments import (
     Arrivals,
     Bounds,
@@ -47,116 +48,111 @@ from streamops.windows.core.tables import (
     update_states,
 )
 
-STATE = StateFormat("windows.session", 2)
-PLACEMENT = Placement({"segments": BY_KEY, "published": BY_KEY})
+
+def _published_schema(spec: SessionSpec) -> pa.Schema:
+    bounds = [("start", pa.int64()), ("extends_until", pa.int64())]
+    return pa.schema([*key_fields(spec), *bounds])
 
 
-def layout(spec: SessionSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    tables = {"segments": segment_schema(spec)}
-    if not spec.corrects:
-        # Published sessions cannot change any more, but rows can still touch them.
-        bounds = [("start", pa.int64()), ("extends_until", pa.int64())]
-        tables["published"] = pa.schema([*key_fields(spec), *bounds])
-    return tables
+class SessionCore(Core[SessionSpec]):
+    """Session windows: bursts of activity per key, ended by silence, by a closing row or by length."""
 
+    STATE = StateFormat("windows.session", 2)
+    # Published sessions cannot change any more, but rows can still touch them.
+    TABLES: ClassVar = {
+        "segments": Table(segment_schema),
+        "published": Table(lambda spec: None if spec.corrects else _published_schema(spec)),
+    }
 
-def pack(spec: SessionSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Leave the rows as they are: the lateness of each depends on its own interval."""
-    return conform(rows, spec.input)
+    def step(
+        self, spec: SessionSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. See the docstring of the module."""
+        (packed,) = inputs
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        arrived, rejected = Arrivals.of(spec, packed)
+        stored, bounds_before = state.tables["segments"], state.tables.get("published")
 
+        # Number the keys of all tables of this step together.
+        keys = [
+            keys_of(stored, spec),
+            [combine_chunks(arrived.rows.column(name)) for name in spec.by],
+        ]
+        sizes = [len(stored), len(arrived)]
+        if bounds_before is not None:
+            keys.append(keys_of(bounds_before, spec))
+            sizes.append(len(bounds_before))
+        codes_of = number_keys(keys, sizes)
+        before = Segments.of(stored, codes_of[0])
+        sessions = Sessions.of_state(spec, before)
+        if bounds_before is None:
+            bounds = sessions.published(previous_watermark)
+        else:
+            bounds = Bounds(
+                codes_of[2],
+                integers(bounds_before, "start"),
+                integers(bounds_before, "extends_until"),
+            )
+        classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark)
+        codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
 
-def step(
-    spec: SessionSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch. See the docstring of the module."""
-    (packed,) = inputs
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    arrived, rejected = Arrivals.of(spec, packed)
-    stored, bounds_before = state.tables["segments"], state.tables.get("published")
-
-    # Number the keys of all tables of this step together.
-    keys = [keys_of(stored, spec), [combine_chunks(arrived.rows.column(name)) for name in spec.by]]
-    sizes = [len(stored), len(arrived)]
-    if bounds_before is not None:
-        keys.append(keys_of(bounds_before, spec))
-        sizes.append(len(bounds_before))
-    codes_of = number_keys(keys, sizes)
-    before = Segments.of(stored, codes_of[0])
-    sessions = Sessions.of_state(spec, before)
-    if bounds_before is None:
-        bounds = sessions.published(previous_watermark)
-    else:
-        bounds = Bounds(
-            codes_of[2], integers(bounds_before, "start"), integers(bounds_before, "extends_until")
+        table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
+        if len(arrived):
+            both = before.append(arrived.segments(codes))
+            after = Sessions.of(spec, both)
+            follows, prompt = np.split(after.ids, [len(stored)])
+            prompt = prompt[classified.on_time[classified.accepted]]
+            settled = BEFORE_ALL if watermark is None else watermark - spec.retention
+            table, after = _join(spec, stored, arrived, both, after, settled)
+        changes = publish(
+            spec,
+            SessionTable(stored, sessions),
+            SessionTable(table, after),
+            follows=follows,
+            prompt=prompt,
+            changed_keys=codes,
+            previous_watermark=previous_watermark,
+            watermark=watermark,
         )
-    classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark)
-    codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
+        counts = Metrics(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
+        return Step(
+            State(watermark, _next_tables(spec, table, after, changes, bounds_before, watermark)),
+            changes.emitted,
+            concat([rejected, classified.late]),
+            counts + classified.counts + changes.counts,
+        )
 
-    table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
-    if len(arrived):
-        both = before.append(arrived.segments(codes))
-        after = Sessions.of(spec, both)
-        follows, prompt = np.split(after.ids, [len(stored)])
-        prompt = prompt[classified.on_time[classified.accepted]]
-        settled = BEFORE_ALL if watermark is None else watermark - spec.retention
-        table, after = _join(spec, stored, arrived, both, after, settled)
-    changes = publish(
-        spec,
-        SessionTable(stored, sessions),
-        SessionTable(table, after),
-        follows=follows,
-        prompt=prompt,
-        changed_keys=codes,
-        previous_watermark=previous_watermark,
-        watermark=watermark,
-    )
-    counts = Metrics(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
-    return Step(
-        State(watermark, _next_tables(spec, table, after, changes, bounds_before, watermark)),
-        changes.emitted,
-        concat([rejected, classified.late]),
-        counts + classified.counts + changes.counts,
-    )
+    def next_deadline(self, spec: SessionSpec, state: State) -> int | None:
+        """When the next session closes, or the next row of state can be evicted."""
+        table = state.tables["segments"]
+        sessions = Sessions.of_state(spec, _segments(spec, table))
+        is_open = sessions.end > (BEFORE_ALL if state.watermark is None else state.watermark)
+        due = np.where(
+            is_open, sessions.end, sessions.lasting(integers(table, "end")) + spec.retention
+        )
+        if not spec.corrects:
+            due = np.append(
+                due, integers(state.tables["published"], "extends_until") + spec.retention
+            )
+        return int(due.min()) if len(due) else None
 
-
-def finish(spec: SessionSpec, state: State) -> pa.Table:
-    """Publish all sessions that are still open."""
-    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
-
-
-def run(spec: SessionSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: SessionSpec, state: State) -> int | None:
-    """When the next session closes, or the next row of state can be evicted."""
-    table = state.tables["segments"]
-    sessions = Sessions.of_state(spec, _segments(spec, table))
-    is_open = sessions.end > (BEFORE_ALL if state.watermark is None else state.watermark)
-    due = np.where(is_open, sessions.end, sessions.lasting(integers(table, "end")) + spec.retention)
-    if not spec.corrects:
-        due = np.append(due, integers(state.tables["published"], "extends_until") + spec.retention)
-    return int(due.min()) if len(due) else None
-
-
-def check(spec: SessionSpec, state: State) -> None:
-    """Segments are merged where possible, and none is stored for too long."""
-    table = state.tables["segments"]
-    segments = _segments(spec, table)
-    sessions = Sessions.of(spec, segments)
-    details = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert (segments.start < segments.end).all(), f"an empty segment: {details}"
-    assert spec.cuts or len(sessions) == len(table), f"segments that touch: {details}"
-    group_ids = Groups.of(pair_codes(segments.codes, segments.start))[0]
-    assert group_ids.count == len(table), f"an event time twice: {details}"
-    assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
-    if not spec.corrects and state.watermark is not None:
-        extends_until = integers(state.tables["published"], "extends_until")
-        assert (extends_until + spec.retention > state.watermark).all(), f"overdue: {extends_until}"
+    def check(self, spec: SessionSpec, state: State) -> None:
+        """Segments are merged where possible, and none is stored for too long."""
+        table = state.tables["segments"]
+        segments = _segments(spec, table)
+        sessions = Sessions.of(spec, segments)
+        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        assert (segments.start < segments.end).all(), f"an empty segment: {details}"
+        assert spec.cuts or len(sessions) == len(table), f"segments that touch: {details}"
+        group_ids = Groups.of(pair_codes(segments.codes, segments.start))[0]
+        assert group_ids.count == len(table), f"an event time twice: {details}"
+        assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
+        if not spec.corrects and state.watermark is not None:
+            extends_until = integers(state.tables["published"], "extends_until")
+            assert (extends_until + spec.retention > state.watermark).all(), (
+                f"overdue: {extends_until}"
+            )
 
 
 def _segments(spec: SessionSpec, table: pa.Table) -> Segments:

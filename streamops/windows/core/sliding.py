@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,14 @@ from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
-    conform,
     key_codes,
     rows_differ,
     take,
 )
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.placement import BY_KEY, Placement
-from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.time import BEFORE_ALL, advance_watermark
 from streamops.windows.core.spec import DEFINES, WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
@@ -52,9 +51,6 @@ from streamops.windows.core.tables import (
 from streamops.windows.core.timestamps import KeyedRows, Timestamps, timestamp_schema
 
 Revisions = npt.NDArray[np.int32]
-
-STATE = StateFormat("windows.sliding", 2)
-PLACEMENT = Placement({"timestamps": BY_KEY, "revisions": BY_KEY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,113 +84,100 @@ class SlidingSpec(WindowSpec):
         return {"size": self.size}
 
 
-def layout(spec: SlidingSpec) -> Mapping[str, pa.Schema]:
-    """Columns of the state's tables."""
-    tables = {"timestamps": timestamp_schema(spec)}
-    return tables | {"revisions": revision_schema(spec, "timestamp")} if spec.revises else tables
+class SlidingCore(Core[SlidingSpec]):
+    """Sliding windows: for each event at ``t``, the aggregate over ``(t - size, t]`` of its key."""
 
+    STATE = StateFormat("windows.sliding", 2)
+    TABLES: ClassVar = {
+        "timestamps": Table(timestamp_schema),
+        "revisions": Table(
+            lambda spec: revision_schema(spec, "timestamp") if spec.revises else None
+        ),
+    }
 
-def pack(spec: SlidingSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
-    """Leave the rows as they are: few share a key and an event time."""
-    return conform(rows, spec.input)
+    def step(
+        self, spec: SlidingSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
+    ) -> Step:
+        """Process one micro-batch. See the docstring of the module."""
+        (packed,) = inputs
+        previous_watermark = state.watermark
+        watermark = advance_watermark(previous_watermark, watermark)
+        rows, times, late, counts = _classify(spec, packed, previous_watermark)
 
-
-def step(
-    spec: SlidingSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-) -> Step:
-    """Process one micro-batch. See the docstring of the module."""
-    (packed,) = inputs
-    previous_watermark = state.watermark
-    watermark = advance_watermark(previous_watermark, watermark)
-    rows, times, late, counts = _classify(spec, packed, previous_watermark)
-
-    stored = state.tables["timestamps"]
-    revisions = state.tables.get("revisions", revision_schema(spec, "timestamp").empty_table())
-    # Number the keys of all tables of this step together.
-    keys = [
-        keys_of(stored, spec),
-        [combine_chunks(rows.column(name)) for name in spec.by],
-        keys_of(revisions, spec),
-    ]
-    codes = number_keys(keys, [len(stored), len(rows), len(revisions)])
-    timestamps, was, arrived = Timestamps.of(
-        spec,
-        KeyedRows(stored, codes[0], integers(stored, "timestamp")),
-        KeyedRows(rows, codes[1], times),
-    )
-    was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
-    now_by = BEFORE_ALL if watermark is None else watermark
-    number, timing = np.zeros(len(timestamps), np.int32), np.full(len(timestamps), ON_TIME)
-    known = timestamps.find(codes[2], integers(revisions, "timestamp"))
-    number[known] = integers(revisions, "revision")
-    prompt = (timestamps.times > was_by) & (timestamps.times <= now_by)
-    stale = np.unique(arrived[times <= was_by])
-    touched = timestamps.seen_from(spec.size, stale) & (timestamps.times <= was_by)
-    now = np.full(len(timestamps), LATE)  # the timing of what this step publishes
-    if spec.is_early:
-        timing[known] = integers(revisions, "timing")
-        timing[timestamps.times > was_by] = EARLY
-        now[timestamps.times > was_by] = ON_TIME
-        now[timestamps.times > now_by] = EARLY
-        # Also open results, and early results that are on time now.
-        touched |= prompt | (now == EARLY) & timestamps.seen_from(spec.size, np.unique(arrived))
-    before = _Published(number, timing)
-    update = _publish(
-        spec, timestamps, stored, was, prompt=prompt, touched=touched, before=before, now=now
-    )
-    counts += update.counts
-
-    tables = {"timestamps": timestamps.table}
-    if spec.revises:
-        tables["revisions"] = _revisions(spec, timestamps, update.published, now_by)
-    alive = timestamps.times + spec.event_retention > now_by
-    if not alive.all():
-        tables["timestamps"] = timestamps.table.filter(pa.array(alive)).combine_chunks()
-    return Step(State(watermark, tables), update.emitted, late, counts)
-
-
-def finish(spec: SlidingSpec, state: State) -> pa.Table:
-    """Publish all results that are not on time yet."""
-    return step(spec, state, [spec.input.empty_table()], AFTER_ALL).output
-
-
-def run(spec: SlidingSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
-    only = step(spec, State.empty(layout(spec)), inputs, AFTER_ALL)
-    return concat([only.output, only.late])
-
-
-def next_deadline(spec: SlidingSpec, state: State) -> int | None:
-    """When the next result is on time, or the next row of state can be evicted."""
-    timestamp = integers(state.tables["timestamps"], "timestamp")
-    is_open = timestamp > (BEFORE_ALL if state.watermark is None else state.watermark)
-    due = np.where(is_open, timestamp, timestamp + spec.event_retention)
-    if spec.revises:
-        revised = integers(state.tables["revisions"], "timestamp")
-        due = np.concatenate([due, revised + spec.retention])
-    return int(due.min()) if len(due) else None
-
-
-def check(spec: SlidingSpec, state: State) -> None:
-    """Timestamps are unique per key, and none is stored for too long."""
-    table = state.tables["timestamps"]
-    timestamp = integers(table, "timestamp")
-    codes = key_codes(keys_of(table, spec), len(table))
-    details = f"watermark {state.watermark}\n{table.to_pylist()}"
-    assert Groups.of(pair_codes(codes, timestamp))[0].count == len(table), (
-        f"a timestamp twice: {details}"
-    )
-    watermark = BEFORE_ALL if state.watermark is None else state.watermark
-    assert (timestamp + spec.event_retention > watermark).all(), f"overdue: {details}"
-    if spec.revises:
-        revisions = state.tables["revisions"]
-        revised = integers(revisions, "timestamp")
-        details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
-        assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
-        assert (revised + spec.retention > watermark).all(), f"overdue: {details}"
-        assert spec.is_early or (revised <= watermark).all(), (
-            f"revised before it was published: {details}"
+        stored = state.tables["timestamps"]
+        revisions = state.tables.get("revisions", revision_schema(spec, "timestamp").empty_table())
+        # Number the keys of all tables of this step together.
+        keys = [
+            keys_of(stored, spec),
+            [combine_chunks(rows.column(name)) for name in spec.by],
+            keys_of(revisions, spec),
+        ]
+        codes = number_keys(keys, [len(stored), len(rows), len(revisions)])
+        timestamps, was, arrived = Timestamps.of(
+            spec,
+            KeyedRows(stored, codes[0], integers(stored, "timestamp")),
+            KeyedRows(rows, codes[1], times),
         )
+        was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
+        now_by = BEFORE_ALL if watermark is None else watermark
+        number, timing = np.zeros(len(timestamps), np.int32), np.full(len(timestamps), ON_TIME)
+        known = timestamps.find(codes[2], integers(revisions, "timestamp"))
+        number[known] = integers(revisions, "revision")
+        prompt = (timestamps.times > was_by) & (timestamps.times <= now_by)
+        stale = np.unique(arrived[times <= was_by])
+        touched = timestamps.seen_from(spec.size, stale) & (timestamps.times <= was_by)
+        now = np.full(len(timestamps), LATE)  # the timing of what this step publishes
+        if spec.is_early:
+            timing[known] = integers(revisions, "timing")
+            timing[timestamps.times > was_by] = EARLY
+            now[timestamps.times > was_by] = ON_TIME
+            now[timestamps.times > now_by] = EARLY
+            # Also open results, and early results that are on time now.
+            touched |= prompt | (now == EARLY) & timestamps.seen_from(spec.size, np.unique(arrived))
+        before = _Published(number, timing)
+        update = _publish(
+            spec, timestamps, stored, was, prompt=prompt, touched=touched, before=before, now=now
+        )
+        counts += update.counts
+
+        tables = {"timestamps": timestamps.table}
+        if spec.revises:
+            tables["revisions"] = _revisions(spec, timestamps, update.published, now_by)
+        alive = timestamps.times + spec.event_retention > now_by
+        if not alive.all():
+            tables["timestamps"] = timestamps.table.filter(pa.array(alive)).combine_chunks()
+        return Step(State(watermark, tables), update.emitted, late, counts)
+
+    def next_deadline(self, spec: SlidingSpec, state: State) -> int | None:
+        """When the next result is on time, or the next row of state can be evicted."""
+        timestamp = integers(state.tables["timestamps"], "timestamp")
+        is_open = timestamp > (BEFORE_ALL if state.watermark is None else state.watermark)
+        due = np.where(is_open, timestamp, timestamp + spec.event_retention)
+        if spec.revises:
+            revised = integers(state.tables["revisions"], "timestamp")
+            due = np.concatenate([due, revised + spec.retention])
+        return int(due.min()) if len(due) else None
+
+    def check(self, spec: SlidingSpec, state: State) -> None:
+        """Timestamps are unique per key, and none is stored for too long."""
+        table = state.tables["timestamps"]
+        timestamp = integers(table, "timestamp")
+        codes = key_codes(keys_of(table, spec), len(table))
+        details = f"watermark {state.watermark}\n{table.to_pylist()}"
+        assert Groups.of(pair_codes(codes, timestamp))[0].count == len(table), (
+            f"a timestamp twice: {details}"
+        )
+        watermark = BEFORE_ALL if state.watermark is None else state.watermark
+        assert (timestamp + spec.event_retention > watermark).all(), f"overdue: {details}"
+        if spec.revises:
+            revisions = state.tables["revisions"]
+            revised = integers(revisions, "timestamp")
+            details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
+            assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
+            assert (revised + spec.retention > watermark).all(), f"overdue: {details}"
+            assert spec.is_early or (revised <= watermark).all(), (
+                f"revised before it was published: {details}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

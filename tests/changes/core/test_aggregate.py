@@ -12,7 +12,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes
-from streamops.changes.core import aggregate
+from streamops.changes.core.aggregate import AggregateCore
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.errors import CapacityError
@@ -31,13 +31,13 @@ def spec_of(
 
 
 def play(spec: AggregateSpec, *batches: Sequence[Change], schema: pa.Schema = SCHEMA) -> list[Step]:
-    state, steps = State.empty(aggregate.layout(spec)), []
+    state, steps = State.empty(AggregateCore().layout(spec)), []
     for batch in batches:
         columns = [pa.array([row[at] for row in batch], f.type) for at, f in enumerate(schema)]
         rows = pa.table(columns, schema=schema)
-        steps.append(aggregate.step(spec, state, [aggregate.pack(spec, rows)]))
+        steps.append(AggregateCore().step(spec, state, [AggregateCore().pack(spec, rows)]))
         state = steps[-1].state
-        aggregate.check(spec, state)
+        AggregateCore().check(spec, state)
     return steps
 
 
@@ -206,7 +206,7 @@ def test_a_micro_batch_of_rejected_rows_alone_leaves_no_group() -> None:
 def test_a_batch_routes_rejected_rows() -> None:
     spec = spec_of(rejected="route", n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, "?"]}, schema=SCHEMA)
-    good, bad = aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist()
+    good, bad = AggregateCore().run(spec, [AggregateCore().pack(spec, rows)]).rows.to_pylist()
     assert (good["n"], bad["rejected"]["row"]["_change_type"]) == (1, "?")
 
 
@@ -214,7 +214,7 @@ def test_what_happens_to_rejected_rows_may_change_from_step_to_step() -> None:
     requested: dict[str, Any] = {"n": agg.count(), "most": agg.max("v")}
     dropping, routing = spec_of(**requested), spec_of(rejected="route", **requested)
     assert dropping.identity == routing.identity
-    assert aggregate.layout(dropping) == aggregate.layout(routing)
+    assert AggregateCore().layout(dropping) == AggregateCore().layout(routing)
 
 
 def test_retractions_from_sums_of_doubles_are_exact() -> None:
@@ -292,9 +292,9 @@ def test_without_keys_there_is_one_group_until_it_has_no_rows() -> None:
 def test_the_batch_result_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(n=agg.count())
     rows = pa.table({"k": ["a", "a"], "v": [1, 1], "_change_type": [PLUS, MINUS]}, schema=SCHEMA)
-    assert aggregate.run(spec, [aggregate.pack(spec, rows)]).to_pylist() == []
-    assert len(aggregate.finish(spec, State.empty(aggregate.layout(spec)))) == 0
-    assert aggregate.next_deadline(spec, State.empty(aggregate.layout(spec))) is None
+    assert AggregateCore().run(spec, [AggregateCore().pack(spec, rows)]).rows.to_pylist() == []
+    assert len(AggregateCore().finish(spec, State.empty(AggregateCore().layout(spec)))) == 0
+    assert AggregateCore().next_deadline(spec, State.empty(AggregateCore().layout(spec))) is None
 
 
 def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
@@ -306,7 +306,7 @@ def test_a_restart_may_find_the_columns_of_the_frame_in_another_order() -> None:
     assert before.identity == after.identity
     (step,) = play(before, [("a", 1, 100, PLUS)], schema=one)
     more = pa.table([[50], [2], ["a"], [PLUS]], schema=other)
-    step = aggregate.step(after, step.state, [aggregate.pack(after, more)])
+    step = AggregateCore().step(after, step.state, [AggregateCore().pack(after, more)])
     assert emitted(step) == [("a", 1, 100, "update_preimage"), ("a", 2, 100, "update_postimage")]
 
 
@@ -324,7 +324,7 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     (step,) = play(spec, [("a", 5, PLUS)])
     before = {name: table.to_pylist() for name, table in step.state.tables.items()}
     rows = pa.table({"k": ["a"], "v": [5], "_change_type": [MINUS]}, schema=SCHEMA)
-    aggregate.step(spec, State(None, step.state.tables), [aggregate.pack(spec, rows)])
+    AggregateCore().step(spec, State(None, step.state.tables), [AggregateCore().pack(spec, rows)])
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 

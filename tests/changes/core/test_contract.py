@@ -33,7 +33,7 @@ def test_a_batch_is_one_step_and_nothing_is_pending(make: Any) -> None:
     core, spec = transform.core, transform.parameters.resolve((PLAIN,), carried=(None,), shards=1)
     rows = pa.table({"k": ["a", "a", "b"], "v": [1, 2, 3], "lsn": [2, 1, 1]}, schema=PLAIN)
     step = core.step(spec, State.empty(core.layout(spec)), [core.pack(spec, rows)])
-    assert core.run(spec, [core.pack(spec, rows)]).equals(step.output)
+    assert core.run(spec, [core.pack(spec, rows)]).rows.equals(step.output)
     assert len(step.output) == (2 if make is overwriting else 3)
     core.check(spec, step.state)
     assert len(core.finish(spec, step.state)) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core import asof as core
+from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.kernel.core import Metrics, State
 from streamops.spark.drive import resolve
@@ -79,7 +79,7 @@ def packed(
 ) -> tuple[pa.Table, pa.Table]:
     """Both sides of a micro-batch, packed."""
     left, right = rows_as(spec.facts, facts), rows_as(spec.table, versions)
-    return core.pack(spec, left, "left"), core.pack(spec, right, "right")
+    return AsofCore().pack(spec, left, "left"), AsofCore().pack(spec, right, "right")
 
 
 class Played:
@@ -87,7 +87,7 @@ class Played:
 
     def __init__(self, *extra: str, **arguments: Any) -> None:
         self.spec = bound(*extra, **arguments)
-        self.state = State.empty(core.layout(self.spec))
+        self.state = State.empty(AsofCore().layout(self.spec))
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
 
@@ -101,14 +101,14 @@ class Played:
         """Results of a step as (change if any, key, time, value); sorted."""
         inputs = packed(self.spec, facts, versions)
         micros = None if watermark is None else round(watermark * SECOND)
-        step = core.step(self.spec, self.state, inputs, micros)
-        core.check(self.spec, step.state)
+        step = AsofCore().step(self.spec, self.state, inputs, micros)
+        AsofCore().check(self.spec, step.state)
         self.state, self.counts = step.state, step.metrics
         self.late = late_of(step.late)
         return results_of(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
-        return results_of(core.finish(self.spec, self.state))
+        return results_of(AsofCore().finish(self.spec, self.state))
 
     @property
     def stored(self) -> tuple[int, int]:

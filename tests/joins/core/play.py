@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.joins.core import interval
+from streamops.joins.core.interval import IntervalCore
 from streamops.kernel.core import State, Step
 from streamops.testing.laws import to_rows
 from tests.laws.interval_strategies import row_of, spec_of, tables_of
@@ -27,7 +27,7 @@ class Play:
         known: dict[str, Any] = {"by": (("word", "key"),), "time": ("ts", "at")}
         oracle = IntervalOracle(columns, lower=lower, upper=upper, **known | settings)
         self.spec = spec_of(oracle, 0)
-        self.state: State = State.empty(interval.layout(self.spec))
+        self.state: State = State.empty(IntervalCore().layout(self.spec))
 
     def step(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> list[str]:
         """One micro-batch; what came out of it, in words."""
@@ -35,8 +35,8 @@ class Play:
 
     def stepped(self, left: Rows = (), right: Rows = (), watermark: int | None = None) -> Step:
         """One micro-batch."""
-        step = interval.step(self.spec, self.state, self.packed(left, right), watermark)
-        interval.check(self.spec, step.state)
+        step = IntervalCore().step(self.spec, self.state, self.packed(left, right), watermark)
+        IntervalCore().check(self.spec, step.state)
         self.state = step.state
         return step
 
@@ -47,7 +47,9 @@ class Play:
             [_row(1, *item) for item in right],
         )
         other = other.select(self.spec.right.schema.names)
-        return interval.pack(self.spec, one, "left"), interval.pack(self.spec, other, "right")
+        return IntervalCore().pack(self.spec, one, "left"), IntervalCore().pack(
+            self.spec, other, "right"
+        )
 
     @property
     def stored(self) -> tuple[list[int], list[int]]:

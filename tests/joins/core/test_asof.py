@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import asof as core
+from streamops.joins.core.asof import AsofCore
 from streamops.kernel.core import Metrics, State
 from tests.joins.core.asof_play import (
     FACTS,
@@ -178,7 +178,7 @@ def test_a_key_is_evicted_once_its_newest_version_is_older_than_the_tolerance() 
     play = Played(tolerance="5 seconds")
     play(versions=[ONE], watermark=14.999999)
     assert play.stored == (1, 0)
-    assert core.next_deadline(play.spec, play.state) == 15 * SECOND
+    assert AsofCore().next_deadline(play.spec, play.state) == 15 * SECOND
     assert play([("a", 15.000001, 1)], watermark=15) == []
     assert play.stored == (0, 1)
     assert play(watermark=20) == [("a", 15.000001, None)]
@@ -228,8 +228,11 @@ def test_versions_without_an_order_of_values_conflict_as_well() -> None:
     versions = [(*ONE, [("x", 1)]), (*ONE, [("x", 2)]), (*ONE, [("x", 2)])]
     outputs = set()
     for rows in (versions, versions[::-1]):
-        step = core.step(
-            spec, State.empty(core.layout(spec)), packed(spec, [("a", 15, 1)], rows), 20 * SECOND
+        step = AsofCore().step(
+            spec,
+            State.empty(AsofCore().layout(spec)),
+            packed(spec, [("a", 15, 1)], rows),
+            20 * SECOND,
         )
         outputs.add(str(step.output.to_pylist()))
         assert step.metrics.rejected in (1, 2)
@@ -266,7 +269,7 @@ def test_a_stream_continues_with_columns_in_another_order() -> None:
     turned = (pa.schema(list(schema)[::-1]) for schema in (play.spec.facts, play.spec.table))
     other = bound_to(*turned, **arguments)
     assert other.identity == play.spec.identity
-    assert core.layout(other) == core.layout(play.spec)
+    assert AsofCore().layout(other) == AsofCore().layout(play.spec)
     play.spec = other
     again = [("more", "zero", 1, 10, "a"), ("less", "late", 1, None, "a")]
     assert play(versions=again, watermark=70) == [
@@ -445,8 +448,11 @@ def test_invalid_rows_are_routed_with_the_reason() -> None:
 def test_times_outside_of_the_calendar_are_rejected() -> None:
     spec = bound(stragglers="route")
     left = pa.table([["a"], pa.array([2**62]).cast(INSTANT), [1]], schema=spec.facts)
-    left, nothing = core.pack(spec, left, "left"), State.empty(core.layout(spec)).tables["versions"]
-    step = core.step(spec, State.empty(core.layout(spec)), [left, nothing], None)
+    left, nothing = (
+        AsofCore().pack(spec, left, "left"),
+        State.empty(AsofCore().layout(spec)).tables["versions"],
+    )
+    step = AsofCore().step(spec, State.empty(AsofCore().layout(spec)), [left, nothing], None)
     assert step.metrics == Metrics(rows=1, rejected=1)
     assert step.late.column("late")[0]["reason"].as_py() == "time_out_of_range"
 
@@ -471,7 +477,7 @@ def test_empty_inputs_give_an_empty_output() -> None:
     assert play() == []
     assert play(watermark=10) == []
     assert play.finish() == []
-    assert core.next_deadline(play.spec, play.state) is None
+    assert AsofCore().next_deadline(play.spec, play.state) is None
 
 
 def test_columns_of_any_type_pass_through_unchanged() -> None:
@@ -488,8 +494,8 @@ def test_columns_of_any_type_pass_through_unchanged() -> None:
     given = [values[0] for _, values in columns.values()]
     left = rows_as(facts, [("a", 15, 1, *given), ("b", 15, 2)])
     right = rows_as(table, [(*ONE, *given)])
-    packs = core.pack(spec, left, "left"), core.pack(spec, right, "right")
-    step = core.step(spec, State.empty(core.layout(spec)), packs, 20 * SECOND)
+    packs = AsofCore().pack(spec, left, "left"), AsofCore().pack(spec, right, "right")
+    step = AsofCore().step(spec, State.empty(AsofCore().layout(spec)), packs, 20 * SECOND)
     for row in step.output.to_pylist():
         for name, (dtype, _) in columns.items():
             value = left.column(name)[row["n"] - 1].as_py()
@@ -509,12 +515,16 @@ def test_an_invalid_state_is_printed() -> None:
     play([("a", 15, 1)], [ONE], watermark=12)
     overdue = State(16 * SECOND, play.state.tables)
     with pytest.raises(AssertionError, match="facts overdue: watermark 16000000"):
-        core.check(play.spec, overdue)
+        AsofCore().check(play.spec, overdue)
 
 
 def test_in_a_batch_nothing_is_late() -> None:
     spec = bound()
-    answered = core.run(spec, packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
+    answered = (
+        AsofCore()
+        .run(spec, packed(spec, [("a", 15, 1), ("a", 5, 2), ("a", 25, 3)], [TWO, ONE]))
+        .rows
+    )
     assert set(results_of(answered)) == {("a", 5, None), ("a", 15, "one"), ("a", 25, "two")}
 
 
@@ -645,7 +655,9 @@ def test_with_a_forward_search_a_straggler_waits_as_well() -> None:
 
 def test_in_a_batch_a_forward_search_needs_no_tolerance() -> None:
     spec = bound(direction="forward")
-    assert results_of(core.run(spec, packed(spec, [("a", 1, 1), ("a", 21, 2)], [TWO, ONE]))) == [
+    assert results_of(
+        AsofCore().run(spec, packed(spec, [("a", 1, 1), ("a", 21, 2)], [TWO, ONE])).rows
+    ) == [
         ("a", 1, "one"),
         ("a", 21, None),
     ]

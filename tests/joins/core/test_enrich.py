@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core import enrich as core
-from streamops.joins.core.enrich import EnrichSpec
+from streamops.joins.core.enrich import EnrichCore, EnrichSpec
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.errors import CapacityError
 from streamops.testing import at
@@ -68,22 +67,22 @@ class Played:
 
     def __init__(self, table: pa.Schema = TABLE, **arguments: Any) -> None:
         self.spec = bound(table, **arguments)
-        self.state = State.empty(core.layout(self.spec))
+        self.state = State.empty(EnrichCore().layout(self.spec))
         self.late: list[tuple[Any, ...]] = []
         self.counts = Metrics()
 
     def packed(self, rows: Sequence[dict[str, Any]]) -> pa.Table:
         table = pa.Table.from_pylist(list(rows), schema=self.spec.right.schema)
-        return core.pack(self.spec, table, "right")
+        return EnrichCore().pack(self.spec, table, "right")
 
     def __call__(self, facts: str = "", *changes: dict[str, Any]) -> list[Any]:
         """The value v of each fact, given as a letter; None where there is no row."""
         left = pa.table([pa.array(list(facts), pa.string())], schema=FACTS)
-        left = core.pack(self.spec, left, "left")
-        step = core.step(self.spec, self.state, [left, self.packed(changes)], None)
-        core.check(self.spec, step.state)
-        assert core.next_deadline(self.spec, step.state) is None
-        assert not len(core.finish(self.spec, step.state))
+        left = EnrichCore().pack(self.spec, left, "left")
+        step = EnrichCore().step(self.spec, self.state, [left, self.packed(changes)], None)
+        EnrichCore().check(self.spec, step.state)
+        assert EnrichCore().next_deadline(self.spec, step.state) is None
+        assert not len(EnrichCore().finish(self.spec, step.state))
         self.state, self.counts = step.state, step.metrics
         rejected = [row["late"] for row in step.late.to_pylist()]
         self.late = [(late["side"], late["reason"], late["right"]["lsn"]) for late in rejected]
@@ -181,9 +180,9 @@ def test_facts_do_not_change_the_state() -> None:
 def test_the_first_step_applies_the_snapshot_before_all_changes() -> None:
     play = Played()
     rows = [upsert("a", 90, "old"), upsert("b", 90, "old"), upsert(None, 90), upsert("c", 1, "x")]
-    begun = core.begin(play.spec, play.state, play.packed(rows[:2]))
-    play.state = core.begin(play.spec, begun, play.packed([*rows[2:], upsert("c", 1, "y")]))
-    core.check(play.spec, play.state)
+    begun = EnrichCore().begin(play.spec, play.state, play.packed(rows[:2]))
+    play.state = EnrichCore().begin(play.spec, begun, play.packed([*rows[2:], upsert("c", 1, "y")]))
+    EnrichCore().check(play.spec, play.state)
     assert len(play.state.tables["snapshot"]) == 5
     assert play("abc", upsert("a", 7, "log"), delete("b", 8)) == ["log", None, "y"]
     assert len(play.state.tables["snapshot"]) == 0
@@ -196,7 +195,7 @@ def test_the_first_step_applies_the_snapshot_before_all_changes() -> None:
 def test_a_snapshot_waits_for_the_first_changes_or_facts() -> None:
     play = Played(SNAPPED)
     packed = play.packed([upsert("a", 3, "old", _snapshot=True)])
-    play.state = core.begin(play.spec, play.state, packed)
+    play.state = EnrichCore().begin(play.spec, play.state, packed)
     assert play("a") == ["old"]
     assert play("a", upsert("a", 9, "new", _snapshot=True)) == ["new"]
     assert play("a", upsert("a", 1, "log")) == ["log"]
@@ -223,7 +222,7 @@ def test_a_batch_is_joined_with_the_final_table() -> None:
     play = Played()
     facts = pa.table([pa.array(["a", "b"])], schema=FACTS)
     changes = [upsert("a", 2, "two"), upsert("a", 1, "one"), upsert(None, 3)]
-    rows = core.run(play.spec, [facts, play.packed(changes)]).to_pylist()
+    rows = EnrichCore().run(play.spec, [facts, play.packed(changes)]).rows.to_pylist()
     assert [(row["k"], row["v"]) for row in rows] == [("a", "two"), ("b", None), (None, None)]
     assert rows[-1]["late"]["reason"] == "null_key"
 
@@ -232,10 +231,10 @@ def test_columns_may_be_in_another_order_after_a_restart() -> None:
     other = pa.schema([TABLE.field(name) for name in sorted(TABLE.names, reverse=True)])
     spec = bound(other)
     assert spec.identity == bound().identity
-    assert core.layout(spec) == core.layout(bound())
-    state, left = State.empty(core.layout(spec)), pa.table([pa.array(["a"])], schema=FACTS)
+    assert EnrichCore().layout(spec) == EnrichCore().layout(bound())
+    state, left = State.empty(EnrichCore().layout(spec)), pa.table([pa.array(["a"])], schema=FACTS)
     changes = pa.Table.from_pylist([upsert("a", 1)], schema=other)
-    step = core.step(spec, state, [left, core.pack(spec, changes, "right")], None)
+    step = EnrichCore().step(spec, state, [left, EnrichCore().pack(spec, changes, "right")], None)
     assert step.output.to_pylist()[0]["v"] == "v"
     assert spec.output.names == ["k", "w", "v", "ts", "status", "late"]
 

@@ -7,7 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import interval, interval_results, side_state
+from streamops.joins.core import interval_results, side_state
+from streamops.joins.core.interval import IntervalCore
 from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play, describe
 
@@ -101,7 +102,7 @@ def test_while_a_side_is_silent_the_other_is_not_evicted() -> None:
     for time in (1, 100, 10_000):
         assert play.step([("a", time)], [], None) == []
     assert play.stored == ([1, 100, 10_000], [])
-    assert describe(interval.finish(play.spec, play.state)) == [
+    assert describe(IntervalCore().finish(play.spec, play.state)) == [
         "+ a 1 ~ None expired",
         "+ a 100 ~ None expired",
         "+ a 10000 ~ None expired",
@@ -225,7 +226,7 @@ def test_early_a_row_with_an_immediate_partner_is_not_emitted_alone() -> None:
 def test_a_batch_is_the_relational_join() -> None:
     play = Play(0, 5, how="full", early="every batch", stragglers="route")
     rows = play.packed([("a", 100), ("a", 1), ("c", 1)], [("a", 3), ("b", None), ("d", 2)])
-    found = interval.run(play.spec, rows)
+    found = IntervalCore().run(play.spec, rows).rows
     results = found.filter(found.column("late").is_null())
     assert describe(results) == [
         "+ a 1 ~ 3 matched",

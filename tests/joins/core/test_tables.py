@@ -11,8 +11,8 @@ import pytest
 
 from streamops import joins
 from streamops.changelog.classify import Conflicts
-from streamops.joins.core import table_rows, tables
-from streamops.joins.core.tables import Weighted, delta
+from streamops.joins.core import table_rows
+from streamops.joins.core.tables import TablesCore, Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.core import Metrics, State, Step
 from streamops.spark.drive import resolve
@@ -33,7 +33,7 @@ def spec_of(left: pa.Schema = LEFT, right: pa.Schema = RIGHT, **arguments: Any) 
 
 
 def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) -> list[Step]:
-    state, steps = State.empty(tables.layout(spec)), []
+    state, steps = State.empty(TablesCore().layout(spec)), []
     for batch in batches:
         packs = [
             pa.table(
@@ -42,9 +42,9 @@ def play(spec: TablesSpec, *batches: tuple[Sequence[Change], Sequence[Change]]) 
             )
             for rows, side in zip(batch, spec.tables, strict=True)
         ]
-        steps.append(tables.step(spec, state, packs, None))
+        steps.append(TablesCore().step(spec, state, packs, None))
         state = steps[-1].state
-        tables.check(spec, state)
+        TablesCore().check(spec, state)
     return steps
 
 
@@ -203,13 +203,13 @@ def test_rejected_changes_are_only_counted_unless_routed() -> None:
 def test_a_batch_is_one_step_and_routes_rejected_changes() -> None:
     spec = spec_of()
     packs = [side.schema.empty_table() for side in spec.tables]
-    assert tables.run(spec, packs).to_pylist() == []
+    assert TablesCore().run(spec, packs).rows.to_pylist() == []
     bad = pa.table({"id": [1], "k": ["a"], "_change_type": ["?"]}, schema=LEFT)
-    assert [row["late"]["reason"] for row in tables.run(spec, [bad, packs[1]]).to_pylist()] == [
-        "bad_change"
-    ]
-    assert len(tables.finish(spec, State.empty(tables.layout(spec)))) == 0
-    assert tables.next_deadline(spec, State.empty(tables.layout(spec))) is None
+    assert [
+        row["late"]["reason"] for row in TablesCore().run(spec, [bad, packs[1]]).rows.to_pylist()
+    ] == ["bad_change"]
+    assert len(TablesCore().finish(spec, State.empty(TablesCore().layout(spec)))) == 0
+    assert TablesCore().next_deadline(spec, State.empty(TablesCore().layout(spec))) is None
 
 
 def test_a_state_is_not_changed_by_the_step_after_it() -> None:
@@ -217,7 +217,7 @@ def test_a_state_is_not_changed_by_the_step_after_it() -> None:
     (step,) = play(spec, ([(1, "a", PLUS)], [(9, "a", PLUS)]))
     before = {name: table.to_pylist() for name, table in step.state.tables.items()}
     removed = pa.table({"id": [1], "k": ["a"], "_change_type": [MINUS]}, schema=LEFT)
-    tables.step(spec, State(None, step.state.tables), [removed, RIGHT.empty_table()], None)
+    TablesCore().step(spec, State(None, step.state.tables), [removed, RIGHT.empty_table()], None)
     assert {name: table.to_pylist() for name, table in step.state.tables.items()} == before
 
 

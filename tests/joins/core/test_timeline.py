@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.joins.core import timeline
-from streamops.joins.core.timeline import TimelineParameters, TimelineSpec
+from streamops.joins.core.timeline import TimelineCore, TimelineParameters, TimelineSpec
 from streamops.kernel.core import Metrics, State, Step
 
 ROWS = pa.schema(
@@ -45,17 +44,17 @@ def spec_of(cap: int = 2, *, routed: bool = False, rows: pa.Schema = ROWS) -> Ti
 
 def play(spec: TimelineSpec, *batches: Sequence[Change]) -> list[Step]:
     """Rows of (user, post, at, change), or with the author before the change."""
-    state, steps = State.empty(timeline.layout(spec)), []
+    state, steps = State.empty(TimelineCore().layout(spec)), []
     for rows in batches:
         whole = [(*row[:3], "x", *row[3:]) if len(row) < 5 else row for row in rows]
         table = pa.table(
             [pa.array([row[at] for row in whole], f.type) for at, f in enumerate(spec.output)],
             schema=spec.output,
         )
-        steps.append(timeline.step(spec, state, [timeline.pack(spec, table)], None))
+        steps.append(TimelineCore().step(spec, state, [TimelineCore().pack(spec, table)], None))
         state = steps[-1].state
-        timeline.check(spec, state)
-        assert state.tables["rows"].schema == timeline.layout(spec)["rows"]
+        TimelineCore().check(spec, state)
+        assert state.tables["rows"].schema == TimelineCore().layout(spec)["rows"]
         assert steps[-1].output.schema == steps[-1].late.schema == spec.output
     return steps
 
@@ -152,10 +151,12 @@ def test_rejected_changes_pass_through_unchanged() -> None:
 def test_a_batch_is_one_step_and_nothing_is_pending() -> None:
     spec = spec_of(1)
     table = pa.table([["a", "a"], [1, 2], [1.0, 2.0], ["x", "x"], [PLUS, PLUS]], schema=spec.output)
-    assert timeline.run(spec, [timeline.pack(spec, table)]).column("post").to_pylist() == [2]
-    state = State.empty(timeline.layout(spec))
-    assert len(timeline.finish(spec, state)) == 0
-    assert timeline.next_deadline(spec, state) is None
+    assert TimelineCore().run(spec, [TimelineCore().pack(spec, table)]).rows.column(
+        "post"
+    ).to_pylist() == [2]
+    state = State.empty(TimelineCore().layout(spec))
+    assert len(TimelineCore().finish(spec, state)) == 0
+    assert TimelineCore().next_deadline(spec, state) is None
 
 
 def test_an_invalid_state_is_detected() -> None:
@@ -167,4 +168,4 @@ def test_an_invalid_state_is_detected() -> None:
         rows.set_column(4, rows.schema.field(4), pa.array([0])),
     ):
         with pytest.raises(AssertionError):
-            timeline.check(spec, State(None, {"rows": wrong}))
+            TimelineCore().check(spec, State(None, {"rows": wrong}))

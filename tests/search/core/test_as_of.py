@@ -12,7 +12,8 @@ from streamops import search
 from streamops.kernel.core import OWNED, SIDES, State, Step, mark_owned
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.search.core import asof, queries
+from streamops.search.core import queries
+from streamops.search.core.asof import SearchAsofCore
 from streamops.search.core.index import QueryIndex
 from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
@@ -62,18 +63,18 @@ def delete(number: int, since: int, **more: Any) -> dict[str, Any]:
 def pack(spec: MatchSpec, documents: Rows, changes: Rows) -> list[pa.Table]:
     tables = table_of(documents, DOCUMENTS), table_of(changes, QUERIES)
     return [
-        asof.pack(spec, table.select(of.schema.names), side)
+        SearchAsofCore().pack(spec, table.select(of.schema.names), side)
         for side, table, of in zip(SIDES, tables, spec.inputs, strict=True)
     ]
 
 
 def run(steps: list[tuple[Rows, Rows, int | None]], spec: MatchSpec = SPEC) -> list[Step]:
     """The steps, of which each leaves a valid state."""
-    state, found = State.empty(asof.layout(spec)), []
+    state, found = State.empty(SearchAsofCore().layout(spec)), []
     for documents, changes, watermark in steps:
-        found.append(asof.step(spec, state, pack(spec, documents, changes), watermark))
+        found.append(SearchAsofCore().step(spec, state, pack(spec, documents, changes), watermark))
         state = found[-1].state
-        asof.check(spec, state)
+        SearchAsofCore().check(spec, state)
     return found
 
 
@@ -218,7 +219,7 @@ def test_a_version_is_stored_until_the_watermark_has_reached_the_next_one() -> N
     )
     sizes = [len(step.state.tables["versions"]) for step in steps]
     assert sizes == [3, 3, 3, 2, 1]
-    deadlines = [asof.next_deadline(SPEC, step.state) for step in steps]
+    deadlines = [SearchAsofCore().next_deadline(SPEC, step.state) for step in steps]
     assert deadlines == [20, 20, 20, 30, None]
 
 
@@ -235,7 +236,7 @@ def test_a_deleted_query_is_stored_for_the_horizon_and_then_forgotten() -> None:
         spec,
     )
     assert [len(step.state.tables["versions"]) for step in steps] == [1, 1, 0, 1, 1]
-    assert asof.next_deadline(spec, steps[0].state) == 15
+    assert SearchAsofCore().next_deadline(spec, steps[0].state) == 15
     assert to_rows(steps[2].state.tables["evicted"]) == [{"time": 5}]
     assert reasons(steps[3]) == ["forgotten", "forgotten", "too_late"]
     assert matches(steps[4]) == [(40, 3)]
@@ -265,12 +266,12 @@ def test_a_watermark_beyond_all_rows_matches_everything_once() -> None:
 
 
 def test_only_the_owner_of_a_document_counts_and_emits_it() -> None:
-    state = State.empty(asof.layout(SPEC))
-    state = asof.step(SPEC, state, pack(SPEC, [], []), 10).state
+    state = State.empty(SearchAsofCore().layout(SPEC))
+    state = SearchAsofCore().step(SPEC, state, pack(SPEC, [], []), 10).state
     packed, changes = pack(SPEC, [document(5), document(None), document(20)], [])
     assert packed.column_names[-1] == OWNED
     owned = mark_owned(packed, pa.array([False, True, False]))
-    step = asof.step(SPEC, state, [owned, changes], 10)
+    step = SearchAsofCore().step(SPEC, state, [owned, changes], 10)
     assert reasons(step) == ["null_time"]
     assert (step.metrics.rows, step.metrics.rejected, step.metrics.too_late) == (1, 1, 0)
     # The document that is not late waits in every shard.

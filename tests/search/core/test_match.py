@@ -11,6 +11,7 @@ import pytest
 from streamops import search
 from streamops.kernel.core import State
 from streamops.search.core import match, queries
+from streamops.search.core.match import SearchCore
 from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
 
@@ -45,15 +46,15 @@ def change(number: int, query: str | None, lsn: int, **more: Any) -> dict[str, A
 
 
 def run(steps: list[tuple[Rows, Rows]], spec: MatchSpec = SPEC) -> list[Any]:
-    state, found = State.empty(match.layout(spec)), []
+    state, found = State.empty(SearchCore().layout(spec)), []
     for documents, changes in steps:
         inputs = [
-            match.pack(spec, pa.Table.from_pylist(documents, DOCUMENTS), "left"),
-            match.pack(spec, pa.Table.from_pylist(changes, QUERIES).select(spec.inputs[1].schema.names), "right"),
+            SearchCore().pack(spec, pa.Table.from_pylist(documents, DOCUMENTS), "left"),
+            SearchCore().pack(spec, pa.Table.from_pylist(changes, QUERIES).select(spec.inputs[1].schema.names), "right"),
         ]  # fmt: skip
-        found.append(match.step(spec, state, inputs, None))
+        found.append(SearchCore().step(spec, state, inputs, None))
         state = found[-1].state
-        match.check(spec, state)
+        SearchCore().check(spec, state)
     return found
 
 
@@ -155,11 +156,11 @@ def test_a_step_without_changes_reads_no_text_of_a_query(monkeypatch: pytest.Mon
 def test_the_index_of_a_table_is_not_that_of_other_parameters() -> None:
     (step,) = run([([A], [change(1, "a", 1)])])
     other = spec_of(text=(), fields=("title", "price"))
-    documents = match.pack(other, pa.Table.from_pylist([A], DOCUMENTS), "left")
-    nothing = match.pack(other, other.inputs[1].schema.empty_table(), "right")
+    documents = SearchCore().pack(other, pa.Table.from_pylist([A], DOCUMENTS), "left")
+    nothing = SearchCore().pack(other, other.inputs[1].schema.empty_table(), "right")
     parameters = [entry[1] for entry in queries._by_table.values()]
     assert len(parameters) == 1
-    match.step(other, step.state, [documents, nothing], None)
+    SearchCore().step(other, step.state, [documents, nothing], None)
     assert len(queries._by_table) == 1
     assert [entry[1] for entry in queries._by_table.values()] != parameters
 
@@ -211,22 +212,22 @@ def test_all_types_of_fields_are_found_by_value_and_range() -> None:
     )
     changes = [change(number, query, 1) for number, query in enumerate(queries)]
     inputs = [
-        match.pack(spec, pa.Table.from_pylist([row, dict.fromkeys(row)], schema), "left"),
-        match.pack(spec, pa.Table.from_pylist(changes, QUERIES), "right"),
+        SearchCore().pack(spec, pa.Table.from_pylist([row, dict.fromkeys(row)], schema), "left"),
+        SearchCore().pack(spec, pa.Table.from_pylist(changes, QUERIES), "right"),
     ]
-    step = match.step(spec, State.empty(match.layout(spec)), inputs, None)
+    step = SearchCore().step(spec, State.empty(SearchCore().layout(spec)), inputs, None)
     assert ids(step) == list(range(12))
 
 
 def test_in_a_batch_all_documents_are_matched_with_the_final_queries() -> None:
     changes = [change(1, "a", 1), change(2, "b +", 1), change(1, "b", 2)]
-    found = match.run(
+    found = SearchCore().run(
         SPEC,
         [
-            match.pack(SPEC, pa.Table.from_pylist([{"title": "a"}, {"title": "b"}], DOCUMENTS), "left"),
-            match.pack(SPEC, pa.Table.from_pylist(changes, QUERIES).select(SPEC.inputs[1].schema.names), "right"),
+            SearchCore().pack(SPEC, pa.Table.from_pylist([{"title": "a"}, {"title": "b"}], DOCUMENTS), "left"),
+            SearchCore().pack(SPEC, pa.Table.from_pylist(changes, QUERIES).select(SPEC.inputs[1].schema.names), "right"),
         ],
-    )  # fmt: skip
+    ).rows  # fmt: skip
     rows = to_rows(found)
     assert [(row["title"], row["query_id"]) for row in rows if row["rejected"] is None] == [
         ("b", 1)

@@ -16,7 +16,7 @@ from streamops.kernel.placement import redistribute_states
 from streamops.sketches.core import previous, seen
 from streamops.sketches.core.filters import NEVER, newest_cells, positions
 from streamops.sketches.core.filters import decode_generations as read
-from streamops.sketches.core.seen import FULL, SEEN, SeenMetrics, SeenSpec
+from streamops.sketches.core.seen import FULL, SEEN, SeenCore, SeenMetrics, SeenSpec
 from streamops.testing.laws.cores import MemorySegments
 from tests.sketches.bloom_accuracy import RATES, suppressed
 from tests.sketches.seen_specs import change, seen_spec
@@ -42,10 +42,10 @@ def many(ids: Any, time: int) -> pa.Table:
 
 
 def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
-    state, arguments = State.empty(seen.layout(spec)), []
+    state, arguments = State.empty(SeenCore().layout(spec)), []
     for batch in batches:
         state, out = seen.annotate(spec, state, [batch])
-        seen.check(spec, state)
+        SeenCore().check(spec, state)
         arguments.append(out.column(SEEN).to_pylist())
     return state, arguments
 
@@ -53,11 +53,11 @@ def play(spec: SeenSpec, *batches: pa.Table) -> tuple[State, list[list[str]]]:
 def filled_up(when_full: str, batches: int) -> tuple[SeenSpec, State, list[pa.Table]]:
     """So many micro-batches of a hundred new identities each, where 1,000 have room."""
     spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
-    state, out = State.empty(seen.layout(spec)), []
+    state, out = State.empty(SeenCore().layout(spec)), []
     for number in range(batches):
         ids = np.arange(100) + 100 * number
         state, emitted = seen.annotate(spec, state, [many(ids, 10 * (number > 20))])
-        seen.check(spec, state)
+        SeenCore().check(spec, state)
         out.append(emitted)
     return spec, state, out
 
@@ -103,7 +103,7 @@ def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
     batch = rows((1, 7, "a"), (1, 7, "b"), (1, 7, "b")).append_column(
         schema.field("tags"), pa.array([[("x", 1)], None, [("y", 2)]], dtype)
     )
-    arguments = play(spec, seen.pack(spec, batch))[1][0]
+    arguments = play(spec, SeenCore().pack(spec, batch))[1][0]
     without = play(SPEC, batch.drop_columns("tags"))[1][0]
     assert arguments == without
     assert arguments.count("first") == 1
@@ -111,7 +111,7 @@ def test_columns_without_a_hash_do_not_decide_which_row_is_first() -> None:
 
 def test_its_state_has_the_declared_layout() -> None:
     state, _ = play(SPEC, rows((1, 5)), rows())
-    assert {name: table.schema for name, table in state.tables.items()} == seen.layout(SPEC)
+    assert {name: table.schema for name, table in state.tables.items()} == SeenCore().layout(SPEC)
     assert state.watermark == 5
 
 
@@ -150,12 +150,12 @@ def test_without_an_event_time_everything_is_of_one_cell() -> None:
     assert arguments == [["first", "first"], ["again", "first"]]
     assert state.watermark is None
     assert state.tables["generations"].column("cell").to_pylist() == [0]
-    assert play(spec, rows(), rows())[0] == State.empty(seen.layout(spec))
+    assert play(spec, rows(), rows())[0] == State.empty(SeenCore().layout(spec))
 
 
 def test_a_batch_of_any_length_ignores_the_capacity() -> None:
     spec = change(SPEC, capacity=1)
-    arguments = seen.run(spec, [many(np.arange(5_000) // 2, 0)])
+    arguments = SeenCore().run(spec, [many(np.arange(5_000) // 2, 0)]).rows
     assert arguments.column(SEEN).to_pylist() == ["first", "again"] * 2_500
     assert not any(arguments.column(FULL).to_pylist())
 
@@ -209,11 +209,11 @@ def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
     assert known[:4_000].mean() < 0.02
     # Without a horizon that is what was asked for, and nothing is missing.
     forever = change(spec, horizon=None)
-    state = State.empty(seen.layout(forever))
+    state = State.empty(SeenCore().layout(forever))
     for number in range(60):
         state, emitted = seen.annotate(forever, state, [many(np.arange(100) + 100 * number, 0)])
         assert not any(emitted.column(FULL).to_pylist())
-        seen.check(forever, state)
+        SeenCore().check(forever, state)
     assert sum(item.items for item in read(state.tables["generations"])) in range(1_000, 1_300)
 
 
@@ -221,31 +221,37 @@ def test_a_micro_batch_beyond_the_capacity_is_processed() -> None:
     for when_full, after in (("flag", True), ("rotate", False)):
         spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
         state, out = seen.annotate(
-            spec, State.empty(seen.layout(spec)), [many(np.arange(10_000), 0)]
+            spec, State.empty(SeenCore().layout(spec)), [many(np.arange(10_000), 0)]
         )
-        seen.check(spec, state)
+        SeenCore().check(spec, state)
         assert set(out.column(SEEN).to_pylist()) == {"first"}
         assert is_full([out]) == [True]
         known = seen.annotate(spec, state, [many(np.arange(10_000), 0)])[1].column(SEEN).to_pylist()
         assert known.count("again") >= (10_000 if when_full == "flag" else 1_000)
         state, out = seen.annotate(spec, state, [many(np.arange(10_000, 10_010), 0)])
-        seen.check(spec, state)
+        SeenCore().check(spec, state)
         assert is_full([out]) == [after]
 
 
 def test_duplicates_are_dropped_or_delivered_and_counted_either_way() -> None:
     arguments = [(1, 5), (1, 6), (2, 6), (None, 6), (2, None), (2, 7)]
-    _, out = seen.annotate(SPEC, State.empty(seen.layout(SPEC)), [rows(*arguments)])
-    output, metrics = seen.deliver(SPEC, out)
+    empty = State.empty(SeenCore().layout(SPEC))
+    _, out = seen.annotate(SPEC, empty, [rows(*arguments)])
+
+    def deliver(spec: SeenSpec, annotated: pa.Table) -> tuple[pa.Table, SeenMetrics]:
+        step = seen._deliver(spec, empty, annotated)
+        return step.output, step.metrics
+
+    output, metrics = deliver(SPEC, out)
     assert output is out
     assert metrics == SeenMetrics(rows=6, first=2, again=2, null_identity=1, null_time=1)
     dropping = change(SPEC, again="drop")
-    output, same = seen.deliver(dropping, out)
+    output, same = deliver(dropping, out)
     assert same == metrics
     assert output.column("id").to_pylist() == [1, 2, None, 2]
-    assert seen.deliver(dropping, output)[0] is output
-    assert seen.deliver(dropping, out[:0])[1] == SeenMetrics()
-    step = seen.step(dropping, State.empty(seen.layout(SPEC)), [rows(*arguments)], None)
+    assert deliver(dropping, output)[0] is output
+    assert deliver(dropping, out[:0])[1] == SeenMetrics()
+    step = SeenCore().step(dropping, empty, [rows(*arguments)], None)
     assert (step.output, step.metrics, len(step.late)) == (output, metrics, 0)
 
 
@@ -262,9 +268,9 @@ def test_the_share_of_suppressed_new_rows_is_the_stated_rate(rate: float) -> Non
 
 def rescaled(spec: SeenSpec, state: State, shards: int) -> tuple[SeenSpec, State]:
     """The first of another number of shards."""
-    _, states = redistribute_states(seen.PLACEMENT, spec.identity, {0: state}, 1, shards)
+    _, states = redistribute_states(SeenCore().placement, spec.identity, {0: state}, 1, shards)
     spec = change(spec, shards=shards)
-    seen.check(spec, states[0])
+    SeenCore().check(spec, states[0])
     return spec, states[0]
 
 
@@ -275,7 +281,7 @@ def test_filters_of_other_shards_make_room_first() -> None:
     for number in range(60):
         ids = 10**6 + np.arange(100) + 100 * number
         state, _ = seen.annotate(spec, state, [many(ids, 10)])
-        seen.check(spec, state)
+        SeenCore().check(spec, state)
     assert "previous" not in state.tables
     assert len(read(state.tables["generations"])) > 1
 

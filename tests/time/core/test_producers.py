@@ -16,6 +16,7 @@ from streamops.kernel.errors import StateFormatError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
 from streamops.time.core import producers as core
+from streamops.time.core.producers import ProducersCore
 
 TEXT = pa.string()
 
@@ -35,7 +36,7 @@ class Stream:
             expected=tuple(expected),
             producer_type=producer_type,
         )
-        self.state: State = State.empty(core.layout(self.spec))
+        self.state: State = State.empty(ProducersCore().layout(self.spec))
 
     def step(self, *rows: tuple[Any, int | None, int | None]) -> Any:
         """Process one micro-batch, and return its metrics."""
@@ -43,9 +44,11 @@ class Stream:
         types = [self.spec.producer_type, pa.int64(), pa.int64()]
         arrays = [pa.array(c, t) for c, t in zip(columns, types, strict=True)]
         table = pa.table(arrays, names=self.spec.input.names).cast(self.spec.input)
-        step = core.step(self.spec, self.state, [core.pack(self.spec, table)], None)
+        step = ProducersCore().step(
+            self.spec, self.state, [ProducersCore().pack(self.spec, table)], None
+        )
         self.state = step.state
-        core.check(self.spec, self.state)
+        ProducersCore().check(self.spec, self.state)
         return step.metrics
 
     @property
@@ -175,7 +178,7 @@ def test_a_producer_may_have_any_type_and_is_reported_as_text(
     metrics = stream.step(*((value, 5, 0) for value in values))
     assert metrics.held_by == metrics.led_by == name
     assert stream.step(*((value, 6, 0) for value in values)).joined == 0
-    known = core.STATE, stream.spec.identity, 1
+    known = ProducersCore.STATE, stream.spec.identity, 1
     again = decode(encode(*known, stream.state.tables), *known, where="")
     assert str(again["producers"].to_pylist()) == str(stream.state.tables["producers"].to_pylist())
 
@@ -220,11 +223,11 @@ def test_a_violated_invariant_is_reported_with_the_state() -> None:
     table = stream.state.tables["producers"]
     broken = State(None, {"producers": pa.concat_tables([table, table])})
     with pytest.raises(AssertionError, match="each producer has one row; there is a clock if"):
-        core.check(stream.spec, broken)
+        ProducersCore().check(stream.spec, broken)
     with pytest.raises(
         AssertionError, match=r"no producer has been silent for `idle`: clock 1, \[\{"
     ):
-        core.check(replace(stream.spec, idle=5), stream.state)
+        ProducersCore().check(replace(stream.spec, idle=5), stream.state)
 
 
 @pytest.mark.parametrize(
@@ -238,18 +241,26 @@ def test_a_violated_invariant_is_reported_with_the_state() -> None:
 )
 def test_the_state_of_other_parameters_is_refused(changed: dict[str, Any], parameter: str) -> None:
     spec = Stream().spec
-    frame = encode(core.STATE, spec.identity, 1, State.empty(core.layout(spec)).tables)
+    frame = encode(
+        ProducersCore.STATE, spec.identity, 1, State.empty(ProducersCore().layout(spec)).tables
+    )
     with pytest.raises(StateFormatError) as caught:
-        decode(frame, core.STATE, replace(spec, **changed).identity, 1, where="time.producers")
+        decode(
+            frame, ProducersCore.STATE, replace(spec, **changed).identity, 1, where="time.producers"
+        )
     assert caught.value.code == "STATE_PARAMETERS"
     assert caught.value.what == f"this checkpoint was written with other parameters: {parameter}"
 
 
 def test_idle_and_expected_may_change_between_runs() -> None:
     spec = Stream().spec
-    frame = encode(core.STATE, spec.identity, 1, State.empty(core.layout(spec)).tables)
+    frame = encode(
+        ProducersCore.STATE, spec.identity, 1, State.empty(ProducersCore().layout(spec)).tables
+    )
     other = replace(spec, idle=99, expected=("x",))
-    assert decode(frame, core.STATE, other.identity, 1, where="")["producers"].num_rows == 0
+    assert (
+        decode(frame, ProducersCore.STATE, other.identity, 1, where="")["producers"].num_rows == 0
+    )
 
 
 def test_a_spec_can_be_pickled() -> None:
@@ -262,6 +273,6 @@ def test_a_spec_can_be_pickled() -> None:
 def test_a_batch_has_the_clock_of_one_micro_batch() -> None:
     stream = Stream()
     table = pa.table({"producer": ["a", "b"], "time": [7, 5], "arrival": [8, 8]})
-    packed = core.pack(stream.spec, table.cast(stream.spec.input))
-    (row,) = core.run(stream.spec, [packed]).to_pylist()
+    packed = ProducersCore().pack(stream.spec, table.cast(stream.spec.input))
+    (row,) = ProducersCore().run(stream.spec, [packed]).rows.to_pylist()
     assert (row["rows"], row["active"], row["clock"]) == (2, 2, 5)

@@ -13,8 +13,7 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
-from streamops.time.core import track_clock
-from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockSpec
+from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockCore, TrackClockSpec
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("k", pa.string()), ("received", INSTANT), ("sent", INSTANT)])
@@ -41,7 +40,7 @@ class Stream:
             step=step,
             input=SCHEMA,
         )
-        self.state: State = State.empty(track_clock.layout(self.spec))
+        self.state: State = State.empty(TrackClockCore().layout(self.spec))
 
     def table(self, rows: Sequence[Row]) -> pa.Table:
         full = [(*row, "a") if len(row) == 2 else row for row in rows]
@@ -54,17 +53,19 @@ class Stream:
 
     def step(self, *rows: Row) -> list[tuple[int | None, str | None]]:
         """Process one micro-batch, and return offset and method of each row."""
-        packed = track_clock.pack(self.spec, self.table(rows))
-        step = track_clock.step(self.spec, self.state, [packed], None)
+        packed = TrackClockCore().pack(self.spec, self.table(rows))
+        step = TrackClockCore().step(self.spec, self.state, [packed], None)
         self.state, out = step.state, step.output
-        track_clock.check(self.spec, self.state)
+        TrackClockCore().check(self.spec, self.state)
         assert out.schema == self.spec.output
         return estimates(out)
 
     def run(self, *rows: Row) -> list[tuple[int | None, str | None]]:
         """Process all rows as a batch."""
         return estimates(
-            track_clock.run(self.spec, [track_clock.pack(self.spec, self.table(rows))])
+            TrackClockCore()
+            .run(self.spec, [TrackClockCore().pack(self.spec, self.table(rows))])
+            .rows
         )
 
     @property
@@ -260,10 +261,10 @@ def test_a_clock_that_was_set_has_no_earlier_cells() -> None:
 def test_a_restart_continues_from_the_encoded_state() -> None:
     stream = Stream()
     stream.step((1000, 7), (1001, 3), (1002, 4, "b"))
-    known = track_clock.STATE, stream.spec.identity, 3
+    known = TrackClockCore.STATE, stream.spec.identity, 3
     tables = decode(encode(*known, stream.state.tables), *known, where="test")
     assert {name: table.schema for name, table in tables.items()} == dict(
-        track_clock.layout(stream.spec)
+        TrackClockCore().layout(stream.spec)
     )
     stream.state = State(stream.state.watermark, tables)
     assert stream.step((1003, 9), (1003, 2, "b")) == [(3, ESTIMATED), (2, ESTIMATED)]
@@ -272,7 +273,7 @@ def test_a_restart_continues_from_the_encoded_state() -> None:
 def test_every_row_is_emitted() -> None:
     stream = Stream()
     rows = stream.table([(0, 3), (1, 2)])
-    packed = track_clock.pack(stream.spec, rows)
-    step = track_clock.step(stream.spec, stream.state, [packed], None)
+    packed = TrackClockCore().pack(stream.spec, rows)
+    step = TrackClockCore().step(stream.spec, stream.state, [packed], None)
     assert step.output.select(rows.column_names) == rows
-    assert (track_clock.METRICS, step.late.num_rows) == ({}, 0)
+    assert (TrackClockCore.METRICS, step.late.num_rows) == ({}, 0)

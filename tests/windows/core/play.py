@@ -13,7 +13,7 @@ from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.grids import FixedGrid, Grid
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import GridSpec
 
 SCHEMA = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("k", pa.string()), ("v", pa.int64())])
@@ -45,7 +45,7 @@ def table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 def batch(spec: GridSpec, rows: pa.Table) -> pa.Table:
     """The batch result over raw rows."""
-    return fixed.run(spec, [fixed.pack(spec, rows)])
+    return GridCore().run(spec, [GridCore().pack(spec, rows)]).rows
 
 
 class Stream:
@@ -78,7 +78,7 @@ class Stream:
             too_late=too_late,
             early=early,
         )
-        self.state: State = State.empty(fixed.layout(self.spec))
+        self.state: State = State.empty(GridCore().layout(self.spec))
         self.counts = Metrics()
         self.late: list[tuple[Any, ...]] = []
 
@@ -86,16 +86,18 @@ class Stream:
         self, *rows: tuple[Any, ...] | int | None, watermark: int | None = None
     ) -> list[tuple[Any, ...]]:
         """One micro-batch: rows of (time, key, value), or a time alone."""
-        packed = fixed.pack(self.spec, table([r if isinstance(r, tuple) else (r,) for r in rows]))
-        step = fixed.step(self.spec, self.state, [packed], watermark)
-        fixed.check(self.spec, step.state)
+        packed = GridCore().pack(
+            self.spec, table([r if isinstance(r, tuple) else (r,) for r in rows])
+        )
+        step = GridCore().step(self.spec, self.state, [packed], watermark)
+        GridCore().check(self.spec, step.state)
         self.state, self.counts = step.state, step.metrics
         self.late = late(step.late)
         return as_tuples(step.output)
 
     def finish(self) -> list[tuple[Any, ...]]:
         """Publish open windows."""
-        return as_tuples(fixed.finish(self.spec, self.state))
+        return as_tuples(GridCore().finish(self.spec, self.state))
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
@@ -105,7 +107,7 @@ class Stream:
     @property
     def deadline(self) -> int | None:
         """The next deadline."""
-        return fixed.next_deadline(self.spec, self.state)
+        return GridCore().next_deadline(self.spec, self.state)
 
 
 def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:

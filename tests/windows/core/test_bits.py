@@ -18,8 +18,8 @@ from streamops.kernel.core import State
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
-from streamops.windows.core import sliding
+from streamops.windows.core.grid import GridCore
+from streamops.windows.core.sliding import SlidingCore
 from tests.windows.core import test_sliding
 from tests.windows.core.play import SCHEMA, Stream, table
 
@@ -72,7 +72,7 @@ def test_preimages_of_grid_windows_have_the_published_bits(
 ) -> None:
     arguments: dict[str, Any] = {"early": early, "empty_for": empty_for, "lateness": LATENESS}
     spec = of_floats(Stream(GRIDS[grid], stragglers="retract", **arguments).spec)
-    rows, corrections = corrected(fixed, spec, keys="abc")
+    rows, corrections = corrected(GridCore(), spec, keys="abc")
     assert corrections > 100
     folded = fold(rows, key=("k", "window_start", "window_end"))
     assert any(row["total"] is None for row in folded) == (empty_for is not None)
@@ -82,6 +82,6 @@ def test_preimages_of_grid_windows_have_the_published_bits(
 def test_preimages_of_sliding_windows_have_the_published_bits(early: str) -> None:
     """Whatever was evicted, arrived in between, or is stored in the meantime."""
     stream = test_sliding.Stream(60_000, stragglers="retract", lateness=LATENESS, early=early)
-    rows, corrections = corrected(sliding, of_floats(stream.spec))
+    rows, corrections = corrected(SlidingCore(), of_floats(stream.spec))
     assert corrections > 500
     assert len(fold(rows, key=("k", "t"))) > 500

@@ -16,7 +16,7 @@ from streamops.kernel.core import Metrics, State
 from streamops.kernel.errors import CapacityError, ChangeStreamError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
-from streamops.windows.core import compare
+from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec, difference_type
 
 INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
@@ -58,7 +58,7 @@ class Stream:
             values=("v",),
             revised=revised,
         )
-        self.state: State = State.empty(compare.layout(self.spec))
+        self.state: State = State.empty(CompareCore().layout(self.spec))
         self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
@@ -82,20 +82,22 @@ class Stream:
 
     def step(self, *rows: tuple[Any, ...], watermark: int | None = None) -> list[tuple[Any, ...]]:
         """One micro-batch."""
-        packed = compare.pack(self.spec, self.table(rows))
-        step = compare.step(self.spec, self.state, [packed], watermark)
-        compare.check(self.spec, step.state)
+        packed = CompareCore().pack(self.spec, self.table(rows))
+        step = CompareCore().step(self.spec, self.state, [packed], watermark)
+        CompareCore().check(self.spec, step.state)
         self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
         return as_tuples(step.output)
 
     def run(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return as_tuples(compare.run(self.spec, [compare.pack(self.spec, self.table(rows))]))
+        return as_tuples(
+            CompareCore().run(self.spec, [CompareCore().pack(self.spec, self.table(rows))]).rows
+        )
 
     @property
     def deadline(self) -> int | None:
         """The next deadline."""
-        return compare.next_deadline(self.spec, self.state)
+        return CompareCore().next_deadline(self.spec, self.state)
 
 
 def as_tuples(emitted: pa.Table) -> list[tuple[Any, ...]]:
@@ -160,7 +162,7 @@ def test_a_comparison_is_published_when_its_window_ends_and_once() -> None:
 def test_finish_publishes_open_windows() -> None:
     stream = Stream()
     stream.step((0, 4), (10, 6), watermark=10)
-    assert as_tuples(compare.finish(stream.spec, stream.state)) == [(10, 6, 4, 2, 0.5)]
+    assert as_tuples(CompareCore().finish(stream.spec, stream.state)) == [(10, 6, 4, 2, 0.5)]
 
 
 def test_results_that_arrive_with_the_watermark_of_their_end_are_compared_at_once() -> None:
@@ -463,23 +465,27 @@ def test_of_many_windows_only_those_near_their_end_are_looked_up() -> None:
     stream = Stream(month, stragglers="retract", lateness=HOUR)
     begin, now = NOON + 24 * HOUR, NOON + 624 * HOUR
     hours = [(at, 1, 0, "a", INSERT, at + HOUR) for at in range(begin, now, HOUR)]
-    packed = compare.pack(stream.spec, stream.table(hours))
-    state = compare.step(stream.spec, State.empty(compare.layout(stream.spec)), [packed], now).state
-    first = compare.next_deadline(stream.spec, state)
+    packed = CompareCore().pack(stream.spec, stream.table(hours))
+    state = (
+        CompareCore()
+        .step(stream.spec, State.empty(CompareCore().layout(stream.spec)), [packed], now)
+        .state
+    )
+    first = CompareCore().next_deadline(stream.spec, state)
     # The same hour on 1 May, and the one that is allowed.
     assert first == begin + (30 * 24 + 1 + 1) * HOUR
     assert sum(month.queries) < 150, "of 600 windows, only those of a few days may be queried"
-    state = compare.step(stream.spec, state, [packed.slice(0, 0)], first - 1).state
-    assert (state.rows, compare.next_deadline(stream.spec, state)) == (600, first)
-    state = compare.step(stream.spec, state, [packed.slice(0, 0)], first).state
-    assert (state.rows, compare.next_deadline(stream.spec, state)) == (599, first + HOUR)
+    state = CompareCore().step(stream.spec, state, [packed.slice(0, 0)], first - 1).state
+    assert (state.rows, CompareCore().next_deadline(stream.spec, state)) == (600, first)
+    state = CompareCore().step(stream.spec, state, [packed.slice(0, 0)], first).state
+    assert (state.rows, CompareCore().next_deadline(stream.spec, state)) == (599, first + HOUR)
 
 
 def test_a_restart_reads_what_was_written() -> None:
     stream = Stream(stragglers="retract", revised="changes", lateness=100)
     stream.step((0, 4), (10, 6, 2), (20, 0, 0, "a", DELETE), watermark=15)
-    known = compare.STATE, stream.spec.identity, 3
+    known = CompareCore.STATE, stream.spec.identity, 3
     tables = decode(encode(*known, stream.state.tables), *known, where="test")
-    assert {n: t.schema for n, t in tables.items()} == dict(compare.layout(stream.spec))
+    assert {n: t.schema for n, t in tables.items()} == dict(CompareCore().layout(stream.spec))
     assert to_rows(tables["windows"]) == to_rows(stream.state.tables["windows"])
     assert [row["revision"] for row in to_rows(tables["windows"])] == [0, -1, -1]

@@ -9,7 +9,7 @@ from streamops.aggregates.core.functions import ByTime
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.windows.core.play import SUM, Stream, batch, table
 
 MORNING = 1_700_000_000_000_000
@@ -244,7 +244,7 @@ def test_the_state_is_checked_and_shown_when_it_breaks_an_invariant() -> None:
     stream = Stream(10)
     stream.step(1, 11)
     panes = stream.state.tables["panes"]
-    fixed.check(stream.spec, stream.state)
+    GridCore().check(stream.spec, stream.state)
     off_grid = panes.set_column(1, "pane", pa.array([1, 10]))
     for broken, watermark, what in [
         (off_grid, None, "a pane off the grid"),
@@ -253,7 +253,7 @@ def test_the_state_is_checked_and_shown_when_it_breaks_an_invariant() -> None:
         (panes, 10, "overdue"),
     ]:
         with pytest.raises(AssertionError, match=what):
-            fixed.check(stream.spec, State(watermark, {"panes": broken}))
+            GridCore().check(stream.spec, State(watermark, {"panes": broken}))
 
 
 def test_check_detects_a_revision_that_was_never_published() -> None:
@@ -263,4 +263,4 @@ def test_check_detects_a_revision_that_was_never_published() -> None:
     revisions = stream.state.tables["revisions"]
     never = revisions.set_column(2, "revision", pa.array([0], pa.int32()))
     with pytest.raises(AssertionError, match="revision"):
-        fixed.check(stream.spec, State(10, {**stream.state.tables, "revisions": never}))
+        GridCore().check(stream.spec, State(10, {**stream.state.tables, "revisions": never}))

@@ -15,7 +15,7 @@ from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid
 from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.windows.core.play import GridOf, batch
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -70,40 +70,43 @@ def rows(spec: GridOf, values: list[Any], instant: int) -> pa.Table:
 
 
 def restarted(spec: GridOf, state: State) -> State:
-    known = fixed.STATE, spec.identity, 1
+    known = GridCore.STATE, spec.identity, 1
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
 
 
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> None:
     spec, values = spec_of(dtype), KEYS[dtype]
-    first = fixed.step(
-        spec, State.empty(fixed.layout(spec)), [fixed.pack(spec, rows(spec, values, 5))], 10
+    first = GridCore().step(
+        spec,
+        State.empty(GridCore().layout(spec)),
+        [GridCore().pack(spec, rows(spec, values, 5))],
+        10,
     )
     assert len(first.output) == len(values)
-    again = fixed.pack(spec, rows(spec, values[::-1] * 2, 6))
-    step = fixed.step(spec, restarted(spec, first.state), [again], 11)
+    again = GridCore().pack(spec, rows(spec, values[::-1] * 2, 6))
+    step = GridCore().step(spec, restarted(spec, first.state), [again], 11)
     corrected = [row for row in to_rows(step.output) if row["_change_type"] == "update_postimage"]
     assert [row["n"] for row in corrected] == [3] * len(values)
     keys = [comparable(row["k"]) for row in to_rows(rows(spec, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)
     assert all(comparable(row["k"]) == comparable(row["same"]) for row in corrected)
-    fixed.check(spec, restarted(spec, step.state))
+    GridCore().check(spec, restarted(spec, step.state))
 
 
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_keys_of_every_type_meet_again_before_their_window_closes(dtype: pa.DataType) -> None:
     spec = spec_of(dtype, stragglers="drop", too_late="drop")
     values = KEYS[dtype]
-    state = State.empty(fixed.layout(spec))
+    state = State.empty(GridCore().layout(spec))
     for instant, rows_ in ((5, values), (15, values[:1]), (6, values[::-1] * 2), (7, values[:1])):
-        packed = fixed.pack(spec, rows(spec, rows_, instant))
-        step = fixed.step(spec, restarted(spec, state), [packed], 1)
+        packed = GridCore().pack(spec, rows(spec, rows_, instant))
+        step = GridCore().step(spec, restarted(spec, state), [packed], 1)
         assert not len(step.output)
         state = step.state
-        fixed.check(spec, state)
+        GridCore().check(spec, state)
     assert len(state.tables["panes"]) == len(values) + 1  # one pane is of the next window
-    found = fixed.step(spec, state, [fixed.pack(spec, rows(spec, [], 0))], 10)
+    found = GridCore().step(spec, state, [GridCore().pack(spec, rows(spec, [], 0))], 10)
     assert sorted(row["n"] for row in to_rows(found.output)) == [3] * (len(values) - 1) + [4]
     wanted = sorted(comparable(row["k"]) for row in to_rows(rows(spec, values, 0)))
     assert sorted(comparable(row["k"]) for row in to_rows(found.output)) == wanted
@@ -112,10 +115,17 @@ def test_keys_of_every_type_meet_again_before_their_window_closes(dtype: pa.Data
 @pytest.mark.parametrize("dtype", KEYS, ids=str)
 def test_late_rows_carry_keys_of_every_type(dtype: pa.DataType) -> None:
     spec, values = spec_of(dtype), KEYS[dtype]
-    before = fixed.step(
-        spec, State.empty(fixed.layout(spec)), [fixed.pack(spec, rows(spec, [], 0))], 1_000
+    before = GridCore().step(
+        spec,
+        State.empty(GridCore().layout(spec)),
+        [GridCore().pack(spec, rows(spec, [], 0))],
+        1_000,
     )
-    late = fixed.step(spec, before.state, [fixed.pack(spec, rows(spec, values, 5))], 1_000).late
+    late = (
+        GridCore()
+        .step(spec, before.state, [GridCore().pack(spec, rows(spec, values, 5))], 1_000)
+        .late
+    )
     wanted = to_rows(rows(spec, values, 5))
     assert [comparable(row["late"]["row"]) for row in to_rows(late)] == list(
         map(comparable, wanted)

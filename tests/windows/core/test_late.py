@@ -7,7 +7,7 @@ import pytest
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.windows.core.play import Stream, batch, table
 
 
@@ -21,10 +21,12 @@ def test_a_late_row_is_delivered_with_the_reason_the_lateness_and_the_watermark(
 
 def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> None:
     spec = Stream(10, stragglers="route").spec
-    before = fixed.step(
-        spec, State.empty(fixed.layout(spec)), [fixed.pack(spec, table([]))], 10
-    ).state
-    late = fixed.step(spec, before, [fixed.pack(spec, table([(4, "b", 7)]))], 10).late
+    before = (
+        GridCore()
+        .step(spec, State.empty(GridCore().layout(spec)), [GridCore().pack(spec, table([]))], 10)
+        .state
+    )
+    late = GridCore().step(spec, before, [GridCore().pack(spec, table([(4, "b", 7)]))], 10).late
     assert to_rows(late) == [
         {
             "k": "b",

@@ -13,7 +13,7 @@ from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid, Grid
 from streamops.kernel.segments import UNMERGED, Segment, Segments
 from streamops.testing.laws import to_rows
-from streamops.windows.core import grid as fixed
+from streamops.windows.core.grid import GridCore
 from tests.windows.core.play import Stream, table
 
 
@@ -23,7 +23,7 @@ class Segmented:
     def __init__(self, grid: Grid, limit: int) -> None:
         self.spec = Stream(grid).spec
         self.limit, self.store = limit, dict[int, pa.Table]()
-        self.state = State.empty(fixed.layout(self.spec))
+        self.state = State.empty(GridCore().layout(self.spec))
         self.open(())
 
     def open(self, index: tuple[Segment, ...]) -> None:
@@ -35,15 +35,15 @@ class Segmented:
 
     def step(self, *rows: tuple[Any, ...], watermark: int | None = None) -> list[tuple[Any, ...]]:
         """One micro-batch: the published keys, starts of windows, and numbers of rows."""
-        packed = [fixed.pack(self.spec, table(rows))]
-        step = fixed.step(self.spec, self.state, packed, watermark)
+        packed = [GridCore().pack(self.spec, table(rows))]
+        step = GridCore().step(self.spec, self.state, packed, watermark)
         assert step.state.segments is not None
         for number in step.state.segments.removed:
             del self.store[number]
         self.store |= step.state.segments.written
         self.state = step.state
         self.open(step.state.segments.index)
-        fixed.check(self.spec, self.state)
+        GridCore().check(self.spec, self.state)
         return sorted(tuple(row.values()) for row in to_rows(step.output))
 
     @property
@@ -83,10 +83,10 @@ def test_a_segment_is_not_read_before_a_window_of_it_closes() -> None:
 
     segments = dataclasses.replace(stream.state.segments, load=count)
     state = dataclasses.replace(stream.state, segments=segments)
-    packed = [fixed.pack(stream.spec, table([(22, "b")]))]
-    fixed.step(stream.spec, state, packed, 9)
+    packed = [GridCore().pack(stream.spec, table([(22, "b")]))]
+    GridCore().step(stream.spec, state, packed, 9)
     assert not loads
-    fixed.step(stream.spec, state, packed, 10)
+    GridCore().step(stream.spec, state, packed, 10)
     assert loads == {1: 1}
 
 
@@ -160,7 +160,7 @@ def test_rows_that_tools_put_back_are_moved_again() -> None:
     tables = {**stream.state.tables, UNMERGED: pa.concat_tables([rows, rows])}
     stream.state = dataclasses.replace(stream.state, tables=tables)
     stream.open(())
-    end = to_rows(fixed.finish(stream.spec, stream.state))
+    end = to_rows(GridCore().finish(stream.spec, stream.state))
     assert [[*row.values()][-1] for row in end] == [2, 2]
     stream.step((3, "c"))
     assert ([of.rows for of in stream.index], stream.stored) == ([2], 1)
@@ -169,8 +169,8 @@ def test_rows_that_tools_put_back_are_moved_again() -> None:
 
 def test_the_deadline_is_that_of_the_first_window_in_a_segment() -> None:
     stream = tumbling(limit=0)
-    assert fixed.next_deadline(stream.spec, stream.state) is None
+    assert GridCore().next_deadline(stream.spec, stream.state) is None
     stream.step((11, "a"), (1, "a"))
-    assert fixed.next_deadline(stream.spec, stream.state) == 10
+    assert GridCore().next_deadline(stream.spec, stream.state) == 10
     stream.step(watermark=10)
-    assert fixed.next_deadline(stream.spec, stream.state) == 20
+    assert GridCore().next_deadline(stream.spec, stream.state) == 20

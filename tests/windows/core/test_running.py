@@ -12,8 +12,7 @@ from streamops import aggregates as agg
 from streamops.kernel.columns import concat
 from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.errors import CapacityError
-from streamops.windows.core import running
-from streamops.windows.core.running import RunningSpec
+from streamops.windows.core.running import RunningCore, RunningSpec
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
 
@@ -26,7 +25,7 @@ def spec_of(*, by: tuple[str, ...] = ("k",), shards: int = 1, **changed: Any) ->
 
 
 def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -> list[Step]:
-    state, steps = State.empty(running.layout(spec)), []
+    state, steps = State.empty(RunningCore().layout(spec)), []
     for batch in batches:
         # As two tasks pack them.
         halves = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
@@ -35,10 +34,10 @@ def play(spec: RunningSpec, *batches: Sequence[tuple[str | None, int | None]]) -
                      schema=SCHEMA)
             for half in halves
         ]  # fmt: skip
-        packed = concat([running.pack(spec, table) for table in tables])
-        steps.append(running.step(spec, state, [packed], None))
+        packed = concat([RunningCore().pack(spec, table) for table in tables])
+        steps.append(RunningCore().step(spec, state, [packed], None))
         state = steps[-1].state
-        running.check(spec, state)
+        RunningCore().check(spec, state)
     return steps
 
 
@@ -92,11 +91,11 @@ def test_a_change_stream_retracts_what_was_emitted() -> None:
 def test_without_keys_there_is_one_value() -> None:
     spec = spec_of(by=())
     assert emitted(play(spec, [("a", 1)], [("b", 5)])[1]) == [(5, 1)]
-    everything = running.pack(spec, pa.table({"k": ["a", "b"], "v": [1, 5]}, schema=SCHEMA))
-    assert running.run(spec, [everything]).to_pylist() == [{"most": 5, "revision": 0}]
-    assert running.run(spec, [everything[:0]]).to_pylist() == []
-    assert len(running.finish(spec, State.empty(running.layout(spec)))) == 0
-    assert running.next_deadline(spec, State.empty(running.layout(spec))) is None
+    everything = RunningCore().pack(spec, pa.table({"k": ["a", "b"], "v": [1, 5]}, schema=SCHEMA))
+    assert RunningCore().run(spec, [everything]).rows.to_pylist() == [{"most": 5, "revision": 0}]
+    assert RunningCore().run(spec, [everything[:0]]).rows.to_pylist() == []
+    assert len(RunningCore().finish(spec, State.empty(RunningCore().layout(spec)))) == 0
+    assert RunningCore().next_deadline(spec, State.empty(RunningCore().layout(spec))) is None
 
 
 def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
@@ -138,7 +137,9 @@ def test_a_lower_limit_than_there_are_keys_stops_new_ones_only() -> None:
     before = play(spec_of(), [("a", 1), ("b", 1)])[0].state
     spec = spec_of(max_keys=1, when_full="ignore_new")
     rows = pa.table({"k": ["a", "c"], "v": [2, 2]}, schema=SCHEMA)
-    after = running.step(spec, State(None, before.tables), [running.pack(spec, rows)], None)
+    after = RunningCore().step(
+        spec, State(None, before.tables), [RunningCore().pack(spec, rows)], None
+    )
     assert emitted(after) == [("a", 2, 1)]
     assert after.metrics == Metrics(rows=2, rejected=1, corrections=1)
     assert after.state.rows == 2

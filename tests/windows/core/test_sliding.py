@@ -16,8 +16,7 @@ from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
 from streamops.testing.values import comparable
-from streamops.windows.core import sliding
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table
 
@@ -53,7 +52,7 @@ class Stream:
             early=early,
             size=size,
         )
-        self.state: State = State.empty(sliding.layout(self.spec))
+        self.state: State = State.empty(SlidingCore().layout(self.spec))
         self.counts = Metrics()
         self.late: list[dict[str, Any]] = []
 
@@ -61,15 +60,17 @@ class Stream:
         self, *rows: tuple[Any, ...] | int | None, watermark: int | None = None
     ) -> list[tuple[Any, ...]]:
         """One micro-batch: rows of (time, key, value), or a time alone."""
-        packed = sliding.pack(self.spec, given(rows))
-        step = sliding.step(self.spec, self.state, [packed], watermark)
-        sliding.check(self.spec, step.state)
+        packed = SlidingCore().pack(self.spec, given(rows))
+        step = SlidingCore().step(self.spec, self.state, [packed], watermark)
+        SlidingCore().check(self.spec, step.state)
         self.state, self.counts, self.late = step.state, step.metrics, to_rows(step.late)
         return as_tuples(step.output)
 
     def run(self, *rows: tuple[Any, ...] | int | None) -> list[tuple[Any, ...]]:
         """The batch result, late rows left out."""
-        return as_tuples(sliding.run(self.spec, [sliding.pack(self.spec, given(rows))]))
+        return as_tuples(
+            SlidingCore().run(self.spec, [SlidingCore().pack(self.spec, given(rows))]).rows
+        )
 
     @property
     def stored(self) -> list[int]:
@@ -79,7 +80,7 @@ class Stream:
     @property
     def deadline(self) -> int | None:
         """The next deadline."""
-        return sliding.next_deadline(self.spec, self.state)
+        return SlidingCore().next_deadline(self.spec, self.state)
 
 
 def given(rows: Sequence[tuple[Any, ...] | int | None]) -> pa.Table:
@@ -303,7 +304,7 @@ def test_the_end_of_the_stream_publishes_what_is_not_on_time_and_nothing_twice()
     stream = Stream(10, stragglers="update", lateness=20)
     stream.step(1, 12, watermark=10)
     stream.step(2)
-    assert as_tuples(sliding.finish(stream.spec, stream.state)) == [("a", 12, 1, 0)]
+    assert as_tuples(SlidingCore().finish(stream.spec, stream.state)) == [("a", 12, 1, 0)]
 
 
 def test_late_rows_are_delivered_with_the_time_of_the_result_they_missed() -> None:
@@ -341,7 +342,9 @@ def test_rejected_rows_are_counted_if_rows_are_not_routed() -> None:
 
 def test_a_batch_routes_rejected_rows_only() -> None:
     stream = Stream(10, stragglers="route")
-    rows = to_rows(sliding.run(stream.spec, [sliding.pack(stream.spec, given([25, 1, None]))]))
+    rows = to_rows(
+        SlidingCore().run(stream.spec, [SlidingCore().pack(stream.spec, given([25, 1, None]))]).rows
+    )
     assert [row["late"] and row["late"]["reason"] for row in rows] == [None, None, "null_time"]
 
 
@@ -390,23 +393,23 @@ def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> No
         early="never",
         size=10,
     )
-    first = sliding.step(
-        spec, State.empty(sliding.layout(spec)), [test_keys.rows(given_, values, 5)], 10
+    first = SlidingCore().step(
+        spec, State.empty(SlidingCore().layout(spec)), [test_keys.rows(given_, values, 5)], 10
     )
     assert len(first.output) == len(values)
     again = test_keys.rows(given_, values[::-1] * 2, 5)
-    second = sliding.step(spec, restarted(spec, first.state), [again], 11)
-    third = sliding.step(spec, restarted(spec, second.state), [again], 11)
+    second = SlidingCore().step(spec, restarted(spec, first.state), [again], 11)
+    third = SlidingCore().step(spec, restarted(spec, second.state), [again], 11)
     corrected = [r for r in to_rows(third.output) if r["_change_type"] == "update_postimage"]
     assert [(r["n"], r["revision"]) for r in corrected] == [(5, 2)] * len(values)
     keys = [comparable(row["k"]) for row in to_rows(test_keys.rows(given_, values, 0))]
     assert sorted(keys) == sorted(comparable(row["k"]) for row in corrected)
     assert all(comparable(row["k"]) == comparable(row["same"]) for row in corrected)
-    sliding.check(spec, restarted(spec, third.state))
+    SlidingCore().check(spec, restarted(spec, third.state))
 
 
 def restarted(spec: SlidingSpec, state: State) -> State:
-    known = sliding.STATE, spec.identity, 1
+    known = SlidingCore.STATE, spec.identity, 1
     return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
 
 
@@ -463,7 +466,7 @@ def test_a_straggler_changes_results_that_are_on_time_and_others_that_are_early(
 def test_at_the_end_early_results_are_on_time_and_a_batch_has_none() -> None:
     stream = early(10, stragglers="update", lateness=50)
     stream.step(5)
-    assert as_tuples(sliding.finish(stream.spec, stream.state)) == [("a", 5, 1, 1, "on_time")]
+    assert as_tuples(SlidingCore().finish(stream.spec, stream.state)) == [("a", 5, 1, 1, "on_time")]
     assert stream.run(5, 9) == [("a", 5, 1, 0, "on_time"), ("a", 9, 2, 0, "on_time")]
 
 
