@@ -38,8 +38,11 @@ __all__ = ["PostgresSink", "postgres"]
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
 _IDLE_LIMIT = "60s"
-# Classes of SQLSTATE: connection, resources, operator intervention, system.
-_CONNECTION_STATES = {"08", "53", "57", "58"}
+_ATTEMPTS = 5
+_DEADLOCK = "40"
+# States, or their classes: connection, resources, operator intervention, system; locks that others hold, and a
+# server that is read only for now.
+_NOT_NOW = ("08", "53", "57", "58", _DEADLOCK, "55P03", "25006")
 _NO_PRIVILEGE = "42501"
 _NO_HOST = (
     "the URL names no host, so a server on this machine is looked for by its socket, in /tmp and "
@@ -240,6 +243,17 @@ class PostgresSink(TableSink):
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         rows = postgres_table.exact_times(rows, where=self.label)
         net = self._net(rows)
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._try_commit(net, rows.column_names, delivery)
+            except SinkError as error:
+                # Another writer of the table waited for this one, and PostgreSQL ended this one.
+                state = getattr(error.__cause__, "sqlstate", None) or ""
+                if not state.startswith(_DEADLOCK) or attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> None:
+        """Apply the net effect of a micro-batch with these columns in one transaction."""
         with self._transaction() as cursor:
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
             _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
@@ -252,15 +266,13 @@ class PostgresSink(TableSink):
                 entries = self._read_entries(cursor, ledger, location)
                 if not _exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
                     cursor.execute(sql.create_ledger(ledger))
-            elif CHANGE_TYPE not in rows.column_names:
+            elif CHANGE_TYPE not in names:
                 is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
                 location = replace(location, is_empty=is_empty)
             entry = entries.pop(self.name, None)
             decision = self._decide(entry, delivery, location, entries)
             if decision.action != "skip":
-                self._write(
-                    cursor, net, rows.column_names, is_replaced=decision.action == "replace"
-                )
+                self._write(cursor, net, names, is_replaced=decision.action == "replace")
             if not location.id:
                 location = self._locate(cursor)[1]
             *values, former = astuple(decision.entry.at(location))
@@ -430,7 +442,7 @@ class PostgresSink(TableSink):
 
 def _failure(error: Any, url: str, *, where: str) -> SinkError:
     """The error about a transaction that PostgreSQL did not commit."""
-    if (error.sqlstate or "08")[:2] in _CONNECTION_STATES:
+    if (error.sqlstate or "08").startswith(_NOT_NOW):
         hint = "" if names_server(url) else _NO_HOST
         return unavailable("PostgreSQL", error, where=where, hint=hint)
     if error.sqlstate == _NO_PRIVILEGE:

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -209,6 +210,43 @@ def test_of_two_racing_writers_one_writes_each_micro_batch(url: str, query: Any,
         writer.join()
     assert content(query, name) == sorted(((batch,) for batch in range(20)), key=repr)
     assert set(outcomes) <= {"done", "CHECKPOINT_BEHIND", "BATCH_GAP"}
+
+
+def test_a_transaction_that_ends_in_a_deadlock_is_repeated(url: str, query: Any, name: str) -> None:
+    """Another transaction holds a row of the micro-batch, and waits for the lock of the sink."""
+    sink = fresh(f"{url}&options=-c%20deadlock_timeout%3D10ms", name, key="k")
+    sink._deliver_rows(rows(k=[1], v=[1]), 0, RUN)
+    decide, numbers = sink._decide, itertools.count()
+    with psycopg.connect(url) as other, ThreadPoolExecutor(1) as thread:
+        other.execute("SET LOCAL deadlock_timeout = '1min'")
+        other.execute(f'UPDATE "{name}" SET v = 2')
+
+        def lock_and_commit() -> None:
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+            other.execute(lock, [f"streamops sink {name}"])
+            other.commit()
+
+        def decide_while_the_other_waits(*arguments: Any, **others: Any) -> Any:
+            if not next(numbers):
+                waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                done = thread.submit(lock_and_commit).done
+                while not (done() or query(waiting)):
+                    pass
+            return decide(*arguments, **others)
+
+        object.__setattr__(sink, "_decide", decide_while_the_other_waits)
+        sink._deliver_rows(rows(k=[1], v=[3]), 1, RUN)
+    assert next(numbers) == 2
+    assert content(query, name) == [(1, 3)]
+
+
+def test_a_lock_that_another_holds_is_no_fault_of_the_rows(url: str, query: Any, name: str) -> None:
+    sink = fresh(f"{url}&options=-c%20lock_timeout%3D10ms", name)
+    sink._deliver_rows(rows(a=[1]), 0, RUN)
+    with psycopg.connect(url) as other:
+        other.execute(f'LOCK TABLE "{name}"')
+        with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+            sink._deliver_rows(rows(a=[2]), 1, RUN)
 
 
 def test_a_repeated_micro_batch_with_other_rows(url: str, query: Any, name: str) -> None:
