@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -249,7 +249,8 @@ class SqlalchemySink(TableSink):
                     return
                 except sa.exc.IntegrityError:
                     # Two writers stored the first entry, or the table refuses the rows.
-                    if self.name not in self._peek()[0] or attempt:
+                    is_first = entry is None and self.name in self._peek()[0]
+                    if not is_first or attempt == _ATTEMPTS - 1:
                         raise
                 except sa.exc.OperationalError as error:
                     # Two writers of new entries lock each other out; the database ends one of them.
@@ -333,30 +334,37 @@ class SqlalchemySink(TableSink):
 
     def _prepare(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
-        wanted = {part.name: self._type_of(part) for part in schema}
+        sa, wanted = _require_driver(), {part.name: self._type_of(part) for part in schema}
+        found: tuple[bool, list[str], bool] | None = None
+        failure: Exception | None = None
+        while True:
+            before, found = found, self._look(schema)
+            has_table, new, has_ledger = found
+            if has_table and has_ledger and not new:
+                return
+            if found == before:
+                raise failure or columns_differ(new, [], [], where=self.label)
+            try:
+                with self._engine().begin() as connection:
+                    if not has_table:
+                        self._create(connection, wanted)
+                    elif new:
+                        self._add_columns(connection, {name: wanted[name] for name in new})
+                if not has_ledger:
+                    with self._engine().begin() as connection:
+                        self._ledger.create(connection, checkfirst=True)
+            except sa.exc.DBAPIError as error:
+                failure = error  # look again: another writer may have created it, or a part of it
+
+    def _look(self, schema: pa.Schema) -> tuple[bool, list[str], bool]:
+        """Whether there is a table, which columns it lacks, and whether there is a ledger."""
         with self._engine().begin() as connection:
             target = self._find(connection)
             new = [] if target is None else self._new_columns(target, schema, connection)
-            _targets().inspect(connection, self._ledger.name, self.schema, where=self.label)
-        if target is None:
-            self._create_once(self.table, lambda connection: self._create(connection, wanted))
-        elif new:
-            columns = {name: wanted[name] for name in new}
-            self._create_once(self.table, lambda connection: self._add_columns(connection, columns))
-        self._create_once(
-            self._ledger.name, lambda connection: self._ledger.create(connection, checkfirst=True)
-        )
-
-    def _create_once(self, name: str, create: Callable[[Any], None]) -> None:
-        """Create or extend a table, unless another writer does so at the same time."""
-        sa = _require_driver()
-        try:
-            with self._engine().begin() as connection:
-                create(connection)
-        except sa.exc.DBAPIError:
-            with self._engine().connect() as connection:
-                if not sa.inspect(connection).has_table(name, schema=self.schema):
-                    raise
+            ledger = _targets().inspect(
+                connection, self._ledger.name, self.schema, where=self.label
+            )
+        return target is not None, new, ledger is not None
 
     def _type_of(self, part: pa.Field) -> Any:
         dtype = _types().column_type(part.type, is_key=part.name in (self.key or ()))

@@ -16,6 +16,7 @@ import pytest
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
 from streamops.sinks.sink import JSON
+from streamops.sinks.sqlalchemy import SqlalchemySink
 from tests.sinks.contract import (
     INF,
     NAN,
@@ -210,6 +211,24 @@ def test_columns_of_the_table_that_the_rows_do_not_have_stay(url: str) -> None:
     target.deliver(1, run_of(2), {"key": "k"}, k=[1])
     target.deliver(1, run_of(2), {"name": "multiset"}, k=[1], _change_type=[D])
     assert target.content("k", "extra") == [(1, "x")]
+
+
+def test_columns_that_another_writer_adds_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, add = make_target(url, "t"), SqlalchemySink._add_columns
+    target.deliver(0, a=[1])
+
+    def add_after_the_other(sink: SqlalchemySink, connection: Any, types: Any) -> None:
+        if "b" in types:
+            connection.exec_driver_sql('ALTER TABLE t ADD COLUMN "b" BIGINT')
+        add(sink, connection, types)
+
+    monkeypatch.setattr(SqlalchemySink, "_add_columns", add_after_the_other)
+    target.deliver(1, RUN, {"columns": "add"}, a=[2], b=[3], c=[4])
+    assert target.content() == [(1, None, None), (2, 3, 4)]
+    with pytest.raises(SinkError, match="TARGET_REFUSED"):  # for SQLite, A is a
+        target.deliver(2, RUN, {"columns": "add"}, A=[5])
 
 
 def test_nested_columns_are_text(url: str) -> None:
