@@ -104,8 +104,8 @@ def parquet(
     docs/sinks.md; ``TARGET_COLUMNS`` and ``TARGET_TYPE``, if the columns differ from those before;
     ``TARGET_UNAVAILABLE``. In all cases the folder has the same rows as before.
 
-    Of two writers, one commits each micro-batch. On a local disk and on HDFS, a manifest is created only
-    if there is none. In object stores the last one replaces the other, which is the same micro-batch of
+    Of two writers, one commits each micro-batch. On a local disk, a manifest is created only if there is
+    none. On HDFS and in object stores the last one replaces the other, which is the same micro-batch of
     the same query; the replaced writer is fenced at its next micro-batch.
     """
     return ParquetSink(
@@ -305,13 +305,23 @@ class _Folder:
             files.append(File(name, len(part), content.size, digest))
         return tuple(files)
 
-    def publish(self, manifest: Manifest) -> bool:
-        """Commit a manifest as the next one, unless another writer commits before."""
+    def publish(self, manifest: Manifest, newest: int) -> bool:
+        """Commit a manifest as the next one, unless another writer commits before.
+
+        Parameters
+        ----------
+        manifest : Manifest
+            The manifest.
+        newest : int
+            What `read_newest` returned before ``refresh``; 0 for None.
+        """
         number, last = self.number + 1, self.manifest
         manifest = replace(manifest, number=number, previous="" if last is None else last.digest)
         name, content = self.manifest_name(number), manifest.encode()
         if self._exists(name):
             return False
+        if last is not None and not newest:
+            self._mark_newest(last.number)  # its writer has not done so yet, or crashed before
         if self.filesystem.type_name in _OBJECT_STORES:
             self.write(name, content)
         else:
@@ -336,12 +346,11 @@ class _Folder:
     def _mark_newest(self, number: int) -> None:
         """Store the number of a complete manifest, so that readers notice when it is missing later."""
         name, content = self.absolute(_NEWEST), f"{number:020}\n".encode()
-        if not isinstance(self.filesystem, pafs.LocalFileSystem):
-            self.write(name, content)
-            return
-        temporary = f"{name}.{uuid.uuid4().hex}"
-        self.write(temporary, content)
-        os.replace(temporary, name)
+        is_whole = self.filesystem.type_name in _OBJECT_STORES  # for readers, at any time
+        written = name if is_whole else f"{name}.{uuid.uuid4().hex}"
+        self.write(written, content)
+        if not is_whole:
+            self.filesystem.move(written, name)
 
     def read_newest(self) -> int | None:
         """The number of the newest complete manifest that was stored, before others are listed."""
@@ -491,7 +500,7 @@ class ParquetSink(Sink):
                         stored = rows.cast(pa.schema([schema.field(n) for n in rows.column_names]))
                         files = folder.write_rows(stored, delivery.batch)
                     manifest = Manifest(decision.entry, schema, files, is_first)
-                if folder.publish(manifest):
+                if folder.publish(manifest, newest):
                     return
         raise SinkError(
             "TARGET_UNAVAILABLE",

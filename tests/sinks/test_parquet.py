@@ -259,6 +259,22 @@ def test_a_folder_that_another_run_writes_meanwhile_is_not_damaged(
     assert target.content("a") == [(1,), (2,)]
 
 
+def test_a_crash_before_the_number_of_the_newest_manifest_is_stored(
+    path: str, target: Target, monkeypatch: Any
+) -> None:
+    def crash(*_: Any) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Folder, "_mark_newest", crash)
+        for number in range(3):
+            with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+                target.deliver(0, run_of(number), a=[1])
+    assert target.content("a") == [(1,)]
+    target.deliver(1, run_of(4), a=[2])
+    assert target.content("a") == [(1,), (2,)]
+
+
 def test_another_query_does_not_go_on_without_the_last_manifest(path: str, target: Target) -> None:
     for batch in range(3):
         target.deliver(batch, a=[batch])
