@@ -161,7 +161,7 @@ class History:
 
     def _wait_for_snapshots(self, version: int) -> None:
         """Spark writes snapshots in the background."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         suffix = "snapshot" if self.query.store == "hdfs" else "zip"
         pattern = f"{version}.{suffix}" if self.query.format == 1 else f"{version}_*.{suffix}"
         while len(list((self.checkpoint / "state" / "0").glob(f"[01]/{pattern}"))) < 2:
