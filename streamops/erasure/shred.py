@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import SHRED_REASONS, Rejected, shred_columns
@@ -17,6 +17,7 @@ from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
 from streamops.spark.columns import arrow_schema, column
+from streamops.spark.json_text import exact_json
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
@@ -53,7 +54,8 @@ def shred(
     Parameters
     ----------
     columns : str or sequence of str
-        Columns with values about the subject. Maps, arrays and structs: ``F.to_json`` makes them strings.
+        Columns with values about the subject. Make maps, arrays and structs strings first; the error about
+        them has the expression that keeps every value.
     subject : str
         Column of the person, or whatever else may be erased. Its values stay readable in every copy of the
         row: use a surrogate id, and not an e-mail address. It is used in its form as a string.
@@ -175,12 +177,19 @@ class ShredSpec(Encryption):
         schema = arrow_schema(frame.select(column(item.name)), where=self.where)
         found = ValueType.of(schema.field(0).type)
         if found is None:
+            dtype = item.dataType
+            is_nested = isinstance(dtype, ArrayType | MapType | StructType)
+            text = (
+                exact_json(item.name, is_map=isinstance(dtype, MapType))
+                if is_nested
+                else f"F.col({item.name!r}).cast('string')"
+            )
             refuse_type(
                 schema,
                 item.name,
                 "a shredded column",
                 ", ".join(TYPES),
-                f"make it a string: F.to_json({item.name!r})",
+                f"make it a string: {text}",
                 where=self.where,
             )
         return found

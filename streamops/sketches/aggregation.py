@@ -24,6 +24,7 @@ from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import require_name, type_name
+from streamops.spark.json_text import exact_json
 
 __all__ = [
     "SketchAggregate",
@@ -240,7 +241,7 @@ def require_flat(dtype: pa.DataType, *, column: str, where: str) -> None:
             where=where,
             got=f"column {column!r} of type {type_name(dtype)}",
             expected=_FLAT,
-            fix="make one value of it first: F.to_json(column), or F.concat_ws of its fields",
+            fix=f"make text of it first: {exact_json(column, is_map=pa.types.is_map(dtype))}",
         )
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "instant_field",
     "make_nullable",
     "map_type",
+    "quote",
     "refuse_collated",
     "refuse_duplicates",
     "refuse_incomparable",
@@ -57,7 +58,12 @@ _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 
 def column(name: str) -> Column:
     """The column with exactly this name, which may contain any characters."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quote(name))
+
+
+def quote(name: str) -> str:
+    """The name of a column, quoted for Spark."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def map_type(

@@ -29,9 +29,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from streamops.kernel.errors import SchemaError, SinkError
-from streamops.spark.columns import contains_type, fields_by_position
+from streamops.spark.columns import contains_type, fields_by_position, quote
 
-__all__ = ["OPTIONS", "refuse_invalid_text", "to_checked_json", "to_json"]
+__all__ = ["OPTIONS", "exact_json", "refuse_invalid_text", "to_checked_json", "to_json"]
 
 OPTIONS = {
     "ignoreNullFields": "false",
@@ -57,6 +57,20 @@ def to_json(value: Column, dtype: DataType, *, with_nulls: bool = True) -> Colum
     """
     options = OPTIONS | ({} if with_nulls else {"ignoreNullFields": "true"})
     return F.to_json(_with_text_keys(value, dtype), options)
+
+
+def exact_json(name: str, *, is_map: bool) -> str:
+    """The expression by which users make text of a nested column: without options, Spark cuts values.
+
+    Examples
+    --------
+    >>> exact_json("a", is_map=True).partition(", ")[0]
+    "F.to_json(F.map_entries('a')"
+    """
+    # In JSON, a map with keys that are dates or binary has other ones.
+    value = repr(name if name.isidentifier() else quote(name))
+    value = f"F.map_entries({value})" if is_map else value
+    return f"F.to_json({value}, {OPTIONS})"
 
 
 def to_checked_json(value: Column, dtype: DataType, *, where: str) -> Column:

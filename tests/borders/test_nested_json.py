@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
-from streamops import sinks
+from streamops import erasure, sinks
+from streamops.errors import SchemaError
 from streamops.sinks.core.net import digest
 from streamops.sinks.sink import to_arrow_with_json
+from streamops.spark.columns import column as quoted
 from tests.borders import cases
 
 if TYPE_CHECKING:
@@ -150,3 +153,34 @@ def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_p
     with sqlite3.connect(tmp_path / "database") as client:
         assert client.execute("SELECT * FROM t").fetchall() == [tuple(y for _, y in some)]
     client.close()
+
+
+@pytest.mark.spark
+def test_the_remedy_for_a_nested_column_keeps_every_value(spark: SparkSession) -> None:
+    time = "TIMESTAMP'2026-01-31 23:59:59.123456Z'"
+    values = {
+        "v": f"array({time})",
+        "a `b`": f"named_struct('t', {time}, 'n', CAST(NULL AS INT))",
+        "m": f"map(DATE'2026-01-31', {time})",
+        "i": "INTERVAL '0.000001' SECOND",
+    }
+    frame = spark.range(1).select(
+        F.lit("x").alias("k"), *(F.expr(of).alias(name) for name, of in values.items())
+    )
+    keys = spark.createDataFrame([("x", 1, bytes(32))], "subject string, version int, key binary")
+    found = {}
+    for name in values:
+        shred = erasure.shred(name, subject="k", keys=keys)
+        with pytest.raises(SchemaError) as error:
+            frame.transform(shred)
+        text = eval(error.value.fix.partition(": ")[2], {"F": F})
+        frame = frame.withColumn(name, text)
+        assert frame.transform(shred).schema[name].dataType.typeName() == "binary"
+        found[name] = frame.select(quoted(name)).head()[0]
+    instant = "2026-01-31T23:59:59.123456Z"
+    assert found == {
+        "v": f'["{instant}"]',
+        "a `b`": f'{{"t":"{instant}","n":null}}',
+        "m": f'[{{"key":"2026-01-31","value":"{instant}"}}]',
+        "i": "INTERVAL '00.000001' SECOND",
+    }
