@@ -349,7 +349,7 @@ def _lists(dtype: pa.DataType) -> Converter:
     def convert(value: Any, reused: set[int] | None = None) -> Any:
         if value is None:
             return None
-        is_list = isinstance(value, list) or (isinstance(value, tuple) and _names_of(value) is None)
+        is_list = isinstance(value, list) or type(value) is tuple  # a subclass of it is a record
         if not is_list and (type(value) is not np.ndarray or not value.ndim):
             _refuse(value)
         is_reused = type(value) is list and _is_reused(value, reused)
@@ -368,7 +368,7 @@ def _lists(dtype: pa.DataType) -> Converter:
 
 
 def _maps(dtype: pa.DataType) -> Converter:
-    key, item = field_converter(dtype.key_field), field_converter(dtype.item_field)
+    key, item = converter(dtype.key_type), field_converter(dtype.item_field)
     if pa.types.is_nested(dtype.key_type):
         message = f"{dtype}, whose keys are not keys of a dict"
         raise UnsupportedType(message)
@@ -386,6 +386,8 @@ def _maps(dtype: pa.DataType) -> Converter:
         except Refused as error:
             raise type(error)(f"{error} in a map") from None
         converted = dict(pairs)
+        if None in converted:
+            _refuse(value, " with a null key")
         # NaN is not equal to itself, and one key.
         if len(converted) < len(pairs) or sum(k != k for k in converted) > 1:
             _refuse(value, " with two equal keys")
