@@ -1,4 +1,4 @@
-"""Connection strings of PostgreSQL, parsed as libpq does, so that its secrets are known.
+"""Connection strings of PostgreSQL, parsed as libpq does, and URLs of folders, so that secrets are known.
 
 Python's ``urlsplit`` ends a password at ``#``, ``?`` or ``/``, and libpq does not. The rules here are those of
 libpq 18, which the driver contains: ``conninfo_uri_parse`` for URIs, and ``conninfo_parse`` for keywords.
@@ -72,6 +72,9 @@ _KEYWORDS = frozenset(
 SECRET_KEYWORDS = frozenset(
     ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 )
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*?(?=\]*\Z)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(.*)", re.DOTALL)
+_USER_OF_PATH = re.compile("[^@/:]*(?::([^@]*))?@")
 _PREFIX = re.compile("postgres(?:ql)?://")
 _USER = re.compile("([^@/:]*)(?::([^@/]*))?@")
 _ADDRESS = re.compile(
@@ -118,6 +121,51 @@ def mask(text: str, secrets: Iterable[str | None]) -> str:
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
+
+
+def public_path(path: str) -> str:
+    """A path without what can be a secret: user, password and query of a URL.
+
+    Examples
+    --------
+    >>> public_path("s3://user:sec/r#t@bucket/folder?token=x"), public_path("/a?b")
+    ('s3://bucket/folder', '/a?b')
+    """
+    scheme, rest, _ = _split(path)
+    return scheme + rest
+
+
+def secrets_of(path: str) -> list[str]:
+    """What can be a secret in a path: password and query of a URL, as they are written and as they are sent."""
+    return [form for text in _split(path)[2] for form in (text, unquote(text))]
+
+
+def _split(path: str) -> tuple[str, str, list[str]]:
+    """The scheme of a path, the part of the rest that is public, and what can be a secret."""
+    url = _SCHEME.fullmatch(path)
+    if url is None:
+        return "", path, []
+    scheme, rest = url.groups()
+    user = _USER_OF_PATH.match(rest)
+    public, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
+    if (
+        user and user[1] is not None and "@" in public + query
+    ):  # where the password ends is not certain
+        return scheme, "***", [rest]
+    values = [piece.partition("=")[2] for piece in query[:-1].split("&")]
+    secrets = [user[1] if user else None, query[:-1], *(v for v in values if len(v) >= 8)]
+    return scheme, public, [text for text in secrets if text]
+
+
+def without_secrets(text: str) -> str:
+    """A text that may have a URL at its end, or one in brackets, with the URL as :func:`public_path` shows it.
+
+    Examples
+    --------
+    >>> without_secrets("FileStreamSource[ftp://user:se]cret@host/folder]")
+    'FileStreamSource[ftp://host/folder]'
+    """
+    return _URL.sub(lambda url: public_path(url[0]), text)
 
 
 def show_conninfo(text: str) -> str:

@@ -97,7 +97,7 @@ class AlarmListener(StreamingQueryListener):
                 "NOT_A_FUNCTION",
                 "`notify` is not a function",
                 where=_WHERE,
-                got=f"{notify!r} of type {type(notify).__name__}",
+                got=f"an object of type {type(notify).__name__}",  # a URL may have a secret
                 expected="a function with one parameter, the alarm",
                 fix="use a function such as print, or the default, a warning in the log",
             )

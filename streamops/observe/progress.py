@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from streamops.kernel.conninfo import without_secrets
 from streamops.observe.core.lag import parse_lags
 from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress, Source
 from streamops.spark.progress import parse_metrics, parse_progress_time
@@ -45,7 +46,11 @@ def read_progress(progress: Any) -> Progress:
         watermark=parse_progress_time(times.get("watermark")),
         newest=parse_progress_time(times.get("max")),
         sources=tuple(
-            Source(s.description, s.numInputRows, parse_lags(s.endOffset, s.latestOffset))
+            Source(
+                without_secrets(s.description),
+                s.numInputRows,
+                parse_lags(s.endOffset, s.latestOffset),
+            )
             for s in progress.sources
         ),
         metrics=metrics,

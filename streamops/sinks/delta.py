@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
+from streamops.kernel.conninfo import public_path, secrets_of
 from streamops.kernel.errors import SchemaError, SinkError, SpecError, StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
@@ -38,9 +39,7 @@ from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.failures import (
     columns_differ,
     hide,
-    public_path,
     refused,
-    secrets_of,
     target_missing,
     type_differs,
     unavailable,

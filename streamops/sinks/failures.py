@@ -2,50 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import unquote
 
 from streamops.kernel.conninfo import mask
 from streamops.kernel.errors import SinkError, StreamopsError
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)(.*)", re.DOTALL)
-_USER = re.compile("[^@/:]*(?::([^@]*))?@")
-
-
-def public_path(path: str) -> str:
-    """A path without what can be a secret: user, password and query of a URL.
-
-    Examples
-    --------
-    >>> public_path("s3://user:sec/r#t@bucket/folder?token=x"), public_path("/a?b")
-    ('s3://bucket/folder', '/a?b')
-    """
-    scheme, rest, _ = _split(path)
-    return scheme + rest
-
-
-def secrets_of(path: str) -> list[str]:
-    """What can be a secret in a path: password and query of a URL, as they are written and as they are sent."""
-    return [form for text in _split(path)[2] for form in (text, unquote(text))]
-
-
-def _split(path: str) -> tuple[str, str, list[str]]:
-    """The scheme of a path, the part of the rest that is public, and what can be a secret."""
-    url = _SCHEME.fullmatch(path)
-    if url is None:
-        return "", path, []
-    scheme, rest = url.groups()
-    user = _USER.match(rest)
-    public, _, query = re.split(r"([?#])", rest[user.end() if user else 0 :] + "?", maxsplit=1)
-    if (
-        user and user[1] is not None and "@" in public + query
-    ):  # where the password ends is not certain
-        return scheme, "***", [rest]
-    values = [piece.partition("=")[2] for piece in query[:-1].split("&")]
-    secrets = [user[1] if user else None, query[:-1], *(v for v in values if len(v) >= 8)]
-    return scheme, public, [text for text in secrets if text]
 
 
 @contextmanager

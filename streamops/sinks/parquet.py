@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from streamops.kernel.conninfo import public_path, secrets_of
 from streamops.kernel.errors import SchemaError, SinkError, SpecError
 from streamops.kernel.parameters import require_choice
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
-from streamops.sinks.failures import hide, public_path, secrets_of, unavailable
+from streamops.sinks.failures import hide, unavailable
 from streamops.sinks.sink import Columns, Sink
 
 __all__ = ["ParquetSink", "parquet", "read_parquet"]

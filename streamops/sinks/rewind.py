@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 
 from pyarrow import fs
 
+from streamops.kernel.conninfo import public_path
 from streamops.kernel.errors import SinkError
 from streamops.sinks.core.rewinding import later_files, unreadable_stores
-from streamops.sinks.failures import public_path
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import unload_state_stores
 

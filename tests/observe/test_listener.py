@@ -63,7 +63,7 @@ def test_a_progress_is_converted_to_plain_values() -> None:
         eventTime={"watermark": "2023-12-31T23:59:50.000Z", "max": "2024-01-01T00:00:01.500Z"},
         sources=[
             SimpleNamespace(
-                description="Kafka[a]",
+                description="Source[ftp://app:secret@host/a]",
                 numInputRows=10,
                 endOffset='{"a": {"0": 5}}',
                 latestOffset='{"a": {"0": 9}}',
@@ -82,7 +82,7 @@ def test_a_progress_is_converted_to_plain_values() -> None:
     )
     assert observed.started == start
     assert (observed.watermark, observed.newest) == (start - 10_000_000, start + 1_500_000)
-    assert observed.sources == (Source("Kafka[a]", 10, (PartitionLag("a", 0, 4),)),)
+    assert observed.sources == (Source("Source[ftp://host/a]", 10, (PartitionLag("a", 0, 4),)),)
     assert observe.consumer_lag(event.progress) == (PartitionLag("a", 0, 4),)
     assert observed.metrics == {
         "w": {"rows": 3},
@@ -210,7 +210,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             (observe.StuckWatermark(),),
             "mail",
             "[NOT_A_FUNCTION] observe.AlarmListener: `notify` is not a function\n"
-            "  got:       'mail' of type str\n"
+            "  got:       an object of type str\n"
             "  expected:  a function with one parameter, the alarm\n"
             "  fix:       use a function such as print, or the default, a warning in the log",
         ),
