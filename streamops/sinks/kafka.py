@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ from streamops.spark.json_text import refuse_invalid_text, to_checked_json
 
 __all__ = ["KafkaSink", "kafka"]
 
+_LOG = logging.getLogger("streamops.sinks")
 _WHERE = "sinks.kafka"
 _TIMEOUT = 60  # seconds, for a request that has a deadline
 _POLL_EVERY = 10_000
@@ -105,7 +107,8 @@ def kafka(
         A compacted topic with one partition. It is created if it does not exist.
     client : mapping of str to str, optional
         Settings of the client (librdkafka), such as ``security.protocol``, ``sasl.password``,
-        ``compression.type`` or ``transaction.timeout.ms``. They are not in the ``repr``.
+        ``compression.type`` or ``transaction.timeout.ms``. They are not in the ``repr``. The client logs to
+        the logger "streamops.sinks" of Python's ``logging``, and not to standard error.
     new_checkpoint : "refuse" or "continue"
         What a query with another checkpoint may do. A topic cannot be emptied in a transaction, so there
         is no "replace".
@@ -389,7 +392,7 @@ class KafkaSink(KeyedSink):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {**self.client, "bootstrap.servers": self.servers}
+        return {"logger": _LOG, **self.client, "bootstrap.servers": self.servers}
 
     @contextmanager
     def _errors(self, delivery: Delivery | None = None) -> Iterator[None]:

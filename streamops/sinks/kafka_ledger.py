@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from streamops.kernel.packages import require_package
@@ -45,9 +46,10 @@ class LedgerTopic:
     def create(self) -> None:
         """Create the topic, unless another sink does it at the same time."""
         new = require_client("confluent_kafka.admin").NewTopic(self._name, 1, config=_CONFIG)
-        client, admin = require_client(), self._admin()  # held until there is a result
+        client = require_client()
         try:
-            admin.create_topics([new])[self._name].result(self._timeout)
+            with self._admin() as admin:
+                admin.create_topics([new])[self._name].result(self._timeout)
         except client.KafkaException as error:
             if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -56,21 +58,26 @@ class LedgerTopic:
         """The identifiers of the topics that exist. Asking for them does not create them."""
         client = require_client()
         wanted = client.TopicCollection(list(topics))
-        admin = self._admin()
-        found = admin.describe_topics(wanted, request_timeout=self._timeout)
         existing = {}
-        for topic, future in found.items():
-            try:
-                described = future.result(self._timeout)
-            except client.KafkaException as error:
-                if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-            else:
-                existing[topic] = str(described.topic_id)
+        with self._admin() as admin:
+            found = admin.describe_topics(wanted, request_timeout=self._timeout)
+            for topic, future in found.items():
+                try:
+                    described = future.result(self._timeout)
+                except client.KafkaException as error:
+                    if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                else:
+                    existing[topic] = str(described.topic_id)
         return existing
 
-    def _admin(self) -> Any:
-        return require_client("confluent_kafka.admin").AdminClient(self._settings)
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        admin = require_client("confluent_kafka.admin").AdminClient(self._settings)
+        try:
+            yield admin
+        finally:
+            admin.poll(0)  # writes what the client logged
 
     def _end(self, isolation: Any) -> int:
         """The offset after all records, or of the first one that is not committed."""
@@ -79,8 +86,8 @@ class LedgerTopic:
         partition = require_client().TopicPartition(self._name, 0)
         latest = {partition: require_client("confluent_kafka.admin").OffsetSpec.latest()}
         options = {"request_timeout": self._timeout, "isolation_level": isolation}
-        admin = self._admin()
-        return int(admin.list_offsets(latest, **options)[partition].result().offset)
+        with self._admin() as admin:
+            return int(admin.list_offsets(latest, **options)[partition].result().offset)
 
     def _records(self, start: int, end: int, *, isolation: str, wait: bool) -> Iterator[Any]:
         """The records between two offsets, as far as the isolation allows to read them."""

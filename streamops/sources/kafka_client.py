@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 Edges = dict[str, dict[int, tuple[int, int]]]
 """By topic and partition: the first offset, and the end of the committed records."""
 
+_LOG = logging.getLogger("streamops.sources")
 WHERE = "sources.replay"
 """The public function that asks."""
 
@@ -137,7 +139,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
         "enable.auto.commit": False,
     }
     try:
-        consumer = Consumer({"group.id": "streamops-replay", **settings, **own})
+        consumer = Consumer({"group.id": "streamops-replay", "logger": _LOG, **settings, **own})
     except KafkaException as error:
         raise SpecError(
             "NOT_A_CLIENT_SETTING",

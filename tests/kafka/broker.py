@@ -12,6 +12,7 @@ broker starts one of its own: `with running() as broker: ... broker.kill(); brok
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import random
 import signal
@@ -31,6 +32,7 @@ from streamops.environment.java import find_java
 VERSION = "4.2.0"
 """Of the broker, as in scripts/get-kafka."""
 PATIENCE = 60  # seconds
+_LOG = logging.getLogger(__name__)  # a client would print that its broker was killed
 _LOCALHOST = "127.0.0.1"
 _BELOW_EPHEMERAL = range(20_000, 32_000)
 _SETTINGS = {
@@ -141,13 +143,14 @@ class Broker:
         """An `AdminClient`."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "logger": _LOG})
 
     def producer(self, **settings: Any) -> Any:
         """A `Producer`; dots of settings are underscores: `transactional_id="t"`."""
         from confluent_kafka import Producer
 
-        return Producer({"bootstrap.servers": self.bootstrap, **_dotted(settings)})
+        own = {"bootstrap.servers": self.bootstrap, "logger": _LOG}
+        return Producer({**own, **_dotted(settings)})
 
     def consumer(self, **settings: Any) -> Any:
         """A `Consumer` of committed records, by default from the beginning."""
@@ -155,6 +158,7 @@ class Broker:
 
         defaults = {
             "bootstrap.servers": self.bootstrap,
+            "logger": _LOG,
             "group.id": uuid.uuid4().hex,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,

@@ -314,13 +314,19 @@ def test_a_ledger_that_somebody_else_writes(kafka: Broker, make: Callable[..., A
             make(ledger=topic).read_ledger()
 
 
-def test_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(sys.modules[KafkaSink.__module__], "_TIMEOUT", 1)
     sink = sinks.kafka("t", servers="127.0.0.1:1", client={"sasl.password": "secret words"})
     begin = time.monotonic()
     with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
         sink._deliver_rows(pa.table({VALUE: ["{}"]}), 0, RUN)
     assert time.monotonic() - begin < 30
+    assert "Connection refused" in caplog.text
+    assert capfd.readouterr().err == ""
     assert "secret words" not in repr(sink)
     assert "sasl.password" in repr(sink)
 
