@@ -1,8 +1,10 @@
-"""Comparison of rows, with a table of both sides if they differ."""
+"""Comparison of rows, with a line for each cell that differs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,11 +19,16 @@ from streamops.testing.values import comparable, same
 
 __all__ = ["assert_rows", "missing_extra"]
 
+__tracebackhide__ = True  # pytest shows the line of the test
+_MOST_LINES = 20
+_MOST_PAIRED = 100  # rows of each side
+
 Rows: TypeAlias = DataFrame | pa.Table | Sequence[Mapping[str, Any] | Row]
+_Record: TypeAlias = dict[str, Any]
 
 
 def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
-    """Fail, with a table of both sides, if the rows differ.
+    """Fail if the rows differ, and name each cell that does.
 
     NaN equals NaN and 0.0 equals -0.0 at any depth; nullability does not matter. All other values must
     be exactly equal.
@@ -38,7 +45,8 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     Raises
     ------
     AssertionError
-        The rows differ, or their columns do.
+        The rows differ, or their columns do. The message has a line for each cell that differs, with
+        the row, the column and both values, and for each row that only one side has; 20 lines at most.
     SchemaError
         ``DUPLICATE_COLUMN``: one of the sides has two columns of one name.
     SpecError
@@ -52,7 +60,6 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     >>> assert_rows([{"k": "a", "x": float("nan")}], [{"k": "a", "x": float("nan")}])
     """
     try:
-        from chispa.rows_comparer import assert_generic_rows_equality
         from chispa.schema_comparer import SchemasNotEqualError, assert_schema_equality
     except ImportError as error:
         raise missing_extra("chispa", "assert_rows") from error
@@ -70,25 +77,85 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
             )
         except SchemasNotEqualError as error:
             raise AssertionError(f"the columns differ:{error}") from None
-    found, wanted = _sort(left, ordered), _sort(right, ordered)
-    differing = [pair for pair in zip(found, wanted, strict=False) if not same(*pair)]
-    if not differing and len(found) == len(wanted):
+    lines = _in_order(left, right) if ordered else _in_any_order(left, right)
+    if not lines:
         return
-    counts = f"{len(found)} rows, {len(wanted)} expected, {len(differing)} pairs differ"
-    table = ""
-    try:
-        assert_generic_rows_equality(found, wanted, same, {})
-    except Exception as error:  # chispa's own, of which only the table is used
-        table = str(error)
-    raise AssertionError(f"the rows differ: {counts} (df1 is actual, df2 expected){table}")
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES:,} more differences"]
+    counts = f"{len(left):,} rows, {len(right):,} expected"
+    raise AssertionError("\n  ".join([f"the rows differ: {counts}", *lines]))
 
 
-def _sort(dicts: list[dict[str, Any]], ordered: bool) -> list[Row]:
-    # The same order of columns on both sides.
-    rows = [dict(sorted(row.items())) for row in dicts]
-    if not ordered:
-        rows.sort(key=lambda row: comparable(list(row.values())))
-    return [Row(**row) for row in rows]
+def _in_order(found: list[_Record], wanted: list[_Record]) -> list[str]:
+    """The differences of rows at the same positions."""
+    pairs = enumerate(zip(found, wanted, strict=False), start=1)
+    lines = [line for at, pair in pairs for line in _cells(*pair, f"row {at}")]
+    return [*lines, *_one_sided(found[len(wanted) :], wanted[len(found) :])]
+
+
+def _in_any_order(found: list[_Record], wanted: list[_Record]) -> list[str]:
+    """The differences of rows that no row of the other side equals, most similar rows side by side."""
+    extra, missing = _without(found, wanted), _without(wanted, found)
+    scored = []
+    for at, row in enumerate(extra[:_MOST_PAIRED]):
+        for other, expected in enumerate(missing[:_MOST_PAIRED]):
+            equal = [same(value, expected[name]) for name, value in row.items()]
+            # Keys come first: a pair has an equal first column, or is equal in most of the columns.
+            if equal[0] or 2 * sum(equal) > len(equal):
+                scored.append((sum(equal), equal, -at, -other))
+    pairs: dict[int, int] = {}
+    for *_, at, other in sorted(scored, reverse=True):
+        if -at not in pairs and -other not in pairs.values():
+            pairs[-at] = -other
+    lines = []
+    for at, other in sorted(pairs.items()):
+        row, expected = extra[at], missing[other]
+        is_shown = len(lines) < _MOST_LINES
+        which = _identity(row, expected, [*found, *wanted]) if is_shown else ""
+        lines += _cells(row, expected, which)
+    alone = [row for at, row in enumerate(extra) if at not in pairs]
+    others = [row for at, row in enumerate(missing) if at not in pairs.values()]
+    return [*lines, *_one_sided(alone, others)]
+
+
+def _without(rows: list[_Record], others: list[_Record]) -> list[_Record]:
+    """The difference of two multisets."""
+    left, rest = Counter(map(comparable, others)), []
+    for row in rows:
+        key = comparable(row)
+        left[key] -= 1
+        if left[key] < 0:
+            rest.append(row)
+    return rest
+
+
+def _cells(row: _Record, expected: _Record, which: str) -> Iterator[str]:
+    for name, value in row.items():
+        if not same(value, expected[name]):
+            yield f"{which}: {name} is {_show(value)}, expected {_show(expected[name])}"
+
+
+def _one_sided(extra: list[_Record], missing: list[_Record]) -> list[str]:
+    sides = (("not expected", extra), ("missing", missing))
+    return [f"{side}: {_describe(row, list(row))}" for side, rows in sides for row in rows]
+
+
+def _identity(row: _Record, expected: _Record, rows: list[_Record]) -> str:
+    """The first of the columns that both rows have in common, as many as tell them from other rows."""
+    common = [name for name in row if same(row[name], expected[name])]
+    for count in range(1, len(common)):
+        alike = [one for one in rows if all(same(one[n], row[n]) for n in common[:count])]
+        if len(alike) <= 2:
+            return _describe(row, common[:count])
+    return _describe(row, common)
+
+
+def _describe(row: _Record, names: list[str]) -> str:
+    return ", ".join(f"{name}={_show(row[name])}" for name in names) or "a row without columns"
+
+
+def _show(value: Any) -> str:
+    return str(value) if isinstance(value, dt.date | dt.time) else repr(value)
 
 
 def _to_dicts(rows: Rows, side: str, other: Rows) -> tuple[list[dict[str, Any]], StructType | None]:

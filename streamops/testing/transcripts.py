@@ -93,6 +93,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
 
+__tracebackhide__ = True
+
 _FAMILIES = (
     "aggregates",
     "changes",

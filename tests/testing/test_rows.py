@@ -39,7 +39,7 @@ def test_nan_equals_nan_at_any_depth() -> None:
         ([], [ONE]),
         ([ONE, ONE, TWO], [ONE, TWO, TWO]),
         ([{"k": "a"}], [{"k": "b"}]),
-        ([{"k": True}], [{"k": 1}]),  # equal in Python, and in the table of chispa
+        ([{"k": True}], [{"k": 1}]),  # equal in Python
         ([{"k": {"x": [1, NAN]}}], [{"k": {"x": [1, None]}}]),
         ([{"k": at(0)}], [{"k": at(0).replace(tzinfo=None)}]),
     ],
@@ -49,15 +49,65 @@ def test_rows_that_differ_fail(actual: Any, expected: Any) -> None:
         assert_rows(actual, expected)
 
 
-def test_the_failure_shows_both_sides() -> None:
-    with pytest.raises(AssertionError, match=r"1 rows, 1 expected, 1 pairs(.|\n)*k=a(.|\n)*k=b"):
-        assert_rows([{"k": "a"}], [{"k": "b"}])
+def differences(actual: Any, expected: Any, **how: Any) -> list[str]:
+    """The lines of the failure."""
+    with pytest.raises(AssertionError) as caught:
+        assert_rows(actual, expected, **how)
+    return str(caught.value).splitlines()
 
 
-def test_ordered_rows_must_have_the_same_order() -> None:
+def row(k: str, second: int, n: int, mean: float = 0.5) -> dict[str, Any]:
+    return {"k": k, "window_start": at(second), "n": n, "mean": mean}
+
+
+def test_a_failure_names_each_cell_that_differs() -> None:
+    actual = [row("b", 0, 1), row("a", 0, 3), row("a", 60, 7, NAN), row("c", 0, 9)]
+    expected = [row("a", 0, 4, 0.25), row("a", 60, 8, NAN), row("b", 0, 1), row("d", 0, 5)]
+    assert differences(actual, expected) == [
+        "the rows differ: 4 rows, 4 expected",
+        "  k='a', window_start=2024-01-01 00:00:00+00:00: n is 3, expected 4",
+        "  k='a', window_start=2024-01-01 00:00:00+00:00: mean is 0.5, expected 0.25",
+        "  k='a', window_start=2024-01-01 00:01:00+00:00: n is 7, expected 8",
+        "  not expected: k='c', window_start=2024-01-01 00:00:00+00:00, n=9, mean=0.5",
+        "  missing: k='d', window_start=2024-01-01 00:00:00+00:00, n=5, mean=0.5",
+    ]
+
+
+def test_a_failure_names_a_row_by_as_few_columns_as_it_takes() -> None:
+    assert differences([row("a", 0, 1), row("b", 0, 1)], [row("a", 0, 2), row("b", 0, 1)]) == [
+        "the rows differ: 2 rows, 2 expected",
+        "  k='a': n is 1, expected 2",
+    ]
+
+
+def test_a_missing_row_does_not_shift_the_others() -> None:
+    rows = [row(k, 0, 1) for k in "abc"]
+    first = "window_start=2024-01-01 00:00:00+00:00, n=1, mean=0.5"
+    assert differences(rows[1:], rows)[1:] == [f"  missing: k='a', {first}"]
+    assert differences([*rows, rows[0]], rows)[1:] == [f"  not expected: k='a', {first}"]
+
+
+def test_ordered_rows_are_named_by_their_positions() -> None:
     assert_rows([ONE, TWO], [ONE, TWO], ordered=True)
-    with pytest.raises(AssertionError, match="2 pairs differ"):
-        assert_rows([ONE, TWO], [TWO, ONE], ordered=True)
+    assert differences([ONE, TWO], [TWO, ONE], ordered=True)[1:] == [
+        "  row 1: k is 'a', expected 'b'",
+        "  row 1: x is 1.0, expected nan",
+        "  row 2: k is 'b', expected 'a'",
+        "  row 2: x is nan, expected 1.0",
+    ]
+    assert differences([ONE], [ONE, TWO], ordered=True)[1:] == ["  missing: k='b', x=nan"]
+
+
+def test_a_failure_has_at_most_twenty_lines() -> None:
+    actual, expected = ([{"k": k, "n": n} for k in range(1_500)] for n in (0, 1))
+    *_, last, rest = differences(actual, expected)
+    assert (last, rest) == ("  k=19: n is 0, expected 1", "  and 2,880 more differences")
+
+
+def test_pytest_shows_the_line_of_the_test_and_not_the_test_kit() -> None:
+    with pytest.raises(AssertionError) as caught:
+        assert_rows([ONE], [TWO])
+    assert {str(entry.path) for entry in caught.traceback.filter(caught)} == {__file__}
 
 
 @pytest.mark.parametrize("expected", [[{"k": "a"}], [{"k": "a", "x": 1.0, "y": None}]])

@@ -97,8 +97,9 @@ def test_a_wrong_expectation_fails_and_names_its_line(line: int, edits: list[Any
 def test_a_micro_batch_without_data_that_spark_would_not_run_fails() -> None:
     text = RIGHT.replace("  - rows: [b 25s 0]\n", "  - no_data: true\n")
     (transcript,) = parse(text)
-    with pytest.raises(AssertionError, match="line 4: there is no micro-batch without data"):
+    with pytest.raises(AssertionError, match="line 4: there is no micro-batch without") as caught:
         assert_replays(transcript)
+    assert {str(entry.path) for entry in caught.traceback.filter(caught)} == {__file__}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ __all__ = [
     "to_rows",
 ]
 
+__tracebackhide__ = True
+
 Row = dict[str, Any]
 Batch = tuple[pa.Table, ...]
 """A micro-batch: one table per input."""

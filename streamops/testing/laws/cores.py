@@ -34,6 +34,8 @@ from streamops.testing.values import comparable
 
 __all__ = ["CORE", "check_laws", "order_within_a_batch_is_irrelevant"]
 
+__tracebackhide__ = True
+
 
 def stream_equals_batch(case: Case) -> None:
     """As long as no row is late, the folded stream equals the batch result, for every cutting.

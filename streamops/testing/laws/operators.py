@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_operator", "histories"]
 
+__tracebackhide__ = True
+
 _AS_THEY_ARRIVE = {order_within_a_batch_is_irrelevant}
 
 

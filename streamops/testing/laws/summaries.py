@@ -17,6 +17,8 @@ from streamops.testing.values import comparable
 
 __all__ = ["SUMMARY", "SummaryCase"]
 
+__tracebackhide__ = True
+
 States = list[pa.Array]
 
 
