@@ -68,6 +68,12 @@ class StreamopsError(Exception):
         facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix")}
         return _rebuild, (type(self), self.code, self.what, facts)
 
+    def with_fix(self, fix: str) -> StreamopsError:
+        """The same error with another remedy."""
+        rebuild, (*arguments, facts) = self.__reduce__()
+        error: StreamopsError = rebuild(*arguments, facts | {"fix": fix})
+        return error
+
 
 def _rebuild(error_type: type[StreamopsError], code: str, what: str, facts: dict[str, Any]) -> Any:
     error = error_type.__new__(error_type)
@@ -101,6 +107,8 @@ class ColumnNotFound(SchemaError):
             fix += " (names are case-sensitive here)"
         elif whole.partition(".")[0] in names:
             fix = f"make the field a column first: df.withColumn({part!r}, F.col({column!r}))"
+        elif not close and not column.isidentifier() and any(name in column for name in names):
+            fix = f"make the expression a column first: df.withColumn('value', F.expr({column!r}))"
         super().__init__(
             "COLUMN_NOT_FOUND",
             f"column {column!r}, given as `{role}`, does not exist",

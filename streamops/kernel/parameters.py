@@ -49,6 +49,17 @@ _SYNONYMS = {
     "upsert": "update",
 }
 """Choices in other libraries, and ours with this meaning."""
+_SPARK_AGGREGATES = {
+    **{name: name for name in ("count", "max", "mean", "min", "stddev", "sum", "variance")},
+    "avg": "mean",
+    "stddev_samp": "stddev",
+    "var_samp": "variance",
+}
+"""Functions of Spark, and ours with this meaning."""
+_COLUMN_FIRST = 'make the expression a column first: df.withColumn("value", ...)'
+# The kernel does not import Spark: its columns are known by their repr.
+_EXPRESSION = re.compile(r"Column<'.*\(.*'>", re.DOTALL)
+_CALL = re.compile(r"Column<'(\w+)\((.*)\)(?: AS .*)?'>", re.DOTALL)
 _SERVER = re.compile(
     r"\s*(?:[A-Za-z_]+://)?(?:\[[^\]\s]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?\s*"
 )
@@ -70,7 +81,9 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
             where=where,
             got=f"{value!r} of type {type(value).__name__}",
             expected="text",
-            fix='write the name in quotes, such as "ts", and not F.col("ts")',
+            fix=f'{_COLUMN_FIRST}; then write "value"'
+            if _EXPRESSION.fullmatch(repr(value))
+            else 'write the name in quotes, such as "ts", and not F.col("ts")',
         )
 
 
@@ -416,15 +429,16 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
 def require_aggregates(agg: object, *, where: str) -> None:
     """Raise an error if the value is not a mapping of names to aggregates. It may be empty."""
     if not isinstance(agg, Mapping):
-        name = "events" if isinstance(agg, list | tuple) else getattr(agg, "function", "events")
-        value = repr(agg) if isinstance(getattr(agg, "native", None), bool) else "count()"
+        name, value = "events", "count()"
+        if isinstance(getattr(agg, "native", None), bool):
+            name, value = getattr(agg, "function", name), repr(agg)
         raise SpecError(
             "NOT_AN_AGGREGATE",
             "`agg` is not a mapping of names to aggregates",
             where=where,
             got=f"agg={agg!r}",
             expected="a mapping: the column of the result, and its aggregate",
-            fix=f'agg={{"{name}": aggregates.{value}}}',
+            fix=_instead_of_spark(agg, name) or f'agg={{"{name}": aggregates.{value}}}',
         )
     for name, value in agg.items():
         require_name(name, parameter="agg", where=where)
@@ -442,7 +456,8 @@ def require_aggregates(agg: object, *, where: str) -> None:
                 expected="a mapping of names to aggregates of streamops.aggregates",
                 fix=f'call it: agg={{"{name}": aggregates.{value.__name__}(...)}}'
                 if is_uncalled
-                else f'agg={{"{name}": aggregates.count()}}, or another function of streamops.aggregates',
+                else _instead_of_spark(value, name)
+                or f'agg={{"{name}": aggregates.count()}}, or another function of streamops.aggregates',
             )
         if getattr(type(value), "__repr__", None) is object.__repr__:
             raise SpecError(
@@ -453,6 +468,19 @@ def require_aggregates(agg: object, *, where: str) -> None:
                 expected="a repr that says which aggregate it is, and nothing else",
                 fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
             )
+
+
+def _instead_of_spark(value: object, name: str) -> str | None:
+    """The remedy for an aggregate of Spark; None if it is another value."""
+    call = _CALL.fullmatch(repr(value))
+    function = call and _SPARK_AGGREGATES.get(call[1])
+    if not call or not function:
+        return None
+    if function == "count" and not call[2].isidentifier():
+        return f'agg={{"{name}": aggregates.count()}}'
+    if call[2].isidentifier():
+        return f'agg={{"{name}": aggregates.{function}("{call[2]}")}}'
+    return f'{_COLUMN_FIRST}; then agg={{"{name}": aggregates.{function}("value")}}'
 
 
 def parse_aggregates(agg: object, *, where: str) -> tuple[tuple[str, Aggregation], ...]:

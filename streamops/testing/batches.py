@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.time import Duration
 from streamops.kernel.values import Refused, UnsupportedType, keeps_values, to_column
 from streamops.spark.columns import IN_UTC
@@ -34,6 +35,7 @@ __all__ = [
     "infer_schema",
     "infer_schemas",
     "per_input",
+    "remedies_for_a_script",
     "to_table",
     "to_tables",
 ]
@@ -43,6 +45,8 @@ Delays: TypeAlias = "Duration | tuple[Duration | None, Duration | None] | None"
 Schemas: TypeAlias = "pa.Schema | tuple[pa.Schema | None, ...] | None"
 
 _CUTOFF = 0.8  # similarity of names: "amuont" is "amount", and "left_id" is not "right_id"
+
+_ON_A_FRAME = re.compile(r"\b(df|left|right)\.\w")
 
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 """Second 0 of :func:`at`: far from 1970, where Spark's watermark begins."""
@@ -78,6 +82,21 @@ def expand(operator: Chain) -> list[Operator]:
             )
         operators += item.steps
     return operators
+
+
+@contextmanager
+def remedies_for_a_script() -> Iterator[None]:
+    """Let a remedy that changes a frame say what to change in a script, which has none."""
+    try:
+        yield
+    except StreamopsError as error:
+        if not _ON_A_FRAME.search(error.fix):
+            raise
+        instant = ", an instant as at(5)" if "timestamp" in str(error.expected) else ""
+        raise error.with_fix(
+            f"write the rows of the script as the operator reads them{instant}; in a query, before "
+            f"the operator: {error.fix}"
+        ) from None
 
 
 def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:

@@ -36,6 +36,7 @@ from streamops.testing.batches import (
     expand,
     infer_schemas,
     per_input,
+    remedies_for_a_script,
     to_tables,
 )
 from streamops.testing.results import BatchResult, combine_results, read_counts
@@ -263,6 +264,7 @@ class _Stage:
     is_first: bool = field(kw_only=True)
     """Whether its inputs are the frames of the user, which may have watermarks."""
 
+    @remedies_for_a_script()
     def __post_init__(self) -> None:
         operator = self.operator
         self.is_clock = operator.project is not None  # passes its rows on, with a watermark

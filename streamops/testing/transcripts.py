@@ -69,7 +69,7 @@ from streamops.kernel.core import SIDES
 from streamops.kernel.time import parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
-from streamops.testing.batches import START
+from streamops.testing.batches import START, remedies_for_a_script
 from streamops.testing.notation import (
     COLUMN_TYPES,
     Line,
@@ -312,6 +312,7 @@ def _documents(text: str, where: str) -> list[Any]:
         raise malformed(where, "this is not YAML", got=error, expected="YAML") from error
 
 
+@remedies_for_a_script()
 def _transcript(value: Any, where: str) -> Transcript:
     document = require_keys(value, _REQUIRED | _OPTIONAL, _REQUIRED, where)
     where = f"{where}, {document['name']!r}"

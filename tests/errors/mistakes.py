@@ -276,8 +276,14 @@ MISTAKES = (
     Mistake(
         "the sum of a text column",
         "AGGREGATE_TYPE",
-        "df.withColumn('k', F.col('k').cast(...))",
+        "in a query, before the operator: cast it: df.withColumn('k', F.col('k').cast(...))",
         lambda: played(agg={"x": agg.sum("k")}),
+    ),
+    Mistake(
+        "an expression in an aggregate",
+        "COLUMN_NOT_FOUND",
+        "make the expression a column first: df.withColumn('value', F.expr('v * 2'))",
+        lambda: played(agg={"x": agg.sum("v * 2")}),
     ),
     # Columns
     Mistake(
@@ -295,7 +301,7 @@ MISTAKES = (
     Mistake(
         "timestamps as text",
         "COLUMN_TYPE",
-        "df.withColumn('ts', F.col('ts').try_cast('timestamp_ltz'))",
+        "write the rows of the script as the operator reads them, an instant as at(5)",
         lambda: played([[{"k": "a", "ts": "2026-01-01 00:00:00"}]]),
     ),
     Mistake(

@@ -108,8 +108,34 @@ ON_SPARK = (
     Mistake(
         "an aggregate of Spark",
         "NOT_AN_AGGREGATE",
-        "another function of streamops.aggregates",
+        'agg={"n": aggregates.count()}',
         lambda spark: tumbling(agg={"n": F.count("*")}),
+    ),
+    Mistake(
+        "a sum of Spark",
+        "NOT_AN_AGGREGATE",
+        'agg={"x": aggregates.sum("v")}',
+        lambda spark: tumbling(agg={"x": F.sum("v")}),
+    ),
+    Mistake(
+        "a mean of Spark over an expression",
+        "NOT_AN_AGGREGATE",
+        'df.withColumn("value", ...); then agg={"x": aggregates.mean("value")}',
+        lambda spark: tumbling(agg={"x": F.avg(F.col("v") * 2).alias("x")}),
+    ),
+    Mistake(
+        "an expression in an aggregate",
+        "NOT_A_NAME",
+        'make the expression a column first: df.withColumn("value", ...); then write "value"',
+        lambda spark: tumbling(agg={"x": agg.sum(F.col("v") * 2)}),  # type: ignore[arg-type]
+    ),
+    Mistake(
+        "timestamps as text",
+        "COLUMN_TYPE",
+        "df.withColumn('ts', F.col('ts').try_cast('timestamp_ltz'))",
+        lambda spark: (
+            events(spark).withColumn("ts", F.lit("2026-01-01")).transform(tumbling(delay="1 minute"))
+        ),
     ),
     Mistake(
         "corrections as the input of windows",

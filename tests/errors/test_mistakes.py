@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 
 import pytest
 
@@ -18,6 +19,8 @@ def test_a_mistake_of_a_newcomer_is_answered_with_its_remedy(mistake: Mistake) -
     error = raised(mistake)
     assert code_of(error) == mistake.code
     assert mistake.remedy in (getattr(error, "fix", None) or str(error))
+    is_replay = any(entry.name == "replay" for entry in traceback.extract_tb(error.__traceback__))
+    assert not (is_replay and str(getattr(error, "fix", "")).startswith(("df.", "cast it: df.")))
 
 
 def test_the_mistakes_are_forty_or_more_and_each_once() -> None:

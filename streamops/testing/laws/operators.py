@@ -10,7 +10,14 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
-from streamops.testing.batches import START, Schemas, expand, infer_schemas, to_tables
+from streamops.testing.batches import (
+    START,
+    Schemas,
+    expand,
+    infer_schemas,
+    remedies_for_a_script,
+    to_tables,
+)
 from streamops.testing.laws.cases import Arrival, Case, Oracle, Row
 from streamops.testing.laws.cores import (
     CORE,
@@ -28,6 +35,7 @@ __tracebackhide__ = True
 _AS_THEY_ARRIVE = {order_within_a_batch_is_irrelevant}
 
 
+@remedies_for_a_script()
 def check_operator(
     operator: Operator,
     batches: Sequence[Any],
