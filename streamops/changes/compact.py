@@ -35,7 +35,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, comparable, refuse_incomparable
-from streamops.spark.operator import show_fields
+from streamops.spark.operator import show_call
 
 __all__ = ["CompactTransform", "compact"]
 
@@ -108,7 +108,7 @@ def compact(
     --------
     >>> from streamops import changes
     >>> changes.compact("id", sequence="_sequence", retention="7 days", time="_changed_at")
-    changes.compact(key=('id',), sequence=('_sequence',), retention='7 days', time='_changed_at', head=None, value=None, snapshots='below_log', ignore_nulls=False)
+    changes.compact(key=('id',), sequence=('_sequence',), retention='7 days', time='_changed_at')
 
     Notes
     -----
@@ -167,7 +167,7 @@ class CompactTransform:
             require_name(self.value, parameter="value", where=where)
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(show_fields(self))})"
+        return show_call(self.where, self)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Compact the log."""

@@ -98,7 +98,7 @@ def from_debezium(
     --------
     >>> from streamops import changes
     >>> changes.from_debezium("id bigint, name string", key="id", message_key="key")
-    changes.from_debezium(schema='id bigint, name string', key=('id',), value='value', message_key='key', sequence='auto', absent='null', placeholder='__debezium_unavailable_value', preimages='drop', tombstones='drop', keep=())
+    changes.from_debezium(schema='id bigint, name string', key=('id',), message_key='key')
 
     Notes
     -----

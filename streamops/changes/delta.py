@@ -89,7 +89,7 @@ def from_delta(
     --------
     >>> from streamops import changes
     >>> changes.from_delta("id")
-    changes.from_delta(key=('id',), preimages='delete')
+    changes.from_delta(key=('id',))
 
     Notes
     -----

@@ -47,7 +47,7 @@ from streamops.spark.columns import (
     require_frame,
 )
 from streamops.spark.json_text import OPTIONS
-from streamops.spark.operator import show_fields
+from streamops.spark.operator import show_call
 
 __all__ = [
     "FoldTransform",
@@ -129,7 +129,7 @@ def fold(
     --------
     >>> from streamops import changes
     >>> changes.fold("id")
-    changes.fold(key=('id',), rows='keyed', sequence=('revision',), onto=None)
+    changes.fold(key=('id',))
     >>> def write(batch, batch_id):  # doctest: +SKIP
     ...     before = spark.read.parquet(f"table/{batch_id - 1}") if batch_id else None
     ...     now = batch.transform(changes.fold("id", onto=before))
@@ -234,7 +234,7 @@ class FoldTransform:
         return self._fold_changes(frame) if has_types else self._latest_rows(frame)
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(show_fields(self))})"
+        return show_call(self.where, self)
 
     @property
     def _order(self) -> tuple[str, ...]:

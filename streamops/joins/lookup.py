@@ -41,6 +41,7 @@ from streamops.spark.columns import (
     require_name,
     type_name,
 )
+from streamops.spark.operator import show_call
 from streamops.spark.results import comments
 
 __all__ = ["LookupTransform", "Refresh", "lookup"]
@@ -153,16 +154,20 @@ def lookup(
     return LookupTransform(keys, how, every, into, table)
 
 
+def _show_refresh(refresh: str | int) -> str:
+    return show_duration(refresh) if isinstance(refresh, int) else repr(refresh)
+
+
 @dataclass(slots=True, repr=False)
 class LookupTransform:
     """A frame-to-frame function, for use with ``DataFrame.transform``. It caches the table."""
 
-    by: tuple[tuple[str, str], ...]
+    by: tuple[tuple[str, str], ...] = field(metadata={"shown": show_keys})
     how: How
-    refresh: str | int
+    refresh: str | int = field(metadata={"shown": _show_refresh})
     into: str
-    table: DataFrame | Load
-    _read: tuple[float, DataFrame] | None = field(default=None, init=False)
+    table: DataFrame | Load = field(repr=False)
+    _read: tuple[float, DataFrame] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Build the result frame and check its plan."""
@@ -204,11 +209,7 @@ class LookupTransform:
         return joined.select(*(column(name) for name in rows.names), *values, status)
 
     def __repr__(self) -> str:
-        every = show_duration(self.refresh) if isinstance(self.refresh, int) else repr(self.refresh)
-        arguments = (
-            f"by={show_keys(self.by)}, how={self.how!r}, refresh={every}, into={self.into!r}"
-        )
-        return f"{_WHERE}({arguments})"
+        return show_call(_WHERE, self)
 
     def _current(self, frame: DataFrame) -> DataFrame:
         """The cached table, or the table read again."""

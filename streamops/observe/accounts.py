@@ -211,7 +211,7 @@ def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> Fra
     --------
     >>> from streamops import observe
     >>> observe.lateness_needed(share=0.999)
-    observe.lateness_needed(share=0.999, by=())
+    observe.lateness_needed(share=0.999)
 
     Notes
     -----

@@ -63,7 +63,7 @@ def furthest_ahead(
     --------
     >>> from streamops import observe
     >>> observe.furthest_ahead("ts", by="device")
-    observe.furthest_ahead(time='ts', by=('device',), most=10)
+    observe.furthest_ahead(time='ts', by=('device',))
 
     Notes
     -----

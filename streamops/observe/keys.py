@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names
 from streamops.spark.columns import column
-from streamops.spark.operator import show_fields
+from streamops.spark.operator import show_call
 
 __all__ = ["KeyedTransform", "group_keys", "parse_keys"]
 
@@ -24,7 +24,7 @@ class KeyedTransform:
     by: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(show_fields(self))})"
+        return show_call(self.where, self)
 
 
 def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str, ...]:

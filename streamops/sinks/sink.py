@@ -37,7 +37,7 @@ from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
 from streamops.spark.json_text import refuse_invalid_text, to_checked_json
-from streamops.spark.operator import show_fields
+from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
 
 Connection = Any
@@ -174,7 +174,7 @@ class BatchWriter(ABC):
         """Write a micro-batch of a query."""
 
     def __repr__(self) -> str:
-        return f"{self.where}({', '.join(show_fields(self))})"
+        return show_call(self.where, self)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

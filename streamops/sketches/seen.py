@@ -113,7 +113,7 @@ def seen(
     --------
     >>> from streamops import sketches
     >>> sketches.seen("order_id", capacity=10_000_000, time="ts", horizon="30 days")
-    sketches.seen(identity=('order_id',), capacity=10000000, false_positive_rate=0.001, time='ts', horizon='30 days', generations=4, again='drop', when_full='fail')
+    sketches.seen(identity=('order_id',), capacity=10000000, time='ts', horizon='30 days')
 
     Notes
     -----

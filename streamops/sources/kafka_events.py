@@ -116,7 +116,7 @@ def kafka_events(
     --------
     >>> from streamops import sources
     >>> sources.kafka_events("page string NOT NULL, ts timestamp, ms int")
-    sources.kafka_events(schema='page string NOT NULL, ts timestamp, ms int', format='json', schema_id=None, tombstones='reject', keep=())
+    sources.kafka_events(schema='page string NOT NULL, ts timestamp, ms int')
     >>> events = (  # doctest: +SKIP
     ...     spark.readStream.format("kafka")
     ...     .option("kafka.bootstrap.servers", "localhost:9092")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import inspect
+import sys
+from dataclasses import Field, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.calls import explain_call
+from streamops.kernel.columns import type_name
 from streamops.kernel.errors import SpecError
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive
@@ -20,7 +24,7 @@ from streamops.spark.pipelines import refuse_pipeline_function
 class Operator(Definition):
     """A function from frame to frame, for ``DataFrame.transform``.
 
-    Streaming and batch frames are supported alike. ``repr`` shows the whole specification.
+    Streaming and batch frames are supported alike. ``repr`` shows the parameters that were written.
     """
 
     def __call__(self, frame: DataFrame) -> DataFrame:
@@ -145,11 +149,46 @@ class Operator(Definition):
             if getattr(self.execution, f.name) != f.default
         ]
         options = f".options({', '.join(changed)})" if changed else ""
-        return f"{self.name}({', '.join(show_fields(self.parameters))}){options}"
+        return f"{show_call(self.name, self.parameters)}{options}"
 
 
-def show_fields(parameters: Any) -> list[str]:
-    """Name and value of each field, formatted as its metadata says; defining fields first."""
-    ordered = sorted(fields(parameters), key=lambda f: not f.metadata.get("first", False))
-    pairs = [(f, getattr(parameters, f.name)) for f in ordered if f.repr]
-    return [f"{f.name}={f.metadata.get('shown', repr)(value)}" for f, value in pairs]
+def show_call(name: str, parameters: Any) -> str:
+    """The call of a public function with these parameters, as a user writes it.
+
+    It has the fields that are parameters of the function, in its order, unless they have their defaults.
+    An operator of a user, which has no such function, is shown with all fields.
+    """
+    module, _, function = name.rpartition(".")
+    public = getattr(sys.modules.get(f"streamops.{module}"), function, None)
+    texts = {
+        of.metadata.get("parameter", of.name): _show_field(of, getattr(parameters, of.name))
+        for of in fields(parameters)
+        if of.repr
+    }
+    if public is not None:
+        written = inspect.signature(public).parameters.values()
+        texts = {p.name: texts[p.name] for p in written if texts.get(p.name) not in _defaults(p)}
+    return f"{name}({', '.join(f'{name}={text}' for name, text in texts.items())})"
+
+
+def _show_field(of: Field[Any], value: Any) -> str:
+    if "shown" in of.metadata:
+        return str(of.metadata["shown"](value))
+    if isinstance(value, pa.Schema):
+        names = [f.name if f.name.isidentifier() else f"`{f.name}`" for f in value]
+        pairs = zip(names, value.types, strict=True)
+        return repr(", ".join(f"{name} {type_name(dtype)}" for name, dtype in pairs))
+    if str(of.type).startswith("tuple[tuple[str, "):  # values by name
+        return repr(dict(value))
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    return repr(value)
+
+
+def _defaults(parameter: inspect.Parameter) -> set[str | None]:
+    """How a parameter that nobody wrote may be shown; None if it is not a field."""
+    default = parameter.default
+    if default is parameter.empty:
+        return {None}
+    nothing = () if default else ("()", "[]", "{}")
+    return {None, repr(default), repr((default,)), *nothing}

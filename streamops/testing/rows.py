@@ -107,11 +107,11 @@ def _in_any_order(found: list[_Record], wanted: list[_Record]) -> list[str]:
     for *_, at, other in sorted(scored, reverse=True):
         if -at not in pairs and -other not in pairs.values():
             pairs[-at] = -other
-    lines = []
+    lines: list[str] = []
     for at, other in sorted(pairs.items()):
         row, expected = extra[at], missing[other]
-        is_shown = len(lines) < _MOST_LINES
-        which = _identity(row, expected, [*found, *wanted]) if is_shown else ""
+        is_printed = len(lines) < _MOST_LINES
+        which = _identity(row, expected, [*found, *wanted]) if is_printed else ""
         lines += _cells(row, expected, which)
     alone = [row for at, row in enumerate(extra) if at not in pairs]
     others = [row for at, row in enumerate(missing) if at not in pairs.values()]

@@ -94,7 +94,7 @@ def correct_clock(
     --------
     >>> from streamops import time
     >>> time.correct_clock("ts", sent="sent_at", received="received_at", longest_wait="7 days")
-    time.correct_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait='7 days', largest_offset=None, otherwise='received')
+    time.correct_clock(time='ts', sent='sent_at', received='received_at', longest_wait='7 days')
 
     Notes
     -----

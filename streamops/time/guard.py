@@ -115,7 +115,7 @@ def guard(
     --------
     >>> from streamops import time
     >>> time.guard("ts", ahead="1 minute", before="30 days", past="clamp")
-    time.guard(time='ts', arrival=None, ahead='1 minute', before='30 days', future='quarantine', past='clamp', unusable='quarantine')
+    time.guard(time='ts', ahead='1 minute', before='30 days', past='clamp')
     >>> views.transform(time.guard("ts"))  # doctest: +SKIP
     DataFrame[page: string, ts: timestamp, guarded: struct<...>]
 

@@ -58,7 +58,7 @@ def processing_time(into: str = "processed_at") -> Operator:
     --------
     >>> from streamops import aggregates as agg, time, windows
     >>> time.processing_time()
-    time.processing_time(into='processed_at')
+    time.processing_time()
     >>> per_minute = windows.tumbling(
     ...     "1 minute", time="processed_at", agg={"rows": agg.count()}, delay="0 seconds"
     ... )

@@ -99,7 +99,7 @@ def producers(
     --------
     >>> from streamops import time
     >>> time.producers("device", time="ts", delay="10 seconds", idle="5 minutes")
-    time.producers(producer='device', time='ts', delay='10 seconds', idle='5 minutes', arrival=None, expected=())
+    time.producers(producer='device', time='ts', delay='10 seconds', idle='5 minutes')
     >>> by_device = time.producers("device", time="ts", delay="1 minute", idle="1 hour")
     >>> readings.transform(by_device).transform(per_minute)  # doctest: +SKIP
 

@@ -101,7 +101,7 @@ def track_clock(
     --------
     >>> from streamops import time
     >>> time.track_clock("ts", by="device", sent="sent_at", received="received_at")
-    time.track_clock(time='ts', sent='sent_at', received='received_at', tolerance='0 seconds', longest_wait=None, largest_offset=None, otherwise='received', by=('device',), horizon='1 hour', step='1 minute')
+    time.track_clock(time='ts', by=('device',), sent='sent_at', received='received_at')
 
     Notes
     -----

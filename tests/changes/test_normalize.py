@@ -375,11 +375,7 @@ def test_a_frame_with_wrong_columns_is_refused(
 
 def test_the_repr_shows_the_parameters() -> None:
     text = repr(changes.normalize("k", sequence="s", horizon="7 days", time="ts"))
-    assert text.startswith(
-        "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts', "
-        "snapshots='below_log', when_full='fail', ignore_nulls=False, max_keys=10000000, "
-        "publish='every change'"
-    )
+    assert text == "changes.normalize(key=('k',), sequence=('s',), horizon='7 days', time='ts')"
 
 
 @pytest.mark.parametrize("parts", [1, 2], ids=["one struct", "a struct and a number"])

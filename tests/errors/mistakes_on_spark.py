@@ -134,7 +134,9 @@ ON_SPARK = (
         "COLUMN_TYPE",
         "df.withColumn('ts', F.col('ts').try_cast('timestamp_ltz'))",
         lambda spark: (
-            events(spark).withColumn("ts", F.lit("2026-01-01")).transform(tumbling(delay="1 minute"))
+            events(spark)
+            .withColumn("ts", F.lit("2026-01-01"))
+            .transform(tumbling(delay="1 minute"))
         ),
     ),
     Mistake(

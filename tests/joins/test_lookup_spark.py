@@ -74,9 +74,7 @@ def test_when_the_table_is_read(spark: SparkSession, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     every_minute = joins.lookup(load, by="code", refresh="1 minute")
     assert seen(every_minute, 4) == ["city 3", "city 3", "city 4", "city 4"]
-    assert repr(every_minute) == (
-        "joins.lookup(by='code', how='left', refresh='1 minute', into='status')"
-    )
+    assert repr(every_minute) == "joins.lookup(by='code', refresh='1 minute')"
 
 
 def test_a_stream_uses_the_table_at_its_start(spark: SparkSession, tmp_path: Path) -> None:

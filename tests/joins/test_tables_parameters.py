@@ -140,11 +140,11 @@ def test_a_key_applies_to_both_sides_or_is_a_pair(key: Any, both: Any) -> None:
     assert settings.key == both
 
 
-def test_the_repr_shows_all_arguments() -> None:
+def test_the_repr_shows_what_was_written() -> None:
     formatted = repr(joins.tables(None, by={"customer": "key"}, how="left", **VERSIONED))
     assert formatted == (
         "joins.tables(by={'customer': 'key'}, how='left', key=(('id',), ('ID',)), "
-        "sequence=('lsn', 'lsn'), remember=10, rejected='drop')"
+        "sequence=('lsn', 'lsn'), remember=10)"
     )
 
 

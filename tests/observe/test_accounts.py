@@ -211,12 +211,12 @@ def test_a_column_that_is_not_a_key_of_the_account_is_refused(make: Any) -> None
 def test_repr_shows_the_parameters() -> None:
     hour = dt.timedelta(hours=1)
     assert repr(observe.account_late(by="page", bounds=[hour])) == (
-        "observe.account_late(by=('page',), producer=None, bounds=('1 hour',))"
+        "observe.account_late(by=('page',), bounds=('1 hour',))"
     )
     assert repr(observe.account_late(bounds="90 seconds")).endswith(
         "bounds=('1 minute 30 seconds',))"
     )
-    assert repr(observe.merge_accounts()) == "observe.merge_accounts(by=())"
+    assert repr(observe.merge_accounts()) == "observe.merge_accounts()"
     assert repr(observe.lateness_needed(share=1, by=["a"])) == (
         "observe.lateness_needed(share=1, by=('a',))"
     )

@@ -270,7 +270,7 @@ def test_the_repr_shows_the_pattern_first() -> None:
         operator(define={"fail": patterns.previous("price", 2) * 1.1 < "price", "ok": "ok"})
     )
     assert text.startswith(
-        "patterns.match(pattern='fail+ ok', define=(('fail', ((previous('price', 2)"
+        "patterns.match(pattern='fail+ ok', define={'fail': ((previous('price', 2)"
     )
     assert "current('price')" in text
 

@@ -665,6 +665,7 @@ def scaled_to_nothing(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any
 
 
 def test_the_representation_names_the_function() -> None:
-    assert repr(sums()).startswith(
-        "process.per_key(function=add_up, by=('k',), state={'n': 'int64'"
+    assert repr(sums()) == (
+        "process.per_key(function=add_up, by=('k',), output='n bigint, total bigint', "
+        "state='n bigint, total bigint', initial={'n': 0, 'total': 0})"
     )

@@ -158,9 +158,9 @@ def test_a_wrong_function_violates_a_law(function: Callable[..., Any]) -> None:
     notes = "\n".join(caught.value.__notes__)
     assert "Violated law: " in notes
     assert 1 <= notes.count("'k': ") <= 3
-    shown = {str(entry.path) for entry in caught.traceback.filter(caught)}
-    assert __file__ in shown
-    assert not any("streamops/testing" in path for path in shown)
+    files = {str(entry.path) for entry in caught.traceback.filter(caught)}
+    assert __file__ in files
+    assert not any("streamops/testing" in path for path in files)
 
 
 class Impatient(Silences):  # type: ignore[misc]

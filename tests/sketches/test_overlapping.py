@@ -166,7 +166,7 @@ def test_running_overlaps_are_emitted_when_they_change() -> None:
         {"a": 5, "b": 6},
         {("a", "b"): {"both": 2, "only_left": 3, "only_right": 4, "either": 9, "jaccard": 2 / 9}},
     )
-    assert repr(running).startswith("windows.running(by=('country',), agg=")
+    assert repr(running).startswith("windows.running(agg={'overlap': ")
     assert repr(TWO["overlap"]) in repr(running)
 
 

@@ -151,10 +151,9 @@ def test_parameters_that_may_change_at_a_restart_are_not_in_the_identity() -> No
         assert identity(**changed) != identity()
 
 
-def test_its_repr_has_all_parameters() -> None:
+def test_its_repr_has_the_parameters_that_are_not_the_defaults() -> None:
     assert repr(seen(horizon=None, again="flag").options(shards=3, name="orders")) == (
-        "sketches.seen(identity=('order_id',), capacity=1000, false_positive_rate=0.001, "
-        "time='ts', horizon=None, generations=4, again='flag', when_full='fail')"
+        "sketches.seen(identity=('order_id',), capacity=1000, time='ts', again='flag')"
         ".options(name='orders', shards=3)"
     )
 

@@ -135,16 +135,15 @@ def test_the_error_for_one_column_in_two_parameters_names_both() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "before=None"),
-        ({"before": "0 seconds"}, "before='0 seconds'"),
-        ({"before": dt.timedelta(days=30)}, "before='30 days'"),
-        ({"before": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "before='2020-01-01 00:00:00Z'"),
-        ({"ahead": "90 seconds"}, "ahead='1 minute 30 seconds'"),
+        ({}, ""),
+        ({"before": "0 seconds"}, ", before='0 seconds'"),
+        ({"before": dt.timedelta(days=30)}, ", before='30 days'"),
+        ({"before": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, ", before='2020-01-01 00:00:00Z'"),
+        ({"ahead": "90 seconds"}, ", ahead='1 minute 30 seconds'"),
     ],
 )
 def test_repr_of_a_guard_shows_its_parameters(arguments: dict[str, Any], text: str) -> None:
-    assert text in repr(guard(**arguments))
-    assert repr(guard(**arguments)).startswith("time.guard(time='ts', arrival=None, ")
+    assert repr(guard(**arguments)) == f"time.guard(time='ts'{text})"
 
 
 @pytest.mark.parametrize(

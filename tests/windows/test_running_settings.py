@@ -29,12 +29,12 @@ def refused(**parameters: Any) -> SpecError:
     return caught.value
 
 
-def test_it_shows_its_whole_specification() -> None:
+def test_the_repr_shows_what_was_written() -> None:
     transform = count(by="k", max_keys=5, when_full="ignore_new").options(shards=4)
     assert isinstance(transform, Operator)
     assert repr(transform) == (
-        "windows.running(by=('k',), agg=(('n', count_items('k', cells=4)),), changes='update', "
-        "max_keys=5, when_full='ignore_new').options(shards=4)"
+        "windows.running(agg={'n': count_items('k', cells=4)}, by=('k',), max_keys=5, "
+        "when_full='ignore_new').options(shards=4)"
     )
 
 

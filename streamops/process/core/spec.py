@@ -34,20 +34,6 @@ LATE, REJECTED = "late", "rejected"
 """Columns that tag the side output: with event time, and without."""
 
 
-def _show_function(function: Any) -> str:
-    if function is None:
-        return "None"
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
-def _show_schema(schema: pa.Schema) -> str:
-    return repr({field.name: str(field.type) for field in schema})
-
-
-_FUNCTION = {"shown": _show_function}
-_SCHEMA = {"shown": _show_schema}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerKeySpec:
     """Parameters of a function per key. Durations are microseconds.
@@ -83,12 +69,12 @@ class PerKeySpec:
     """
 
     operator: str = field(repr=False)
-    function: Function = field(metadata={**_FUNCTION, "first": True})
+    function: Function
     by: tuple[str, ...]
-    state: pa.Schema = field(metadata=_SCHEMA)
-    columns: pa.Schema = field(metadata=_SCHEMA)
+    state: pa.Schema
+    columns: pa.Schema = field(metadata={"parameter": "output"})
     initial: tuple[tuple[str, Any], ...] = ()
-    on_timer: Function | None = field(default=None, metadata=_FUNCTION)
+    on_timer: Function | None = None
     time: str | None = None
     order_by: tuple[str, ...] = ()
     expected_version: str | None = None
@@ -273,7 +259,7 @@ def _require_function(
         raise SpecError(
             "NOT_A_FUNCTION", f"`{parameter}` is not a function", got=got, fix=fix, **facts
         )
-    got = f"{parameter}={_show_function(function)}"
+    got = f"{parameter}={getattr(function, '__qualname__', type(function).__name__)}"
     call = function if inspect.isroutine(function) else getattr(function, "func", function.__call__)
     if not (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)):
         raise SpecError(

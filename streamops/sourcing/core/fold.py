@@ -49,8 +49,8 @@ class FoldSpec:
     """
 
     operator: str = field(repr=False)
-    evolve: Callable[[Any, Any], Any] = field(repr=False)
-    upcast: Callable[[Any], Any] | None = field(repr=False)
+    evolve: Callable[[Any, Any], Any]
+    upcast: Callable[[Any], Any] | None
     by: tuple[str, ...]
     version: str
     state: pa.Schema
