@@ -44,9 +44,7 @@ class Encryption:
     adds: ClassVar[tuple[str, ...]] = (REJECTED,)
     reasons: ClassVar[tuple[str, ...]]
 
-    columns: tuple[str, ...] = field(
-        metadata={"first": True, "shown": lambda names: repr([*names])}
-    )
+    columns: tuple[str, ...] = field(metadata={"shown": lambda names: repr([*names])})
     subject: str
     keys: DataFrame = field(repr=False)
     wrapping_key: WrappingKey | None = field(repr=False)

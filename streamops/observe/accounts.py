@@ -358,7 +358,7 @@ class _MergedAccounts(KeyedTransform):
 class _NeededLateness(KeyedTransform):
     """Parameters and plan of :func:`lateness_needed`."""
 
-    share: float = field(metadata={"first": True})
+    share: float
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         merged, scale = _merge(frame, self.by, self.where)

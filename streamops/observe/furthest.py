@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -85,7 +85,7 @@ def furthest_ahead(
 class _FurthestAhead(KeyedTransform):
     """Parameters and plan of :func:`furthest_ahead`."""
 
-    time: str = field(metadata={"first": True})
+    time: str
     most: int
 
     def __call__(self, frame: DataFrame) -> DataFrame:

@@ -50,8 +50,8 @@ class IntervalSpec(JoinSpec):
     accepts_revisions: ClassVar[tuple[bool, bool]] = (False, False)
     needs_preimages: ClassVar[bool] = False
 
-    lower: int = field(metadata={"shown": show_duration, "first": True})
-    upper: int = field(metadata={"shown": show_duration, "first": True})
+    lower: int = field(metadata={"shown": show_duration})
+    upper: int = field(metadata={"shown": show_duration})
     time: tuple[str, str] = field(metadata={"shown": show_pair})
     how: How
     matches: Matches

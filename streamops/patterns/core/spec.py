@@ -93,7 +93,7 @@ class PatternSpec:
     """
 
     operator: str = field(repr=False)
-    pattern: Pattern = field(metadata={"first": True, "shown": lambda of: repr(of.text)})
+    pattern: Pattern = field(metadata={"shown": lambda of: repr(of.text)})
     define: tuple[tuple[str, str | Expression], ...]
     time: str
     by: tuple[str, ...]

@@ -49,9 +49,9 @@ class CompareSpec(WindowSpec):
     agg: tuple[tuple[str, Aggregation], ...] = field(default=(), init=False, repr=False)
     early: Early = field(default="never", init=False, repr=False)
 
-    period: int | Unit = field(metadata={"shown": show_length, "first": True})
-    zone: str | None = field(metadata={"first": True})
-    values: tuple[str, ...] = field(metadata={"first": True})
+    period: int | Unit = field(metadata={"shown": show_length})
+    zone: str | None
+    values: tuple[str, ...]
     revised: Revised = field(default="never", repr=False)
 
     accepts_revisions: ClassVar[tuple[bool]] = (True,)

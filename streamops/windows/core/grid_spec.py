@@ -19,7 +19,6 @@ from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import require_choice, show_duration
 from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
 from streamops.windows.core.spec import (
-    DEFINES,
     DURATION,
     WindowSpec,
     require_unit,
@@ -156,9 +155,9 @@ class GridSpec(WindowSpec):
 class FixedSpec(GridSpec):
     """Parameters of tumbling and hopping windows. Tumbling windows have ``hop == size``."""
 
-    size: int = field(metadata=DEFINES)
-    hop: int = field(metadata=DEFINES)
-    origin: int = field(metadata=DEFINES)
+    size: int = field(metadata=DURATION)
+    hop: int = field(metadata=DURATION)
+    origin: int = field(metadata=DURATION)
 
     def __post_init__(self) -> None:
         GridSpec.__post_init__(self)
@@ -186,9 +185,9 @@ class FixedSpec(GridSpec):
 class CalendarSpec(GridSpec):
     """Parameters of calendar windows."""
 
-    unit: Unit = field(metadata={"first": True})
-    zone: str = field(metadata={"first": True})
-    week_start: Weekday = field(metadata={"first": True})
+    unit: Unit
+    zone: str
+    week_start: Weekday
 
     def __post_init__(self) -> None:
         GridSpec.__post_init__(self)
@@ -207,11 +206,11 @@ class CalendarSpec(GridSpec):
 class CumulativeSpec(GridSpec):
     """Parameters of cumulative windows. A period is a duration or, with `zone`, a calendar unit."""
 
-    size: int | Unit = field(metadata={"shown": show_length, "first": True})
-    every: int = field(metadata=DEFINES)
-    zone: str | None = field(metadata={"first": True})
-    week_start: Weekday = field(metadata={"first": True})
-    origin: int = field(metadata=DEFINES)
+    size: int | Unit = field(metadata={"shown": show_length})
+    every: int = field(metadata=DURATION)
+    zone: str | None
+    week_start: Weekday
+    origin: int = field(metadata=DURATION)
 
     def __post_init__(self) -> None:
         GridSpec.__post_init__(self)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
-from streamops.windows.core.spec import DEFINES, WindowSpec
+from streamops.windows.core.spec import DURATION, WindowSpec
 
 WhenLonger = Literal["split", "fail"]
 
@@ -33,11 +33,11 @@ class SessionSpec(WindowSpec):
         Whether a longer session is split, or the query fails.
     """
 
-    gap: int = field(metadata=DEFINES)
-    gap_column: str | None = field(metadata={"first": True})
-    until: str | None = field(metadata={"first": True})
-    max_length: int | None = field(metadata=DEFINES)
-    when_longer: WhenLonger = field(metadata={"first": True})
+    gap: int = field(metadata=DURATION)
+    gap_column: str | None
+    until: str | None
+    max_length: int | None = field(metadata=DURATION)
+    when_longer: WhenLonger
 
     def __post_init__(self) -> None:
         self._refuse_update()

@@ -34,7 +34,7 @@ from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
-from streamops.windows.core.spec import DEFINES, WindowSpec
+from streamops.windows.core.spec import DURATION, WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
     LATE,
@@ -57,7 +57,7 @@ Revisions = npt.NDArray[np.int32]
 class SlidingSpec(WindowSpec):
     """Parameters of sliding windows: ``size`` is the length of a window, which ends with an event."""
 
-    size: int = field(metadata=DEFINES)
+    size: int = field(metadata=DURATION)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)

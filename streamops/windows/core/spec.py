@@ -43,9 +43,6 @@ INSTANT = pa.timestamp("us", tz="UTC")
 DURATION = {"shown": show_duration}
 """Metadata of a field in microseconds that ``repr`` shows as a duration."""
 
-DEFINES = {"shown": show_duration, "first": True}
-"""Metadata of a duration that defines the windows: ``repr`` shows it first."""
-
 _WINDOW = ("window_start", "window_end")
 _EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
 RESERVED = (*_WINDOW, *_EXTRA)
