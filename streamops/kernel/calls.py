@@ -52,11 +52,12 @@ _OPTIONS = ("name", "shards", "engine", "state_api", "expected_keys")
 
 
 def explain_calls(namespace: dict[str, Any]) -> None:
-    """Let the public functions of a package explain calls with wrong arguments.
+    """Let the public functions of a package explain calls with wrong arguments, and list only these names.
 
     Each function in ``__all__`` is replaced by one with the same signature, documentation and result.
     A call that does not fit the signature raises a ``CallError`` instead of a ``TypeError``:
-    ``UNKNOWN_PARAMETER``, ``PARAMETER_MISSING``, ``TOO_MANY_ARGUMENTS`` or ``NOT_CALLED``.
+    ``UNKNOWN_PARAMETER``, ``PARAMETER_MISSING``, ``TOO_MANY_ARGUMENTS`` or ``NOT_CALLED``. Completion shows
+    ``__all__``, and not what the package imports.
 
     Parameters
     ----------
@@ -67,6 +68,10 @@ def explain_calls(namespace: dict[str, Any]) -> None:
     for name in namespace["__all__"]:
         if inspect.isfunction(namespace[name]):
             namespace[name] = explain_call(f"{package}.{name}")(namespace[name])
+    namespace["__dir__"] = lambda: [
+        *namespace["__all__"],
+        *(name for name in namespace if name.startswith("__")),
+    ]
 
 
 def explain_call(where: str) -> Callable[[_Function], _Function]:

@@ -44,6 +44,10 @@ class Operator(Definition):
                 frame = drive(step, frame)
         return frame
 
+    def __dir__(self) -> list[str]:
+        # For completion: what a user may call.
+        return ["options", *(name for name in object.__dir__(self) if name.startswith("__"))]
+
     if not TYPE_CHECKING:  # or a type checker would find every name
 
         def __getattr__(self, name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ FAMILIES = sorted(
     for path in (ROOT / "streamops").glob("*/__init__.py")
     if path.parent.name in streamops.__all__
 )
+PUBLIC = [f"streamops.{name}" for name in streamops.__all__ if find_spec(f"streamops.{name}")]
 FUNCTIONS = {
     f"{family}.{name}": getattr(module, name)
     for family in FAMILIES
@@ -59,6 +61,18 @@ def test_the_signature_has_every_parameter_with_its_type_and_documentation(name:
         assert parameter.annotation is not parameter.empty, parameter.name
     assert signature.return_annotation is not signature.empty
     assert (function.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("name", ["streamops", "streamops.testing.laws", *PUBLIC])
+def test_completion_shows_the_public_names_of_a_module_and_nothing_else(name: str) -> None:
+    module = importlib.import_module(name)
+    names = {name for name in dir(module) if name.isidentifier() and not name.startswith("__")}
+    assert names == {*module.__all__} - {"__version__"}
+
+
+def test_completion_shows_what_can_be_called_of_an_operator() -> None:
+    operator = streamops.time.processing_time()
+    assert [name for name in dir(operator) if not name.startswith("__")] == ["options"]
 
 
 @pytest.mark.parametrize("name", ["windows.tumbling", "joins.interval", "windows.session"])

@@ -14,6 +14,7 @@ exactly: draw numbers whose sums are exact, such as multiples of 1/4. Summaries 
 own, :class:`SummaryCase`, with the laws ``laws.SUMMARY``.
 """
 
+from streamops.kernel.calls import explain_calls
 from streamops.testing.laws.cases import Arrival, Case, Oracle, invert, to_rows
 from streamops.testing.laws.cores import CORE, check_laws
 from streamops.testing.laws.operators import check_operator, histories
@@ -32,3 +33,5 @@ __all__ = [
     "invert",
     "to_rows",
 ]
+
+explain_calls(globals())
