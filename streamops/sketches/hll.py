@@ -91,7 +91,8 @@ def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
     References
     ----------
     Flajolet, Fusy, Gandouet, Meunier: "HyperLogLog: the analysis of a near-optimal cardinality
-    estimation algorithm", 2007. Heule, Nunkesser, Hall: "HyperLogLog in Practice", 2013.
+    estimation algorithm", 2007. Ertl: "New cardinality estimation algorithms for
+    HyperLogLog sketches", 2017.
     """
     return Hll(function="approx_count_distinct", column=column, is_stored=False, p=p)
 

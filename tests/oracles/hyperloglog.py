@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-
-import numpy as np
-from datasketch import HyperLogLogPlusPlus
 
 WORD = (1 << 64) - 1
 FIRST, SECOND = 0x87C37B91114253D5, 0x4CF5AD432745937F
@@ -54,7 +52,34 @@ def state(items: Iterable[int], p: int) -> list[object]:
 
 
 def count(found: list[int] | bytes, p: int) -> float:
-    """The estimate of datasketch."""
-    reg = np.array(list(found), np.int8)
-    estimate: float = HyperLogLogPlusPlus(p=p, reg=reg).count()
-    return estimate
+    """Ertl's algorithm 6, with the constant of so many registers."""
+    m, q = 1 << p, 64 - p
+    counts = [list(found).count(value) for value in range(q + 2)]
+    total = m * tau(1 - counts[q + 1] / m)
+    for value in range(q, 0, -1):
+        total = (total + counts[value]) / 2
+    total += m * sigma(counts[0] / m)
+    return m**2 / (2 * math.log(2) * (1 + 1.079 / m)) / total if total else math.inf
+
+
+def sigma(x: float) -> float:
+    """Of the registers that are empty."""
+    if x == 1:
+        return math.inf
+    weight, total, before = 1.0, x, -1.0
+    while total != before:
+        before, x = total, x * x
+        total += x * weight
+        weight *= 2
+    return total
+
+
+def tau(x: float) -> float:
+    """Of the registers that have the highest value."""
+    if x in (0, 1):
+        return 0
+    weight, total, before = 1.0, 1 - x, -1.0
+    while total != before:
+        before, x, weight = total, math.sqrt(x), weight / 2
+        total -= (1 - x) ** 2 * weight
+    return total / 3

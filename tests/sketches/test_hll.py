@@ -172,7 +172,7 @@ def test_datasketch_counts_the_same_with_datasketch_hash(values: list[Any], dtyp
     buffer = bytearray(theirs.bytesize())
     theirs.serialize(buffer)
     assert StoredHll.from_datasketch(buffer) == StoredHll.from_datasketch(theirs)
-    assert StoredHll.from_datasketch(theirs).estimate()["estimate"] == round(theirs.count())
+    assert abs(StoredHll.from_datasketch(theirs).estimate()["estimate"] - theirs.count()) < 2
     if dtype is None:  # and it goes on counting
         there.update(values[0])
         assert there == theirs

@@ -9,10 +9,7 @@ left. (An item has more zeros once in ``2**48``.)
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +22,12 @@ from streamops.sketches.core.items import Hashes, murmur3
 
 Coupons = npt.NDArray[np.uint32]
 Registers = npt.NDArray[np.uint8]
-Table = tuple[float, Floats, Floats]
 Word = TypeVar("Word", bound=np.unsignedinteger)
 
 ADDRESS_BITS = 26
 
 _ADDRESS = np.uint64((1 << ADDRESS_BITS) - 1)
 _MOST_ZEROS = 62
-_NEAREST = 6  # neighbours whose mean is the bias
 # Rows, or registers, at a time: their temporaries stay in the processor's cache.
 _BLOCK = 1 << 15
 
@@ -137,59 +132,48 @@ def packed(found: pa.Array) -> pa.Array:
 
 
 def estimates(registers: Registers, p: int) -> Floats:
-    """Number of distinct items by the estimator of HyperLogLog++, as in datasketch.
+    """Number of distinct items by Ertl's improved raw estimator, which needs no table.
 
-    Linear counting up to a threshold; above it the harmonic mean, minus its bias up to five times the
-    number of registers (Heule, Nunkesser, Hall: "HyperLogLog in Practice", 2013).
+    It has no thresholds: terms for the registers that are empty, and for those with the highest value,
+    take the place of linear counting and of corrections. The constant is that of a finite number of
+    registers (Flajolet and others, 2007); its limit would be 7 % too high for 16 of them.
+
+    References
+    ----------
+    Ertl: "New cardinality estimation algorithms for HyperLogLog sketches", 2017, section 4.
     """
-    count = 1 << p
-    threshold, middles, biases = _table(p)
+    count, top = 1 << p, highest(p)
     sums, rows = np.empty(len(registers)), max(_BLOCK >> p, 1)
+    empty, full = np.empty_like(sums), np.empty_like(sums)
     for start in range(0, len(registers), rows):
         block = slice(start, start + rows)
         # A power of two is its exponent and no other bit: faster than a table.
         powers = (np.uint32(127) - registers[block].astype(np.uint32)) << np.uint32(23)
         sums[block] = powers.view(np.float32).sum(axis=1, dtype=np.float64)
-    raw = _alpha(p) * float(count**2) / sums
-    mean = np.where(raw <= 5 * count, raw - biases[np.searchsorted(middles, raw)], raw)
-    with np.errstate(divide="ignore"):  # infinite without an empty register
-        linear = count * np.log(count / (count - np.count_nonzero(registers, axis=1)))
-    return np.where(linear <= threshold, linear, mean)
+        empty[block] = count - np.count_nonzero(registers[block], axis=1)
+        full[block] = np.count_nonzero(registers[block] == top, axis=1)
+    between = sums - empty - full * 0.5**top
+    total = between + count * (_sigma(empty / count) + 0.5 ** (top - 1) * _tau(1 - full / count))
+    with np.errstate(divide="ignore"):  # infinite if every register has the highest value
+        return count**2 / (2 * np.log(2) * (1 + 1.079 / count)) / total
 
 
-def _alpha(p: int) -> float:
-    return {4: 0.673, 5: 0.697, 6: 0.709}.get(p, 0.7213 / (1.0 + 1.079 / (1 << p)))
+def _sigma(x: Floats) -> Floats:
+    """``x + x**2 + 2 * x**4 + 4 * x**8 + ...``, infinite for 1."""
+    result = np.where(x == 1, np.inf, x)
+    term, weight = x.copy(), 1.0
+    while (term[x < 1] * weight > 1e-20).any():
+        term = term * term
+        result += weight * term
+        weight *= 2
+    return result
 
 
-@cache
-def _table(p: int) -> Table:
-    """Threshold of linear counting, and the bias as a step function of the raw estimate.
-
-    The bias is the mean over the nearest raw estimates of the table, a window of the sorted ones. The
-    window moves half way between its first estimate and the next one: these middles are returned, and
-    the mean of each window.
-    """
-    known = _constants()
-    raw, bias = np.asarray(known._raw_estimate[p - 4]), np.asarray(known._bias[p - 4])
-    order = np.argsort(raw, kind="stable")
-    raw = raw[order]
-    means = np.lib.stride_tricks.sliding_window_view(bias[order], _NEAREST).mean(axis=1)
-    return float(known._thresholds[p - 4]), (raw[:-_NEAREST] + raw[_NEAREST:]) / 2, means
-
-
-@cache
-def _constants() -> Any:
-    """The tables of datasketch, without importing the package.
-
-    The package imports SciPy, which takes 0.4 seconds in each worker of Spark.
-    """
-    package = find_spec("datasketch")
-    assert package is not None
-    assert package.submodule_search_locations is not None
-    (folder,) = package.submodule_search_locations
-    spec = spec_from_file_location("_hyperloglog_const", Path(folder) / "hyperloglog_const.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def _tau(x: Floats) -> Floats:
+    """A third of ``1 - x - (1 - x**(1/2))**2 / 2 - (1 - x**(1/4))**2 / 4 - ...``, 0 for 0 and 1."""
+    result, root, weight = 1 - x, x.copy(), 1.0
+    while weight > 1e-20:
+        root = np.sqrt(root)
+        weight /= 2
+        result -= weight * (1 - root) ** 2
+    return np.where(x > 0, result / 3, 0.0)

@@ -64,6 +64,7 @@ SPARSE_ERROR = 1 / (6 * (1 << ADDRESS_BITS)) ** 0.5
 """Relative standard error of a sparse sketch: two items share a coupon once in ``3 * 2**26``."""
 
 _SPARSE, _DENSE = 0, 1
+_LARGEST_NUMBER = 2.0**63 - 1024  # the largest double that is an int64
 _NO_OWNERS = np.empty(0, np.int64)
 
 
@@ -222,7 +223,7 @@ def _any_of(wrong: Mask, owners: Ids, count: int) -> Mask:
 
 
 def _whole(counts: Floats) -> Ints:
-    return np.rint(counts).astype(np.int64)
+    return np.rint(np.minimum(counts, _LARGEST_NUMBER)).astype(np.int64)
 
 
 Heads = npt.NDArray[np.uint8]

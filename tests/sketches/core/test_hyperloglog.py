@@ -25,7 +25,7 @@ from streamops.sketches.core.hll_registers import (
     leading_zeros,
     most_coupons,
 )
-from streamops.sketches.core.hyperloglog import SPARSE_ERROR, HyperLogLog
+from streamops.sketches.core.hyperloglog import SPARSE_ERROR, HyperLogLog, from_registers
 from streamops.sketches.core.items import murmur3
 from tests.oracles import hyperloglog as oracle
 
@@ -139,19 +139,28 @@ def test_the_greatest_of_any_number_of_rows() -> None:
 
 
 @pytest.mark.parametrize("p", range(4, 17))
-def test_the_estimate_is_that_of_datasketch(p: int) -> None:
+def test_the_estimate_is_that_of_plain_python(p: int) -> None:
     rng = np.random.default_rng(p)
     rows, several = [], [0.05, 0.3, 0.5, 0.74, 0.76, 0.9, 1.5, 2.5, 3, 4, 4.9, 5.1, 30]
-    for load in several:  # below and above thresholds and tables
+    for load in several:  # with and without empty registers
         texts = rng.integers(0, 2**63, int(load * 2**p) + 1)
         row = np.zeros(1 << p, np.uint8)
         values = np.minimum(leading_zeros(texts.astype(np.uint64)), 64 - p)
         np.maximum.at(row, rng.integers(0, 1 << p, len(texts)), values.astype(np.uint8))
         rows.append(row)
-    rows += [np.full(1 << p, highest(p), np.uint8), np.ones(1 << p, np.uint8)]
-    given = estimates(np.array(rows), p).tolist()
+    full = np.full(1 << p, highest(p), np.uint8)
+    rows += [full, np.where(np.arange(1 << p) % 3, full, 1), np.ones(1 << p), np.zeros(1 << p)]
+    given = estimates(np.array(rows, np.uint8), p).tolist()
     assert given == pytest.approx([oracle.count(row.tolist(), p) for row in rows], rel=1e-12)
     assert len(estimates(np.empty((0, 1 << p), np.uint8), p)) == 0
+
+
+@pytest.mark.parametrize("p", [4, 12, 16])
+def test_sketches_whose_registers_are_full_or_empty_have_an_estimate(p: int) -> None:
+    rows = np.array([np.full(1 << p, highest(p)), np.zeros(1 << p)], np.uint8)
+    full, empty = columns(from_registers(rows, p), p)
+    assert full["estimate"] == full["lower"] == full["upper"] == 2**63 - 1024
+    assert (empty["estimate"], empty["lower"], empty["upper"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("p", [4, 9, 14])
@@ -251,7 +260,7 @@ def test_payloads_are_as_documented_and_round_trip() -> None:
         assert bits(revived) == bits([column.slice(start, len(part)) for column in states])
 
 
-def test_an_estimate_does_not_import_all_of_datasketch() -> None:
+def test_an_estimate_does_not_import_datasketch() -> None:
     program = (
         "import sys, numpy as np\n"
         "from streamops.sketches.core.hll_registers import estimates\n"
