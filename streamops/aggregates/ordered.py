@@ -22,7 +22,7 @@ from streamops.spark.columns import column as quoted
 __all__ = ["collect_list", "count_distinct", "percentile", "top"]
 
 WhenFull = Literal["fail", "null"]
-WhenCollected = Literal["fail", "null", "keep_first", "keep_last"]
+WhenCollected = Literal["fail", "null", "reject_new", "evict_oldest"]
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -116,7 +116,7 @@ class CollectList(BoundedAggregate):
         assert self.column is not None
         assert self.tie_break is not None
         inputs = (self.column, time, self.tie_break)
-        keeps: dict[str, Keep] = {"keep_first": "first", "keep_last": "last"}
+        keeps: dict[str, Keep] = {"reject_new": "first", "evict_oldest": "last"}
         return Ranked(
             "collect_list",
             inputs,
@@ -142,9 +142,9 @@ class CollectList(BoundedAggregate):
         order, value = self.require_time(time), quoted(self.column)
         values = _in_order(value, order, quoted(self.tie_break), value.isNotNull())
         size = F.size(values)
-        if self.when_full == "keep_first":
+        if self.when_full == "reject_new":
             return F.slice(values, 1, self.at_most)
-        if self.when_full == "keep_last":
+        if self.when_full == "evict_oldest":
             return F.slice(values, F.greatest(size - self.at_most + 1, F.lit(1)), self.at_most)
         return self.within_bound(size, values)
 
@@ -293,15 +293,15 @@ def collect_list(
     tie_break : str
         Orders rows of the same event time, least first, null before everything. It must be
         unique among them: see :func:`first`.
-    when_full : "fail", "null", "keep_first" or "keep_last"
+    when_full : "fail", "null", "reject_new" or "evict_oldest"
         What happens if there are more: the query fails when it would publish the result
-        (``AGGREGATE_FULL``), the result is null, or it has the earliest or the latest `at_most`
-        values.
+        (``AGGREGATE_FULL``), the result is null, or values with a later ("reject_new") or an earlier
+        event time ("evict_oldest") are left out.
 
     Examples
     --------
-    >>> collect_list("page", at_most=20, tie_break="seq", when_full="keep_last")
-    collect_list('page', at_most=20, when_full='keep_last', tie_break='seq')
+    >>> collect_list("page", at_most=20, tie_break="seq", when_full="evict_oldest")
+    collect_list('page', at_most=20, when_full='evict_oldest', tie_break='seq')
     """
     return CollectList("collect_list", column, tie_break, at_most=at_most, when_full=when_full)
 

@@ -20,7 +20,7 @@ from streamops.kernel.parameters import refuse_type, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 Snapshots = Literal["below_log", "by_sequence"]
-WhenFull = Literal["fail", "reject"]
+WhenFull = Literal["fail", "reject_new"]
 Flag = Literal[True, False]
 
 SEQUENCE = "_sequence"

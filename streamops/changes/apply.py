@@ -76,7 +76,7 @@ def apply(
         Whether a null keeps the value of the previous change of the key.
     max_keys : int
         Number of keys to store, including deleted ones.
-    when_full : "fail" or "reject"
+    when_full : "fail" or "reject_new"
         Whether changes of further keys fail the query, or are rejected: "full".
 
     Returns

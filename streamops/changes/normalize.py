@@ -75,8 +75,8 @@ def normalize(
         unavailable. A value can then no longer be set to null, except by a delete and an insert.
     max_keys : int
         Number of keys to store, including deleted ones. Each shard stores its part of them.
-    when_full : "fail" or "reject"
-        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject":
+    when_full : "fail" or "reject_new"
+        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject_new":
         they are rejected, "full".
 
     Returns

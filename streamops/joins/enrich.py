@@ -96,8 +96,8 @@ def enrich(
         :func:`streamops.split_side_output`; counted in either case.
     max_keys : int
         Keys that are stored, including deleted ones. Each shard stores its part of them.
-    when_full : "fail" or "reject"
-        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject":
+    when_full : "fail" or "reject_new"
+        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject_new":
         they are rejected, "full".
     into : str
         Name of the column that states whether the table has a row.

@@ -137,9 +137,9 @@ def match(
         and ``late.steps`` the number of items of the pattern, gaps excluded, that it reached.
     max_rows : int
         Maximum number of rows per key that the watermark has passed and that are not decided.
-    when_full : "fail" or "drop_oldest"
-        What happens to a key with more rows. "fail" fails the query with ``ROWS_FULL``. "drop_oldest"
-        drops its oldest rows after each micro-batch, and counts them as ``overflowed``: only then, the
+    when_full : "fail" or "evict_oldest"
+        What happens to a key with more rows. "fail" fails the query with ``ROWS_FULL``. "evict_oldest"
+        removes its oldest rows after each micro-batch, and counts them as ``overflowed``: only then, the
         result depends on the micro-batches.
 
     Returns

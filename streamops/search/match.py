@@ -123,8 +123,8 @@ def match(
         invalid query is never in effect: the previous one of its id stays.
     max_keys : int
         Queries that are stored, including deleted ones. Each shard stores its part of them.
-    when_full : "fail" or "reject"
-        What happens to changes of further queries. "fail": the query fails, ``KEYS_FULL``. "reject":
+    when_full : "fail" or "reject_new"
+        What happens to changes of further queries. "fail": the query fails, ``KEYS_FULL``. "reject_new":
         they are rejected, "full".
     into : str
         Name of the column with the id of the query.

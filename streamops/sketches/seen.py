@@ -76,16 +76,16 @@ def seen(
         the hash of its columns.
     horizon : duration, optional
         How long an identity is stored, in event time. By default forever, or with
-        ``when_full="rotate"`` until `capacity` others have been seen.
+        ``when_full="evict_oldest"`` until `capacity` others have been seen.
     generations : int
         Number of parts of the horizon, 1 to 64. Identities are removed one part at a time: more parts
         are more precise, and take more time per row.
     again : "drop" or "flag"
         What happens to duplicates: they are dropped and counted, or emitted with the value "again" in
         the column `seen`.
-    when_full : "fail", "flag" or "rotate"
+    when_full : "fail", "flag" or "evict_oldest"
         What happens beyond `capacity`, where the rate would be exceeded. "fail": the query fails.
-        "flag": more new identities are taken for duplicates. "rotate": the oldest identities are
+        "flag": more new identities are taken for duplicates. "evict_oldest": the oldest identities are
         removed early, and pass again. Rows decided in this state have `seen_full`. This
         parameter may change when a query is restarted.
 

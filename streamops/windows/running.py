@@ -54,8 +54,8 @@ def running(
         ``update_postimage``, as a change stream.
     max_keys : int
         Maximum number of stored keys. Each shard stores up to ``max_keys / shards``, rounded up.
-    when_full : "fail" or "ignore_new"
-        What happens to rows of further keys. "fail" fails the query with ``KEYS_FULL``. "ignore_new"
+    when_full : "fail" or "reject_new"
+        What happens to rows of further keys. "fail" fails the query with ``KEYS_FULL``. "reject_new"
         counts them as ``ignored``.
 
     Returns

@@ -30,8 +30,8 @@ from tests.aggregates.samples import SCHEMA, TYPES, bind
             "percentile('long', [0.5, 0.0], at_most=5, when_full='fail')",
         ),
         (
-            agg.collect_list("text", tie_break="seq", at_most=5, when_full="keep_last"),
-            "collect_list('text', at_most=5, when_full='keep_last', tie_break='seq')",
+            agg.collect_list("text", tie_break="seq", at_most=5, when_full="evict_oldest"),
+            "collect_list('text', at_most=5, when_full='evict_oldest', tie_break='seq')",
         ),
         (
             agg.top(3, "text", ranked_by="long", tie_break="seq"),
@@ -193,13 +193,13 @@ def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
         (lambda when: agg.percentile("long", 0.5, at_most=5, when_full=when), "'fail', 'null'"),
         (
             lambda when: agg.collect_list("text", at_most=5, tie_break="seq", when_full=when),
-            "'fail', 'null', 'keep_first', 'keep_last'",
+            "'fail', 'null', 'reject_new', 'evict_oldest'",
         ),
     ],
 )
 def test_a_consequence_is_one_of_the_names(make: Any, allowed: str) -> None:
     with pytest.raises(SpecError) as caught:
-        make("evict_oldest")
+        make("reject")
     assert (caught.value.code, caught.value.expected) == ("UNKNOWN_CHOICE", f"one of {allowed}")
 
 

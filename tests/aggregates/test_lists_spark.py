@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 NUMBERS = [*INTEGERS, *FLOATS, *DECIMALS]
 PROBABILITIES = [0.5, 0.0, 0.1, 1 / 3, 0.99, 1.0]
-CONSEQUENCES: tuple[Any, ...] = ("null", "keep_first", "keep_last")
+CONSEQUENCES: tuple[Any, ...] = ("null", "reject_new", "evict_oldest")
 
 SAME: dict[str, list[Aggregation]] = {
     "distinct": [
@@ -185,7 +185,7 @@ def test_lists_of_state_are_continued_after_a_restart(
         agg={
             "values": agg.count_distinct("x", at_most=3, when_full="null"),
             "some": agg.percentile("x", [0, 0.5], at_most=9),
-            "path": agg.collect_list("x", at_most=2, tie_break="seq", when_full="keep_last"),
+            "path": agg.collect_list("x", at_most=2, tie_break="seq", when_full="evict_oldest"),
             "best": agg.top(2, "seq", ranked_by="x", tie_break="seq"),
             "mean": GeometricMean("x"),
         },

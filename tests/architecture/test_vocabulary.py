@@ -44,6 +44,8 @@ def test_every_exception_exists_and_has_a_reason() -> None:
         ("a.md", "times are put right", 1),
         ("a.md", "rows are handed over", 1),
         ("a.py", "class Meeting: ...", 1),
+        ("a.py", "f(when_full='keep_last')", 1),
+        ("a.yaml", "spec: {when_full: drop_oldest}", 1),
     ],
 )
 def test_a_retired_word_is_found(tmp_path: Path, name: str, text: str, line: int) -> None:

@@ -84,6 +84,14 @@ PROSE = {
     r"\buntimed\b": "without event time",
 }
 
+# Values of parameters, in code and prose alike: the same choice has the same name everywhere.
+CHOICES = {
+    "drop_oldest": "evict_oldest",
+    "ignore_new": "reject_new",
+    "keep_first": "reject_new",
+    "keep_last": "evict_oldest",
+}
+
 # A file, a word of it that stays, and the reason.
 _HEADER = "the name of the field in the documented header (docs/state-formats.md)"
 ALLOWED = {
@@ -161,6 +169,8 @@ def in_python(text: str) -> Iterator[tuple[int, str, str]]:
             token.type == tokenize.STRING and re.search(r"\s", token.string)
         ):
             yield from in_prose(token.string, line)
+        elif token.type == tokenize.STRING and (choice := token.string.strip("\"'")) in CHOICES:
+            yield line, choice, CHOICES[choice]
     for node in ast.walk(ast.parse(text)):  # names in f-strings are not tokens of their own
         if isinstance(node, ast.JoinedStr):
             for part in ast.walk(node):
@@ -179,6 +189,8 @@ def in_name(name: str, line: int) -> Iterator[tuple[int, str, str]]:
 def in_prose(text: str, first: int) -> Iterator[tuple[int, str, str]]:
     """Yield the retired words and phrases of a text that begins in line `first`."""
     for number, line in enumerate(text.splitlines(), first):
+        for word in CHOICES.keys() & {*re.findall(r"\w+", line)}:
+            yield number, word, CHOICES[word]
         for pattern, use in PROSE.items():
             for match in re.finditer(pattern, line, re.IGNORECASE):
                 yield number, match.group(), use

@@ -415,7 +415,7 @@ def test_every_row_is_in_each_of_its_windows_or_side_output_of_it(
 
 def test_every_row_of_a_full_running_aggregate_is_counted_or_ignored() -> None:
     operator = windows.running(
-        by="k", agg={"n": agg.count()}, max_keys=4, when_full="ignore_new", changes="retract"
+        by="k", agg={"n": agg.count()}, max_keys=4, when_full="reject_new", changes="retract"
     )
     played = Played.of(operator, (EVENTS,))
     table = played.rows()

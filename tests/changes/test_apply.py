@@ -220,7 +220,7 @@ def test_a_greater_change_of_the_same_sequence_retracts_the_interval() -> None:
 def test_keys_are_limited() -> None:
     with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.apply"):
         emitted([upsert("a", 1), upsert("b", 1)], max_keys=1)
-    *_, last = emitted([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject")
+    *_, last = emitted([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject_new")
     assert last == [("full", 7)]
 
 

@@ -304,7 +304,7 @@ def test_changes_are_counted_by_their_effect() -> None:
 
 def test_the_number_of_keys_is_limited() -> None:
     script = [[upsert("a", 1)], [upsert("b", 1, 5), upsert("a", 2, 7)]]
-    assert emitted(*script, max_keys=1, when_full="reject")[1] == [
+    assert emitted(*script, max_keys=1, when_full="reject_new")[1] == [
         ("update_preimage", 0, "w", 0),
         ("update_postimage", 7, "w", 1),
         ("full", 5),
@@ -327,7 +327,7 @@ def test_the_number_of_keys_is_limited() -> None:
         ("CALENDAR_DURATION", {"horizon": "1 month", "time": "ts"}),
         ("UNKNOWN_CHOICE", {"publish": "all"}),
         ("UNKNOWN_CHOICE", {"snapshots": "win"}),
-        ("UNKNOWN_CHOICE", {"when_full": "ignore_new"}),
+        ("UNKNOWN_CHOICE", {"when_full": "evict_oldest"}),
         ("MAX_KEYS_OUT_OF_RANGE", {"max_keys": 0}),
     ],
     ids=repr,

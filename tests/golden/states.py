@@ -57,7 +57,7 @@ LISTS = {
     "median": agg.percentile("delay", 0.5, at_most=9),
     "spread": agg.percentile("price", [0.0, 0.3, 1.0], at_most=9),
     "collect": agg.collect_list("origin", at_most=9, tie_break="seq"),
-    "latest": agg.collect_list("delay", at_most=2, tie_break="seq", when_full="keep_last"),
+    "latest": agg.collect_list("delay", at_most=2, tie_break="seq", when_full="evict_oldest"),
     "top": agg.top(2, "origin", ranked_by="delay", tie_break="seq"),
 }
 SECOND = 1_000_000

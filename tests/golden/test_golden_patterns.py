@@ -90,7 +90,7 @@ def test_the_horizon_may_change() -> None:
 
 
 def test_limits_and_side_output_may_change() -> None:
-    changed = spec_of(max_rows=7, when_full="drop_oldest", timeouts="route", stragglers="route")
+    changed = spec_of(max_rows=7, when_full="evict_oldest", timeouts="route", stragglers="route")
     assert read(identity=changed.identity).rows == 6
 
 

@@ -229,7 +229,7 @@ def tight(spec: Spec, seed: int) -> Spec:
     """The spec with a shorter horizon and fewer keys, so that keys are evicted and rejected."""
     horizons = [0, seed % 7 * (1 if spec.time is None else 1_000), spec.horizon]
     horizon, limit = horizons[seed % 3], [1, 2, spec.limit][seed // 3 % 3]
-    return replace(spec, horizon=horizon, limit=limit, when_full="reject")
+    return replace(spec, horizon=horizon, limit=limit, when_full="reject_new")
 
 
 def by_key(spec: TableSpec, rows: Sequence[Row]) -> dict[Any, list[Any]]:

@@ -166,7 +166,7 @@ def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = Fals
         by = dice.choice([("user",), ("user",), ()])
         limit: dict[str, Any] = {}
         if overflows:
-            limit = {"max_rows": dice.choice([1, 1, 2, 3, 5]), "when_full": "drop_oldest"}
+            limit = {"max_rows": dice.choice([1, 1, 2, 3, 5]), "when_full": "evict_oldest"}
         skip = query.resume + (f" {query.variable}" if query.resume[:4] in ("to f", "to l") else "")
         chosen_matches = {"skip": skip}
         if query.resume == "past horizon":

@@ -50,8 +50,8 @@ AGGREGATES = {
     "quantiles_x": agg.percentile("x", [0.5, 0.0, 0.3, 1], at_most=6, when_full="null"),
     "median_d": agg.percentile("d", 0.5, at_most=100),
     "collect_word": agg.collect_list("word", at_most=3, tie_break="seq", when_full="null"),
-    "earliest_n": agg.collect_list("n", at_most=2, tie_break="seq", when_full="keep_first"),
-    "latest_x": agg.collect_list("x", at_most=2, tie_break="seq", when_full="keep_last"),
+    "earliest_n": agg.collect_list("n", at_most=2, tie_break="seq", when_full="reject_new"),
+    "latest_x": agg.collect_list("x", at_most=2, tie_break="seq", when_full="evict_oldest"),
     "top_word": agg.top(2, "word", ranked_by="x", tie_break="seq"),
 }
 

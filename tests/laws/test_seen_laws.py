@@ -199,7 +199,7 @@ def test_identities_may_be_spread_over_any_number_of_shards(case: Case) -> None:
     assert together == by_id(play(case.spec, case.batches)[0])
 
 
-@given(case=histories(), when_full=st.sampled_from(["flag", "rotate"]))
+@given(case=histories(), when_full=st.sampled_from(["flag", "evict_oldest"]))
 def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
     """Far too small a filter tells too much to have been seen, and never too little."""
     if case.spec.parameters.horizon is None:
@@ -209,7 +209,7 @@ def test_nothing_seen_is_ever_taken_for_new(case: Case, when_full: str) -> None:
     for batch, out in zip(case.batches, play(spec, case.batches)[0], strict=True):
         arguments = to_rows(out)
         assert oracle.forgotten(to_rows(batch), [row[SEEN] for row in arguments]) == []
-        if when_full == "rotate" and any(row[FULL] for row in arguments):
+        if when_full == "evict_oldest" and any(row[FULL] for row in arguments):
             oracle.first.clear()  # forgotten early, which the output shows
 
 

@@ -42,7 +42,7 @@ EXACT = [
     *(
         agg.collect_list(name, at_most=3, tie_break="seq", when_full=consequence)
         for name in TYPES
-        for consequence in ("null", "keep_first", "keep_last")
+        for consequence in ("null", "reject_new", "evict_oldest")
     ),
     *(agg.top(2, "struct", ranked_by=name, tie_break="seq") for name in ORDERED),
     *(agg.top(2, name, ranked_by="double", tie_break="seq") for name in ("map", "double")),

@@ -30,9 +30,9 @@ def stored_value(aggregate: Any, rows: Sequence[Row], time: str, ranked: Rank) -
     if aggregate.function == "collect_list":
         inside = sorted(there, key=lambda row: (row[time], ranked(row[aggregate.tie_break])))
         values = [row[aggregate.column] for row in inside]
-        if aggregate.when_full == "keep_first":
+        if aggregate.when_full == "reject_new":
             return values[: aggregate.at_most]
-        if aggregate.when_full == "keep_last":
+        if aggregate.when_full == "evict_oldest":
             return values[-aggregate.at_most :]
         return bounded(aggregate, len(values), values)
     if not values:

@@ -149,7 +149,7 @@ def test_more_queries_than_the_limit_fail_or_are_rejected() -> None:
     with pytest.raises(CapacityError) as caught:
         list(replay(search.match(None, **given).options(shards=1), script))
     assert caught.value.code == "KEYS_FULL"
-    given |= {"when_full": "reject", "rejected": "route"}
+    given |= {"when_full": "reject_new", "rejected": "route"}
     (result,) = replay(search.match(None, **given).options(shards=1), script)
     assert result.counts is not None
     assert result.counts.rejected == 2

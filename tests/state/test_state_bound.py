@@ -209,7 +209,7 @@ CASES: dict[str, Bounded] = {
     ),
     "decide": Bounded(seats(delay="5 seconds", max_ids=50), ((COMMAND, commands),)),
     "running": Bounded(
-        windows.running(by="k", agg=COUNT, max_keys=100, when_full="ignore_new"),
+        windows.running(by="k", agg=COUNT, max_keys=100, when_full="reject_new"),
         ((EVENT, events),),
     ),
     "patterns": Bounded(

@@ -39,7 +39,7 @@ def test_a_script_is_replayed_over_any_number_of_shards(restart: bool, shards: A
 
 
 def test_ignored_rows_are_counted_as_rejected() -> None:
-    only_one = running_count(by="k", max_keys=1, when_full="ignore_new").options(shards=1)
+    only_one = running_count(by="k", max_keys=1, when_full="reject_new").options(shards=1)
     table = pa.table({"k": ["a", "b", "a"], "v": [1, 2, 3]})
     (result,) = replay(only_one, [table])
     assert result.counts is not None

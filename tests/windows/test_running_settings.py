@@ -30,11 +30,11 @@ def refused(**parameters: Any) -> SpecError:
 
 
 def test_the_repr_shows_what_was_written() -> None:
-    transform = count(by="k", max_keys=5, when_full="ignore_new").options(shards=4)
+    transform = count(by="k", max_keys=5, when_full="reject_new").options(shards=4)
     assert isinstance(transform, Operator)
     assert repr(transform) == (
         "windows.running(agg={'n': count_items('k', cells=4)}, by=('k',), max_keys=5, "
-        "when_full='ignore_new').options(shards=4)"
+        "when_full='reject_new').options(shards=4)"
     )
 
 

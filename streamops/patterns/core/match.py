@@ -418,8 +418,8 @@ def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
             where=spec.operator,
             got=f"{int(sizes.max()):,} rows of one key",
             expected=f"at most {spec.max_rows:,}: max_rows",
-            fix="shorten `within`; raise max_rows, which a checkpoint survives; or drop the oldest rows "
-            "of such keys: when_full='drop_oldest'",
+            fix="shorten `within`; raise max_rows, which a checkpoint survives; or evict the oldest rows "
+            "of such keys: when_full='evict_oldest'",
         )
     # The rows of a key are adjacent, in order.
     begins = np.cumsum(sizes) - sizes

@@ -44,7 +44,7 @@ from streamops.patterns.core.syntax import Pattern
 Stragglers = Literal["drop", "route"]
 Timeouts = Literal["drop", "route"]
 Matches = Literal["every", "first"]
-WhenFull = Literal["fail", "drop_oldest"]
+WhenFull = Literal["fail", "evict_oldest"]
 
 DEFAULT_MAX_ROWS = 100_000
 

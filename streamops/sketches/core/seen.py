@@ -64,7 +64,7 @@ _FIRST, _AGAIN, _TOO_OLD, _NULL_IDENTITY, _NULL_TIME, _OUT_OF_RANGE = range(len(
 _DECISIONS = pa.array(DECISIONS)
 
 Again = Literal["drop", "flag"]
-WhenFull = Literal["fail", "flag", "rotate"]
+WhenFull = Literal["fail", "flag", "evict_oldest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class SeenParameters:
                 where=where,
                 got=f"horizon={format_duration(self.horizon)!r}, time=None",
                 expected="the column with the event time",
-                fix='time="ts"; or no horizon and when_full="rotate" to forget by number',
+                fix='time="ts"; or no horizon and when_full="evict_oldest" to forget by number',
             )
 
     @property
@@ -330,8 +330,8 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
 
 
 def _is_loss(spec: SeenSpec) -> bool:
-    """Whether a full state breaks a promise. Without a horizon, "rotate" asks for rotation."""
-    return spec.parameters.horizon is not None or spec.parameters.when_full != "rotate"
+    """Whether a full state breaks a promise. Without a horizon, "evict_oldest" asks for eviction."""
+    return spec.parameters.horizon is not None or spec.parameters.when_full != "evict_oldest"
 
 
 def _is_full(spec: SeenSpec, generations: list[Generation], older: list[PreviousFilter]) -> bool:
@@ -353,11 +353,11 @@ def _make_room(
             got=f"{items} in one of {spec.shards} shards",
             expected=f"capacity={parameters.capacity} over all shards, within a horizon and a "
             f"generation, which makes {spec.room * parameters.generations} for each of them",
-            fix='start again from this checkpoint with when_full="rotate", which forgets the '
+            fix='start again from this checkpoint with when_full="evict_oldest", which forgets the '
             'oldest early, or "flag", which takes more new rows for duplicates; or from a '
             "new one with a larger capacity",
         )
-    while parameters.when_full == "rotate" and len(generations) + len(older) > 1:
+    while parameters.when_full == "evict_oldest" and len(generations) + len(older) > 1:
         if not _is_full(spec, generations, older):
             break
         first = min((of.cell for of in older), default=None)

@@ -48,7 +48,7 @@ from streamops.windows.core.tables import (
 )
 
 Changes = Literal["update", "retract"]
-WhenFull = Literal["fail", "ignore_new"]
+WhenFull = Literal["fail", "reject_new"]
 
 DEFAULT_MAX_KEYS = 1_000_000
 
@@ -69,7 +69,7 @@ class RunningSpec(AggregatingSpec):
         How a changed value is emitted.
     max_keys : int
         Keys stored over all shards.
-    when_full : "fail" or "ignore_new"
+    when_full : "fail" or "reject_new"
         What happens to rows of further keys.
     input : Schema
         Resolved: the columns that are read.
@@ -265,7 +265,7 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
             got=f"{stored + len(new):,} keys in one shard",
             expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
             fix="raise max_keys, which a checkpoint survives; or leave further keys out: "
-            "when_full='ignore_new'",
+            "when_full='reject_new'",
         )
     # Choose by hash, so that the choice does not depend on the order of rows.
     index = pa.array(firsts[new])

@@ -118,8 +118,8 @@ def test_values_are_collected_by_event_time(name: str) -> None:
     values = [None, *VALUES[name], *VALUES[name], None]
     present = arguments(name, values[1:-1])
     for when_full, expected in {
-        "keep_first": present[:2],
-        "keep_last": present[-2:],
+        "reject_new": present[:2],
+        "evict_oldest": present[-2:],
         "null": None,
     }.items():
         two: Any = agg.collect_list(name, at_most=2, tie_break="seq", when_full=when_full)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def test_rows_that_only_conditions_read_are_not_undecided() -> None:
 
 def test_conditions_still_read_rows_that_were_dropped() -> None:
     define = {"a": "a", "b": patterns.previous("x", 3) > "x"}
-    operator = match("a a ... b", define, max_rows=2, when_full="drop_oldest")
+    operator = match("a a ... b", define, max_rows=2, when_full="evict_oldest")
     # No `b` yet, so that only the last two rows may begin the match. Its `b` is below the row of 2 seconds.
     numbers = [50, 60, 70, 80, 90, 69]
     rows = [[{"k": "z", "ts": at(i), "a": i < 5, "x": x}] for i, x in enumerate(numbers)]

@@ -243,7 +243,7 @@ def test_a_deleted_query_is_stored_for_the_horizon_and_then_forgotten() -> None:
 
 
 def test_more_queries_than_the_limit_are_rejected_and_versions_do_not_count() -> None:
-    spec = spec_of(max_keys=2, when_full="reject")
+    spec = spec_of(max_keys=2, when_full="reject_new")
     changes = [change(n, "a", t) for n in (1, 2) for t in (1, 2, 3)]
     first, second = run([([], changes, 0), ([document(9)], [change(3, "a", 4)], 9)], spec)
     assert len(first.state.tables["versions"]) == 6

@@ -176,7 +176,7 @@ def test_exceeding_the_capacity_fails_with_a_fix() -> None:
     assert error.expected.startswith(
         "capacity=1000 over all shards, within a horizon and a generation, which makes"
     )
-    assert 'when_full="rotate"' in error.fix
+    assert 'when_full="evict_oldest"' in error.fix
 
 
 def test_exceeding_the_capacity_is_flagged_from_that_micro_batch_on() -> None:
@@ -197,7 +197,7 @@ def test_exceeding_the_capacity_is_flagged_from_that_micro_batch_on() -> None:
 
 
 def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
-    spec, state, out = filled_up("rotate", 60)
+    spec, state, out = filled_up("evict_oldest", 60)
     full = is_full(out)
     assert full[:14] == [False] * 14
     assert full.count(True) == pytest.approx(46 * 100 / 250, abs=2)
@@ -218,7 +218,7 @@ def test_exceeding_the_capacity_forgets_the_oldest_first() -> None:
 
 
 def test_a_micro_batch_beyond_the_capacity_is_processed() -> None:
-    for when_full, after in (("flag", True), ("rotate", False)):
+    for when_full, after in (("flag", True), ("evict_oldest", False)):
         spec = change(SPEC, false_positive_rate=0.01, when_full=when_full)
         state, out = seen.annotate(
             spec, State.empty(SeenCore().layout(spec)), [many(np.arange(10_000), 0)]
@@ -275,7 +275,7 @@ def rescaled(spec: SeenSpec, state: State, shards: int) -> tuple[SeenSpec, State
 
 
 def test_filters_of_other_shards_make_room_first() -> None:
-    spec, state, _ = filled_up("rotate", 12)
+    spec, state, _ = filled_up("evict_oldest", 12)
     spec, state = rescaled(spec, state, 2)
     assert state.tables["previous"].num_rows > 0
     for number in range(60):

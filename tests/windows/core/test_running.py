@@ -107,9 +107,9 @@ def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
         "  got:       3 keys in one shard\n"
         "  expected:  at most 2 there: max_keys, divided by shards\n"
         "  fix:       raise max_keys, which a checkpoint survives; or leave further keys out: "
-        "when_full='ignore_new'"
+        "when_full='reject_new'"
     )
-    spec = spec_of(max_keys=2, when_full="ignore_new")
+    spec = spec_of(max_keys=2, when_full="reject_new")
     steps = play(spec, some[:1], [*some, ("a", 5), ("c", 9), ("b", 8)], [("c", 9), ("a", 6)])
     stored_items = {key for step in steps for key, *_ in emitted(step)}
     assert len(stored_items) == 2
@@ -121,7 +121,7 @@ def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
 
 
 def test_the_stored_keys_do_not_depend_on_the_order_of_rows() -> None:
-    spec = spec_of(max_keys=3, when_full="ignore_new")
+    spec = spec_of(max_keys=3, when_full="reject_new")
     rows = [(key, 1) for key in "abcdefgh"]
     one, other = (play(spec, order)[0] for order in (rows, rows[::-1]))
     assert emitted(one) == emitted(other)
@@ -135,7 +135,7 @@ def test_the_keys_of_a_shard_are_its_part_of_all() -> None:
 
 def test_a_lower_limit_than_there_are_keys_stops_new_ones_only() -> None:
     before = play(spec_of(), [("a", 1), ("b", 1)])[0].state
-    spec = spec_of(max_keys=1, when_full="ignore_new")
+    spec = spec_of(max_keys=1, when_full="reject_new")
     rows = pa.table({"k": ["a", "c"], "v": [2, 2]}, schema=SCHEMA)
     after = RunningCore().step(
         spec, State(None, before.tables), [RunningCore().pack(spec, rows)], None
