@@ -15,7 +15,6 @@
 from streamops.kernel.calls import explain_calls
 from streamops.windows.calendar import calendar
 from streamops.windows.compare import compare
-from streamops.windows.core.grid_spec import Empty as Empty
 from streamops.windows.core.spec import Early as Early
 from streamops.windows.core.spec import Stragglers as Stragglers
 from streamops.windows.core.spec import TooLate as TooLate

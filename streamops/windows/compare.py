@@ -107,7 +107,7 @@ def compare(
     Notes
     -----
     A key without events has no window, and so no comparison with a change to 0. Use windows with
-    ``empty="publish"`` to compare empty windows, too.
+    ``empty_for`` to compare empty windows, too.
 
     Windows with ``early`` are revised: after them, stragglers must be "update" or "retract". Drop early
     results that are read from a table: they would move the watermark to the end of their windows.

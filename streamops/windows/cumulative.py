@@ -17,7 +17,7 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core.grid import GridCore
-from streamops.windows.core.grid_spec import CumulativeSpec, Empty, parse_period_origin
+from streamops.windows.core.grid_spec import CumulativeSpec, parse_period_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate, parse_length
 
 __all__ = ["cumulative"]
@@ -38,7 +38,6 @@ def cumulative(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
-    empty: Empty = "skip",
     empty_for: Duration | None = None,
 ) -> Operator:
     """Aggregate over windows that grow through a period, such as the total since midnight.
@@ -93,10 +92,9 @@ def cumulative(
         are on time: an upsert by key columns and window, or with "retract" a change stream.
         A row changes all later windows of its period; for only the current total, use
         :func:`~streamops.windows.calendar` or :func:`~streamops.windows.tumbling`.
-    empty : "skip" or "publish"
-        "publish" also emits windows in which a key has no rows, with a count of 0 and a sum of null.
     empty_for : duration, optional
-        With "publish": how long after its last window with rows a key has empty windows (up to 10,000).
+        How long after its last window with rows a key has empty windows, up to 10,000: without rows,
+        with a count of 0 and a sum of null. By default there are none.
     zone : str, optional
         IANA name of the time zone. See :func:`~streamops.windows.calendar`.
     week_start : "monday" to "sunday"
@@ -179,7 +177,6 @@ def cumulative(
         stragglers=stragglers,
         too_late=too_late,
         early=early,
-        empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
     return Operator(where, spec, GridCore())

@@ -16,7 +16,7 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core.grid import GridCore
-from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_origin
+from streamops.windows.core.grid_spec import FixedSpec, parse_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 
@@ -35,7 +35,6 @@ def hopping(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
-    empty: Empty = "skip",
     empty_for: Duration | None = None,
     origin: Duration | dt.datetime = "0 seconds",
 ) -> Operator:
@@ -90,10 +89,9 @@ def hopping(
         "every batch" emits open windows in every micro-batch that changes them, and again once they
         are on time: an upsert by key columns and window, or with "retract" a change stream.
         Each row changes ``size / hop`` windows.
-    empty : "skip" or "publish"
-        "publish" also emits windows in which a key has no rows, with a count of 0 and a sum of null.
     empty_for : duration, optional
-        With "publish": how long after its last window with rows a key has empty windows (up to 10,000).
+        How long after its last window with rows a key has empty windows, up to 10,000: without rows,
+        with a count of 0 and a sum of null. By default there are none.
     origin : duration or aware datetime
         Start of one window, with which all others are aligned. A duration counts from 1970-01-01 UTC.
 
@@ -154,7 +152,6 @@ def hopping(
         stragglers=stragglers,
         too_late=too_late,
         early=early,
-        empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
     return Operator(where, spec, GridCore(), native=NATIVE)

@@ -16,7 +16,7 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows.core.grid import GridCore
-from streamops.windows.core.grid_spec import Empty, FixedSpec, parse_origin
+from streamops.windows.core.grid_spec import FixedSpec, parse_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 
@@ -34,7 +34,6 @@ def tumbling(
     stragglers: Stragglers = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
-    empty: Empty = "skip",
     empty_for: Duration | None = None,
     origin: Duration | dt.datetime = "0 seconds",
 ) -> Operator:
@@ -53,7 +52,7 @@ def tumbling(
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
     State        per shard: one row per key and window that ended less than delay (with corrections:
                  + allowed_lateness) before the newest event · with corrections or `early` one per
-                 window published again · with "publish" one per key for `empty_for` longer ·
+                 window published again · one per key for `empty_for` longer ·
                  beyond 65,536 per shard in segments, where a row may be stored up to four times
     Order        any; ties matter only to `first` and `last`, which have a tie-break
     Batch        same result, without a watermark; no row is late
@@ -83,10 +82,9 @@ def tumbling(
     early : "never" or "every batch"
         "every batch" emits open windows in every micro-batch that changes them, and again once they
         are on time: an upsert by key columns and window, or with "retract" a change stream.
-    empty : "skip" or "publish"
-        "publish" also emits windows in which a key has no rows, with a count of 0 and a sum of null.
     empty_for : duration, optional
-        With "publish": how long after its last window with rows a key has empty windows (up to 10,000).
+        How long after its last window with rows a key has empty windows, up to 10,000: without rows,
+        with a count of 0 and a sum of null. By default there are none.
     origin : duration or aware datetime
         Start of one window, with which all others are aligned. A duration counts from 1970-01-01 UTC.
 
@@ -147,7 +145,6 @@ def tumbling(
         stragglers=stragglers,
         too_late=too_late,
         early=early,
-        empty=empty,
         empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
     )
     return Operator(where, spec, GridCore(), native=NATIVE)

@@ -219,7 +219,6 @@ HISTORIES = [
             "size": "5 seconds",
             "hop": "5 seconds",
             "origin": "1 second",
-            "empty": "publish",
             "empty_for": "20 seconds",
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),

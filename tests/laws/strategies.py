@@ -226,7 +226,7 @@ def empty_parameters(settings: GridOracle) -> dict[str, Any]:
     """The parameters of empty windows."""
     if settings.empty_for is None:
         return {}
-    return {"empty": "publish", "empty_for": dt.timedelta(microseconds=settings.empty_for)}
+    return {"empty_for": dt.timedelta(microseconds=settings.empty_for)}
 
 
 def accepted_rows(settings: GridOracle, spec: Any, arrivals: Sequence[Arrival]) -> list[Row]:

@@ -80,7 +80,7 @@ def test_an_engine_that_was_selected_does_not_depend_on_the_keys(engine: Any, ke
         tumbling(**LATE),
         tumbling(stragglers="route"),
         tumbling(early="every batch"),
-        tumbling(empty="publish", empty_for="1 hour"),
+        tumbling(empty_for="1 hour"),
         tumbling(agg={"n": agg.approx_count_distinct("v")}),
         windows.sliding("1 minute", **COMMON),
         windows.session(**COMMON, gap_column="gap", gap="1 hour"),

@@ -108,7 +108,7 @@ def test_a_step_without_rows_publishes_from_segments() -> None:
     [
         {"stragglers": "update", "allowed_lateness": "1 hour"},
         {"early": "every batch"},
-        {"empty": "publish", "empty_for": "1 minute"},
+        {"empty_for": "1 minute"},
     ],
     ids=["corrections", "early results", "empty windows"],
 )

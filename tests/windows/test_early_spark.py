@@ -37,7 +37,7 @@ def sliding(**arguments: Any) -> Any:
 
 
 def filled(**arguments: Any) -> Any:
-    shape = {"delay": "5 seconds", "empty": "publish", "empty_for": "20 seconds"}
+    shape = {"delay": "5 seconds", "empty_for": "20 seconds"}
     return windows.tumbling("10 seconds", **(COMMON | shape | arguments))
 
 
@@ -115,7 +115,7 @@ def test_a_batch_has_no_early_results_on_either_engine(spark: SparkSession) -> N
 def test_a_restart_continues_and_refuses_results_that_are_not_early(
     spark: SparkSession, tmp_path: Any
 ) -> None:
-    arguments = {"empty": "publish", "empty_for": "8 seconds"}
+    arguments = {"empty_for": "8 seconds"}
     whole = replay(hopping(**arguments), SCRIPT, schema=SCHEMA)
     first = stream(spark, hopping(**arguments), SCRIPT[:3], schema=SCHEMA, directory=tmp_path)
     rest = stream(spark, hopping(**arguments), SCRIPT[3:], schema=SCHEMA, directory=tmp_path)

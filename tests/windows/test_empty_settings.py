@@ -30,15 +30,15 @@ HOUR = 3_600_000_000
 
 
 def tumbling(size: str = "1 hour", **arguments: Any) -> Operator:
-    return windows.tumbling(size, **(ARGUMENTS | {"empty": "publish"} | arguments))
+    return windows.tumbling(size, **(ARGUMENTS | arguments))
 
 
 def calendar(unit: Any = "day", **arguments: Any) -> Operator:
-    return windows.calendar(unit, "Europe/Berlin", **(ARGUMENTS | {"empty": "publish"} | arguments))
+    return windows.calendar(unit, "Europe/Berlin", **(ARGUMENTS | arguments))
 
 
 def cumulative(size: Any = "1 day", every: str = "1 hour", **arguments: Any) -> Operator:
-    return windows.cumulative(size, every, **(ARGUMENTS | {"empty": "publish"} | arguments))
+    return windows.cumulative(size, every, **(ARGUMENTS | arguments))
 
 
 def refused(make: Any, *args: Any, **arguments: Any) -> SpecError:
@@ -55,28 +55,18 @@ def bound(transform: Operator) -> Any:
 def test_how_long_a_key_has_empty_windows_is_a_duration(make: Any) -> None:
     transform = make(empty_for="2 days")
     assert bound(transform).empty_for == 48 * HOUR
-    assert "empty='publish', empty_for='2 days'" in repr(transform)
-    assert bound(make(empty="skip")).empty_for is None
+    assert "early='never', empty_for='2 days'" in repr(transform)
+    assert bound(make()).empty_for is None
 
 
-def test_without_a_bound_empty_windows_are_refused() -> None:
-    assert str(refused(tumbling)) == (
-        "[EMPTY_WITHOUT_BOUND] windows.tumbling: without a bound, the empty windows of a key "
-        "would never end\n"
-        "  got:       empty='publish' without empty_for\n"
-        "  expected:  empty_for with it\n"
-        '  fix:       for example empty_for="1 day": publish empty windows for a day after one with rows'
-    )
+@pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
+def test_no_duration_is_no_bound_of_empty_windows(make: Any) -> None:
+    assert refused(make, empty_for="0 seconds").code == "DURATION_TOO_SMALL"
 
 
-def test_a_bound_without_empty_windows_is_refused() -> None:
-    assert str(refused(tumbling, empty="skip", empty_for="1 day")) == (
-        "[EMPTY_FOR_WITHOUT_EMPTY] windows.tumbling: `empty_for` applies to empty windows, which are "
-        "not published\n"
-        "  got:       empty_for='1 day' with empty='skip'\n"
-        "  expected:  empty='publish' with it\n"
-        "  fix:       write empty='publish', or leave empty_for out"
-    )
+@pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
+def test_without_a_bound_there_are_no_empty_windows(make: Any) -> None:
+    assert bound(make(empty_for=None)) == bound(make())
 
 
 @pytest.mark.parametrize(
@@ -95,7 +85,7 @@ def test_a_bound_in_which_no_window_ends_is_refused(error: Any, arguments: str, 
         "rows\n"
         f"  got:       {formatted}, {arguments}\n"
         f"  expected:  at least {least}\n"
-        "  fix:       lengthen empty_for, or leave out both empty_for and empty='publish'"
+        "  fix:       lengthen empty_for, or leave it out"
     )
 
 
@@ -189,6 +179,6 @@ def test_an_aggregate_without_a_value_for_no_rows_is_refused(mistake: str, got: 
         "[NO_VALUE_OF_NOTHING] windows.tumbling: 'own' has no value for a window without rows\n"
         f"  got:       OfRows(mistake={mistake!r}) over no rows: {got}\n"
         "  expected:  a state and an estimate, such as null, for a group without rows\n"
-        "  fix:       return one entry per group, even without rows (docs/aggregates.md), or use empty='skip'"
+        "  fix:       return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for"
     )
-    assert bound(tumbling(empty="skip", **arguments)).empty_for is None
+    assert bound(tumbling(**arguments)).empty_for is None

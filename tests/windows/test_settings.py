@@ -80,7 +80,6 @@ def test_durations_become_microseconds_and_names_become_tuples() -> None:
         stragglers="drop",
         too_late="drop",
         early="never",
-        empty="skip",
         empty_for=None,
         size=10_800_000_000,
         hop=3_600_000_000,
@@ -214,7 +213,7 @@ def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:
         {"stragglers": "route"},
         {"stragglers": "update", "allowed_lateness": "1 hour"},
         {"early": "every batch"},
-        {"empty": "publish", "empty_for": "1 day"},
+        {"empty_for": "1 day"},
     ],
 )
 def test_another_parameter_is_another_identity(arguments: dict[str, Any]) -> None:
@@ -347,8 +346,8 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
         ("too_late", True, "'drop', 'route'"),
         ("early", "always", "'never', 'every batch'"),
         ("early", True, "'never', 'every batch'"),
-        ("empty", "fill", "'skip', 'publish'"),
-        ("empty", None, "'skip', 'publish'"),
+        ("too_late", None, "'drop', 'route'"),
+        ("early", None, "'never', 'every batch'"),
     ],
 )
 def test_an_unknown_choice_is_refused(parameter: str, value: Any, choices: str) -> None:

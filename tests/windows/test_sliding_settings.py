@@ -211,6 +211,6 @@ def test_an_unknown_choice_of_early_is_refused() -> None:
 
 
 def test_windows_that_end_with_an_event_are_never_empty() -> None:
-    arguments: dict[str, Any] = {"empty": "publish", "empty_for": "1 day"}
+    arguments: dict[str, Any] = {"empty_for": "1 day"}
     with pytest.raises(TypeError, match="empty"):
         windows.sliding("1 hour", **ARGUMENTS, **arguments)

@@ -52,16 +52,13 @@ OPERATORS: list[Operator] = [
         for policy in POLICIES
     ),
     *(
-        windows.hopping(
-            "25 seconds", "10 seconds", empty="publish", empty_for="1 minute", **COMMON, **policy
-        )
+        windows.hopping("25 seconds", "10 seconds", empty_for="1 minute", **COMMON, **policy)
         for policy in POLICIES
     ),
     windows.cumulative(
         "1 minute",
         "10 seconds",
         early="every batch",
-        empty="publish",
         empty_for="30 seconds",
         **COMMON,
         **POLICIES[2],

@@ -6,7 +6,7 @@ import datetime as dt
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from streamops.kernel.calendar import DAY, LONGEST, Unit, Weekday
 from streamops.kernel.errors import SpecError
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.groups import Groups
-from streamops.kernel.parameters import require_choice, show_duration
+from streamops.kernel.parameters import show_duration
 from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
 from streamops.windows.core.spec import (
     DURATION,
@@ -26,8 +26,6 @@ from streamops.windows.core.spec import (
     show_length,
 )
 
-Empty = Literal["skip", "publish"]
-
 MOST_WINDOWS = 10_000
 
 
@@ -35,11 +33,9 @@ MOST_WINDOWS = 10_000
 class GridSpec(WindowSpec):
     """Parameters of all windows on a grid.
 
-    ``empty`` is whether windows without rows are published, and ``empty_for`` for how long after a window
-    with rows.
+    ``empty_for`` is how long after a window with rows those without rows are published; None: never.
     """
 
-    empty: Empty = "skip"
     empty_for: int | None = field(default=None, metadata=DURATION)
 
     @property
@@ -53,10 +49,6 @@ class GridSpec(WindowSpec):
         empty = {} if self.empty_for is None else {"empty_for": self.empty_for}
         return {**self.grid.identity, **empty}
 
-    def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
-        require_choice(self.empty, Empty, parameter="empty", where=self.operator)
-
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
@@ -68,32 +60,14 @@ class GridSpec(WindowSpec):
         return resolved
 
     def refuse_empty_windows(self, pace: int, got: str) -> None:
-        """Refuse contradictory parameters of empty windows.
+        """Refuse an `empty_for` in which no window ends, or too many do.
 
         ``pace`` is the shortest time between the ends of two windows, and ``got`` the parameter that
         defines it.
         """
-        if self.empty == "publish" and self.empty_for is None:
-            raise SpecError(
-                "EMPTY_WITHOUT_BOUND",
-                "without a bound, the empty windows of a key would never end",
-                where=self.operator,
-                got="empty='publish' without empty_for",
-                expected="empty_for with it",
-                fix='for example empty_for="1 day": publish empty windows for a day after one with rows',
-            )
         if self.empty_for is None:
             return
         given = f"empty_for={show_duration(self.empty_for)}"
-        if self.empty == "skip":
-            raise SpecError(
-                "EMPTY_FOR_WITHOUT_EMPTY",
-                "`empty_for` applies to empty windows, which are not published",
-                where=self.operator,
-                got=f"{given} with empty='skip'",
-                expected="empty='publish' with it",
-                fix="write empty='publish', or leave empty_for out",
-            )
         if self.empty_for < pace:
             raise SpecError(
                 "EMPTY_FOR_TOO_SHORT",
@@ -101,7 +75,7 @@ class GridSpec(WindowSpec):
                 where=self.operator,
                 got=f"{given}, {got}",
                 expected=f"at least {format_duration(pace)}",
-                fix="lengthen empty_for, or leave out both empty_for and empty='publish'",
+                fix="lengthen empty_for, or leave it out",
             )
         windows = self.most_empty_windows(pace)
         if windows > MOST_WINDOWS:
@@ -147,7 +121,7 @@ class GridSpec(WindowSpec):
                 where=self.operator,
                 got=f"{written} over no rows: {got}",
                 expected="a state and an estimate, such as null, for a group without rows",
-                fix="return one entry per group, even without rows (docs/aggregates.md), or use empty='skip'",
+                fix="return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for",
             ) from cause
 
 
@@ -160,7 +134,7 @@ class FixedSpec(GridSpec):
     origin: int = field(metadata=DURATION)
 
     def __post_init__(self) -> None:
-        GridSpec.__post_init__(self)
+        WindowSpec.__post_init__(self)
         got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         if self.hop > self.size:
             raise SpecError(
@@ -190,7 +164,7 @@ class CalendarSpec(GridSpec):
     week_start: Weekday
 
     def __post_init__(self) -> None:
-        GridSpec.__post_init__(self)
+        WindowSpec.__post_init__(self)
         where = self.operator
         require_unit(self.unit, self.zone, self.week_start, parameter="unit", where=where)
         self.refuse_empty_windows(shortest_unit(self.unit), f"unit={self.unit!r}")
@@ -213,7 +187,7 @@ class CumulativeSpec(GridSpec):
     origin: int = field(metadata=DURATION)
 
     def __post_init__(self) -> None:
-        GridSpec.__post_init__(self)
+        WindowSpec.__post_init__(self)
         where, size = self.operator, self.size
         if self.zone is not None:
             require_unit(size, self.zone, self.week_start, parameter="size", where=where)
