@@ -109,6 +109,7 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometh
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    importlib.import_module("tests.docstrings").install()
     if _IS_SPARK_41:
         # It leaves the closing of its sockets to the garbage collector.
         config.addinivalue_line(

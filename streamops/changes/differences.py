@@ -144,7 +144,7 @@ def differences(
 
     Examples
     --------
-    >>> def check(batch, batch_id):  # doctest: +SKIP
+    >>> def check(batch, batch_id):
     ...     table = batch.transform(fold("id", onto=before))
     ...     differences(table, spark.read.table("orders"), key="id").raise_if_any()
 

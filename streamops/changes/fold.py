@@ -130,7 +130,7 @@ def fold(
     >>> from streamops import changes
     >>> changes.fold("id")
     changes.fold(key=('id',))
-    >>> def write(batch, batch_id):  # doctest: +SKIP
+    >>> def write(batch, batch_id):
     ...     before = spark.read.parquet(f"table/{batch_id - 1}") if batch_id else None
     ...     now = batch.transform(changes.fold("id", onto=before))
     ...     now.write.mode("overwrite").parquet(f"table/{batch_id}")

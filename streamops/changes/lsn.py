@@ -35,7 +35,7 @@ def parse_lsn(lsn: str | Column) -> Column:
 
     Examples
     --------
-    >>> rows.withColumn("lsn", changes.parse_lsn("lsn"))  # doctest: +SKIP
+    >>> rows.withColumn("lsn", changes.parse_lsn("lsn"))
     """
     if not isinstance(lsn, Column):
         require_name(lsn, parameter="lsn", where="changes.parse_lsn")

@@ -85,8 +85,8 @@ def local_session(
 
     Examples
     --------
-    >>> spark = local_session(cores=4)  # doctest: +SKIP
-    >>> spark.range(3).count()  # doctest: +SKIP
+    >>> spark = local_session(cores=4)
+    >>> spark.range(3).count()
     3
     """
     settings = local_settings(

@@ -74,8 +74,8 @@ class KeyTable:
     Examples
     --------
     >>> from streamops import erasure
-    >>> table = erasure.KeyTable(url="sqlite:////data/keys.db")  # doctest: +SKIP
-    >>> table.erase(["user-17"])  # doctest: +SKIP
+    >>> table = erasure.KeyTable(url="sqlite:////data/keys.db")
+    >>> table.erase(["user-17"])
     1
 
     Notes

@@ -100,7 +100,6 @@ def search_files(
     --------
     >>> from streamops import erasure
     >>> erasure.search_files(["/data/checkpoint", "/data/log"], {"e-mail": "ann@example.com"}).matches
-    ... # doctest: +SKIP
     ()
     """
     paths = [folders] if isinstance(folders, str | Path) else list(folders)

@@ -90,7 +90,7 @@ def shred(
     Examples
     --------
     >>> from streamops import erasure
-    >>> def write(batch, batch_id):  # doctest: +SKIP
+    >>> def write(batch, batch_id):
     ...     batch.persist()
     ...     keys = table.create_keys(batch, subject="user")
     ...     shredded = batch.transform(erasure.shred(["email", "ip"], subject="user", keys=keys))

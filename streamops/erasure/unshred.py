@@ -78,7 +78,7 @@ def unshred(
     >>> from streamops import erasure
     >>> log.transform(
     ...     erasure.unshred({"email": "string"}, subject="user", keys=keys)
-    ... )  # doctest: +SKIP
+    ... )
 
     Notes
     -----

@@ -169,8 +169,8 @@ def asof(
     >>> from streamops import joins
     >>> priced = joins.asof(
     ...     prices, by="symbol", time="ts", version="since", sequence="seq", delay="10 seconds"
-    ... )  # doctest: +SKIP
-    >>> trades.transform(priced)  # doctest: +SKIP
+    ... )
+    >>> trades.transform(priced)
     DataFrame[symbol: string, ts: timestamp, amount: bigint, since: timestamp, ..., status: string]
 
     Notes

@@ -146,8 +146,8 @@ def interval(
     >>> clicked = joins.interval(
     ...     clicks, "0 seconds", "1 hour", by="query_id", time=("searched_at", "clicked_at"),
     ...     how="left", matches="first", tie_break="click_id", delay="5 minutes",
-    ... )  # doctest: +SKIP
-    >>> searches.transform(clicked)  # doctest: +SKIP
+    ... )
+    >>> searches.transform(clicked)
     DataFrame[query_id: string, searched_at: timestamp, clicked_at: timestamp, click_id: bigint,
     status: string]
 

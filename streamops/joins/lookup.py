@@ -121,7 +121,7 @@ def lookup(
     >>> named = joins.lookup(
     ...     lambda spark: spark.table("airports"), by="code", refresh="10 minutes"
     ... )
-    >>> def write(batch, batch_id):  # doctest: +SKIP
+    >>> def write(batch, batch_id):
     ...     batch.transform(named).write.mode("append").parquet("flights")
 
     See Also

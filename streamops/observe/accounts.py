@@ -95,7 +95,7 @@ def account_late(
     >>> from streamops import observe
     >>> observe.account_late(by=["page", "window_start"], producer="device", bounds=["1 hour"])
     observe.account_late(by=('page', 'window_start'), producer='device', bounds=('1 hour',))
-    >>> def write(batch, batch_id):  # doctest: +SKIP
+    >>> def write(batch, batch_id):
     ...     _, late = split_side_output(batch)
     ...     account = late.transform(observe.account_late(by="page"))
     ...     account.write.mode("append").parquet("late_accounts")

@@ -105,9 +105,9 @@ class PrometheusListener(_Exporter):
 
     Examples
     --------
-    >>> import prometheus_client  # doctest: +SKIP
-    >>> spark.streams.addListener(observe.PrometheusListener())  # doctest: +SKIP
-    >>> prometheus_client.start_http_server(9464)  # doctest: +SKIP
+    >>> import prometheus_client
+    >>> spark.streams.addListener(observe.PrometheusListener())
+    >>> prometheus_client.start_http_server(9464)
 
     Notes
     -----
@@ -182,10 +182,10 @@ class OpenTelemetryListener(_Exporter):
 
     Examples
     --------
-    >>> from opentelemetry import metrics  # doctest: +SKIP
-    >>> from opentelemetry.sdk.metrics import MeterProvider  # doctest: +SKIP
-    >>> metrics.set_meter_provider(MeterProvider([reader]))  # doctest: +SKIP
-    >>> spark.streams.addListener(observe.OpenTelemetryListener())  # doctest: +SKIP
+    >>> from opentelemetry import metrics
+    >>> from opentelemetry.sdk.metrics import MeterProvider
+    >>> metrics.set_meter_provider(MeterProvider([reader]))
+    >>> spark.streams.addListener(observe.OpenTelemetryListener())
 
     Notes
     -----

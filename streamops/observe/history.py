@@ -164,9 +164,9 @@ def history(source: Any) -> QueryHistory:
 
     Examples
     --------
-    >>> history = observe.history(query)  # doctest: +SKIP
-    >>> history.batches[["batch", "rows_per_second", "late"]]  # doctest: +SKIP
-    >>> history.plot()  # doctest: +SKIP
+    >>> history = observe.history(query)
+    >>> history.batches[["batch", "rows_per_second", "late"]]
+    >>> history.plot()
     >>> history([])
     QueryHistory of no micro-batches
 

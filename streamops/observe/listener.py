@@ -57,7 +57,7 @@ class AlarmListener(StreamingQueryListener):
     >>> alarms = observe.AlarmListener(
     ...     observe.LateShare(0.01), observe.StuckWatermark(), observe.PoisonedWatermark()
     ... )
-    >>> spark.streams.addListener(alarms)  # doctest: +SKIP
+    >>> spark.streams.addListener(alarms)
 
     Notes
     -----
@@ -150,7 +150,7 @@ def consumer_lag(progress: Any) -> tuple[PartitionLag, ...]:
 
     Examples
     --------
-    >>> for lag in observe.consumer_lag(query.lastProgress):  # doctest: +SKIP
+    >>> for lag in observe.consumer_lag(query.lastProgress):
     ...     print(lag.topic, lag.partition, lag.behind)
 
     See Also

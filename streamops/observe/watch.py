@@ -69,8 +69,8 @@ def watch(
 
     Examples
     --------
-    >>> history = observe.watch(query, timeout="1 minute")  # doctest: +SKIP
-    >>> history.batches["rows_per_second"].median()  # doctest: +SKIP
+    >>> history = observe.watch(query, timeout="1 minute")
+    >>> history.batches["rows_per_second"].median()
 
     Notes
     -----

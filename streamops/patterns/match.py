@@ -180,7 +180,7 @@ def match(
     ...     measures={"attempts": patterns.count("fail"), "last_ip": patterns.last("ok", "ip")},
     ...     delay="30 seconds",
     ... )
-    >>> logins.transform(attacks)  # doctest: +SKIP
+    >>> logins.transform(attacks)
     DataFrame[user: string, match_start: timestamp, match_end: timestamp, attempts: bigint, last_ip: string]
 
     Notes

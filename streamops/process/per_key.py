@@ -137,7 +137,7 @@ def per_key(
     ...     time="ts",
     ...     delay="10 seconds",
     ... )
-    >>> trades.transform(jumps)  # doctest: +SKIP
+    >>> trades.transform(jumps)
     DataFrame[symbol: string, ts: timestamp, before: double, after: double]
 
     Notes

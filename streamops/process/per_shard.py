@@ -53,7 +53,6 @@ def per_shard(core: Core[Any], parameters: ShardSpec) -> Operator:
 
     >>> from streamops import process
     >>> gaps = process.per_shard(Increases(), IncreasesSpec(operator="acme.increases", by=("meter",)))
-    ... # doctest: +SKIP
 
     Notes
     -----

@@ -127,7 +127,7 @@ def delta(
     --------
     >>> from streamops import sinks
     >>> daily = sinks.delta("s3://lake/daily", key=["page", "window_start"])
-    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)
 
     Notes
     -----

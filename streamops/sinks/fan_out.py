@@ -57,7 +57,7 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
     >>> daily = sinks.postgres("postgresql://host/db", "daily", key=["page", "window_start"])
     >>> audit = sinks.postgres("postgresql://host/db", "audit")
     >>> both = sinks.fan_out({"daily": daily, "audit": audit})
-    >>> views.writeStream.foreachBatch(both).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(both).option("checkpointLocation", path)
 
     References
     ----------

@@ -134,7 +134,7 @@ def kafka(
     --------
     >>> from streamops import sinks
     >>> daily = sinks.kafka("daily", servers="localhost:9092", key=["page", "window_start"])
-    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)
 
     Notes
     -----

@@ -97,7 +97,7 @@ def parquet(
     --------
     >>> from streamops import sinks
     >>> archive = sinks.parquet("/data/archive")
-    >>> views.writeStream.foreachBatch(archive).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(archive).option("checkpointLocation", path)
 
     Notes
     -----
@@ -170,7 +170,7 @@ def read_parquet(
     Examples
     --------
     >>> from streamops import sinks
-    >>> table = sinks.read_parquet("/data/archive").to_table()  # doctest: +SKIP
+    >>> table = sinks.read_parquet("/data/archive").to_table()
     """
     require_choice(check, Check, parameter="check", where="sinks.read_parquet")
     folder = _Folder(path, filesystem, f"sinks.read_parquet({public_path(path)!r})")

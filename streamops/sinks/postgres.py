@@ -126,7 +126,7 @@ def postgres(
     --------
     >>> from streamops import sinks
     >>> daily = sinks.postgres("postgresql://host/db", "daily", key=["page", "window_start"])
-    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)
 
     Notes
     -----

@@ -58,7 +58,7 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     --------
     >>> from streamops import sinks
     >>> sink = sinks.postgres("postgresql://host/db", "daily", key="page")
-    >>> sinks.rewind("checkpoints/daily", sink)  # doctest: +SKIP
+    >>> sinks.rewind("checkpoints/daily", sink)
     ['checkpoints/daily/state/0/0/10.delta', 'checkpoints/daily/commits/9', 'checkpoints/daily/offsets/9']
     """
     files, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else _local(checkpoint)

@@ -152,7 +152,8 @@ class BatchWriter(ABC):
         Examples
         --------
         >>> from streamops import sinks
-        >>> sinks.postgres("postgresql://host/db", "daily").check()  # doctest: +SKIP
+        >>> daily = sinks.postgres("postgresql://host/db", "daily")
+        >>> daily.check()
         sinks.postgres('daily')
           target:      table "public"."daily"
           to create:   table "public"."daily", table "public"."streamops_ledger"

@@ -121,7 +121,7 @@ def sqlalchemy(
     --------
     >>> from streamops import sinks
     >>> daily = sinks.sqlalchemy("sqlite:////data/daily.db", "daily", key=["page", "window_start"])
-    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)  # doctest: +SKIP
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)
 
     Notes
     -----

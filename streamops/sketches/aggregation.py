@@ -409,8 +409,9 @@ def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
 
     Examples
     --------
-    >>> per_minute = {"users": hll_sketch_agg("user")}  # doctest: +SKIP
-    >>> per_hour = {"users": merge("users", like=hll_sketch_agg("user"))}  # doctest: +SKIP
-    >>> per_day = {"users": merge("users", like=approx_count_distinct("user"))}  # doctest: +SKIP
+    >>> from streamops import aggregates as agg, sketches
+    >>> per_minute = {"users": sketches.hll_sketch_agg("user")}
+    >>> per_hour = {"users": sketches.merge("users", like=sketches.hll_sketch_agg("user"))}
+    >>> per_day = {"users": sketches.merge("users", like=agg.approx_count_distinct("user"))}
     """
     return MergedSketches(column, like)

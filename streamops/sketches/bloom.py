@@ -242,8 +242,8 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
 
     Examples
     --------
-    >>> blob = days.where("day = '2026-11-21'").first()["users"]  # doctest: +SKIP
-    >>> events.where(~may_contain(blob, "user_id"))  # certainly new users  # doctest: +SKIP
+    >>> blob = days.where("day = '2026-11-21'").first()["users"]
+    >>> events.where(~may_contain(blob, "user_id"))  # certainly new users
     """
     where = "sketches.may_contain"
     stored = filter if isinstance(filter, StoredSketch) else read(filter)

@@ -202,8 +202,8 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
 
     Examples
     --------
-    >>> like = count_min_sketch("page", item_type="string")  # doctest: +SKIP
-    >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))  # doctest: +SKIP
+    >>> like = count_min_sketch("page", item_type="string")
+    >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))
     DataFrame[cart: struct<lower:bigint,upper:bigint>]
     """
     where = "sketches.estimate_count"

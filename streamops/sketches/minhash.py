@@ -283,8 +283,7 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
 
     Examples
     --------
-    >>> alike = similarity("today", "yesterday", like=minhash_sketch_agg("user"))  # doctest: +SKIP
-    >>> pages.select("page", alike.alias("alike"))  # doctest: +SKIP
+    >>> pages.select(similarity("today", "yesterday", like=minhash_sketch_agg("user")).alias("alike"))
     """
     where = "sketches.similarity"
     if not isinstance(like, MinHashSketch):

@@ -183,7 +183,7 @@ def read(blob: bytes) -> StoredSketch:
     Examples
     --------
     >>> from streamops import sketches
-    >>> sketches.read(row["users"]).merge(sketches.read(other["users"])).estimate()  # doctest: +SKIP
+    >>> sketches.read(row["users"]).merge(sketches.read(other["users"])).estimate()
     """
     where = "sketches.read"
     blob = bytes(blob)
@@ -295,7 +295,7 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
 
     Examples
     --------
-    >>> minutes.select(estimate("users", like=hll_sketch_agg("user")).alias("users"))  # doctest: +SKIP
+    >>> minutes.select(estimate("users", like=hll_sketch_agg("user")).alias("users"))
     DataFrame[users: struct<estimate:bigint,lower:bigint,upper:bigint,relative_error:double>]
     """
     where = "sketches.estimate"
@@ -332,8 +332,9 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
 
     Examples
     --------
-    >>> image = to_datasketches("users", like=hll_sketch_agg("user"))  # doctest: +SKIP
-    >>> minutes.select(F.hll_sketch_estimate(image))  # doctest: +SKIP
+    >>> minutes.select(
+    ...     F.hll_sketch_estimate(to_datasketches("users", like=hll_sketch_agg("user")))
+    ... )
     """
     sketch, location = _exchanged(column, like, "sketches.to_datasketches")
 

@@ -223,7 +223,7 @@ def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
 
     Examples
     --------
-    >>> days.select(union("mobile", "web", like=theta_sketch_agg("user")).alias("all"))  # doctest: +SKIP
+    >>> days.select(union("mobile", "web", like=theta_sketch_agg("user")).alias("all"))
     """
     return _combine("union", lambda sets, k: sets.either(k), left, right, like)
 
@@ -235,8 +235,7 @@ def intersection(left: str, right: str, *, like: ThetaAggregate) -> Column:
 
     Examples
     --------
-    >>> both = intersection("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
-    >>> days.select(both.alias("both"))  # doctest: +SKIP
+    >>> days.select(intersection("mobile", "web", like=theta_sketch_agg("user")).alias("both"))
     """
     return _combine("intersection", lambda sets, k: sets.where([0, 1]), left, right, like)
 
@@ -251,8 +250,7 @@ def difference(left: str, right: str, *, like: ThetaAggregate) -> Column:
 
     Examples
     --------
-    >>> new = difference("today", "before", like=theta_sketch_agg("user"))  # doctest: +SKIP
-    >>> days.select(new.alias("new"))  # doctest: +SKIP
+    >>> days.select(difference("today", "before", like=theta_sketch_agg("user")).alias("new"))
     """
     return _combine("difference", lambda sets, k: sets.where([0], [1]), left, right, like)
 
@@ -265,8 +263,8 @@ def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
 
     Examples
     --------
-    >>> shared = overlap("mobile", "web", like=theta_sketch_agg("user"))  # doctest: +SKIP
-    >>> days.select(shared["both"]["estimate"], shared["jaccard"]["estimate"])  # doctest: +SKIP
+    >>> shared = overlap("mobile", "web", like=theta_sketch_agg("user"))
+    >>> days.select(shared["both"]["estimate"], shared["jaccard"]["estimate"])
     """
     where = "sketches.overlap"
     _require_theta(like, where)

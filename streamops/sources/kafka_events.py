@@ -117,7 +117,7 @@ def kafka_events(
     >>> from streamops import sources
     >>> sources.kafka_events("page string NOT NULL, ts timestamp, ms int")
     sources.kafka_events(schema='page string NOT NULL, ts timestamp, ms int')
-    >>> events = (  # doctest: +SKIP
+    >>> events = (
     ...     spark.readStream.format("kafka")
     ...     .option("kafka.bootstrap.servers", "localhost:9092")
     ...     .option("kafka.isolation.level", "read_committed")

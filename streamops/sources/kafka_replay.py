@@ -209,8 +209,8 @@ def replay(
     Examples
     --------
     >>> from streamops import sources
-    >>> plan = sources.replay("views", servers="localhost:9092")  # doctest: +SKIP
-    >>> history, live = plan.read(spark), plan.read_stream(spark)  # doctest: +SKIP
+    >>> plan = sources.replay("views", servers="localhost:9092")
+    >>> history, live = plan.read(spark), plan.read_stream(spark)
 
     Notes
     -----

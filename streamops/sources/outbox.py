@@ -103,8 +103,8 @@ def outbox(
     Examples
     --------
     >>> from streamops import sources
-    >>> events = sources.outbox("postgresql://spark@db/shop", slot="shop_events")  # doctest: +SKIP
-    >>> orders = events.read_stream(spark).where("aggregate_type = 'order'")  # doctest: +SKIP
+    >>> events = sources.outbox("postgresql://spark@db/shop", slot="shop_events")
+    >>> orders = events.read_stream(spark).where("aggregate_type = 'order'")
 
     Notes
     -----

@@ -85,7 +85,7 @@ def fold(
     >>> def change(state, event):
     ...     return state._replace(balance=state.balance + event.amount)
     >>> balances = sourcing.fold(change, by="account", state="balance bigint", initial={"balance": 0})
-    >>> log.transform(balances)  # doctest: +SKIP
+    >>> log.transform(balances)
     DataFrame[account: string, version: bigint, balance: bigint]
 
     See Also

@@ -72,7 +72,7 @@ def split_side_output(
 
     Examples
     --------
-    >>> def write(batch, batch_id):  # doctest: +SKIP
+    >>> def write(batch, batch_id):
     ...     batch.persist()
     ...     results, late = split_side_output(batch)
     ...     results.write.mode("append").parquet("results")

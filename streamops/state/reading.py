@@ -75,7 +75,7 @@ def read(
     Examples
     --------
     >>> from streamops import state
-    >>> state.read("/data/checkpoint", "windows.fixed")  # doctest: +SKIP
+    >>> state.read("/data/checkpoint", "windows.fixed")
     DataFrame[origin: string, shard: int, panes: array<struct<...>>]
     """
     session = session_or_new(spark)

@@ -88,8 +88,8 @@ def micro_batches(
 
     Examples
     --------
-    >>> frame = micro_batches(spark, [[{"n": 1}], [{"n": 2}, {"n": 3}]])  # doctest: +SKIP
-    >>> frame.isStreaming  # doctest: +SKIP
+    >>> frame = micro_batches(spark, [[{"n": 1}], [{"n": 2}, {"n": 3}]])
+    >>> frame.isStreaming
     True
     """
     require_choice(source, Source, parameter="source", where="streamops.testing.micro_batches")

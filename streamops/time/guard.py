@@ -116,7 +116,7 @@ def guard(
     >>> from streamops import time
     >>> time.guard("ts", ahead="1 minute", before="30 days", past="clamp")
     time.guard(time='ts', ahead='1 minute', before='30 days', past='clamp')
-    >>> views.transform(time.guard("ts"))  # doctest: +SKIP
+    >>> views.transform(time.guard("ts"))
     DataFrame[page: string, ts: timestamp, guarded: struct<...>]
 
     Notes

@@ -62,7 +62,7 @@ def processing_time(into: str = "processed_at") -> Operator:
     >>> per_minute = windows.tumbling(
     ...     "1 minute", time="processed_at", agg={"rows": agg.count()}, delay="0 seconds"
     ... )
-    >>> views.transform(time.processing_time()).transform(per_minute)  # doctest: +SKIP
+    >>> views.transform(time.processing_time()).transform(per_minute)
     DataFrame[window_start: timestamp, window_end: timestamp, rows: bigint]
 
     Notes

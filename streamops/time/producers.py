@@ -101,7 +101,7 @@ def producers(
     >>> time.producers("device", time="ts", delay="10 seconds", idle="5 minutes")
     time.producers(producer='device', time='ts', delay='10 seconds', idle='5 minutes')
     >>> by_device = time.producers("device", time="ts", delay="1 minute", idle="1 hour")
-    >>> readings.transform(by_device).transform(per_minute)  # doctest: +SKIP
+    >>> readings.transform(by_device).transform(per_minute)
 
     Notes
     -----

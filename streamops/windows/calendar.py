@@ -117,7 +117,7 @@ def calendar(
     >>> per_day = windows.calendar(
     ...     "day", "Europe/Berlin", time="ts", by="page", agg={"views": agg.count()}, delay="1 hour"
     ... )
-    >>> views.transform(per_day)  # doctest: +SKIP
+    >>> views.transform(per_day)
     DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint]
 
     Notes

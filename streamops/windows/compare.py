@@ -101,7 +101,7 @@ def compare(
     ...     "1 hour", time="ts", by="page", agg={"views": agg.count()}, delay="5 minutes"
     ... )
     >>> against = windows.compare("week", zone="Europe/Berlin", values="views", by="page")
-    >>> views.transform(per_hour).transform(against)  # doctest: +SKIP
+    >>> views.transform(per_hour).transform(against)
     DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint, previous_views: bigint, change_views: bigint, rate_views: double]
 
     Notes

@@ -132,7 +132,7 @@ def cumulative(
     ...     agg={"views": agg.count()},
     ...     delay="30 seconds",
     ... )
-    >>> views.transform(so_far)  # doctest: +SKIP
+    >>> views.transform(so_far)
     DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint]
 
     Notes

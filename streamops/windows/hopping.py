@@ -119,7 +119,7 @@ def hopping(
     >>> moving = windows.hopping(
     ...     "3 hours", "1 hour", time="ts", by="page", agg={"views": agg.count()}, delay="30 seconds"
     ... )
-    >>> views.transform(moving)  # doctest: +SKIP
+    >>> views.transform(moving)
     DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint]
 
     Notes

@@ -82,7 +82,7 @@ def running(
     >>> totals = windows.running(
     ...     by="page", agg={"views": agg.count(), "users": agg.approx_count_distinct("user_id")}
     ... )
-    >>> views.transform(totals)  # doctest: +SKIP
+    >>> views.transform(totals)
     DataFrame[page: string, views: bigint, users: struct<estimate:bigint,...>, revision: int]
 
     Notes

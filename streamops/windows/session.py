@@ -122,7 +122,7 @@ def session(
     >>> visits = windows.session(
     ...     "30 minutes", time="ts", by="user", agg={"clicks": agg.count()}, delay="1 minute"
     ... )
-    >>> clicks.transform(visits)  # doctest: +SKIP
+    >>> clicks.transform(visits)
     DataFrame[user: string, window_start: timestamp, window_end: timestamp, clicks: bigint]
 
     Notes

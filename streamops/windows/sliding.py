@@ -108,7 +108,7 @@ def sliding(
     >>> spent = windows.sliding(
     ...     "1 hour", time="ts", by="card", agg={"spent": agg.sum("amount")}, delay="10 seconds"
     ... )
-    >>> payments.transform(spent)  # doctest: +SKIP
+    >>> payments.transform(spent)
     DataFrame[card: string, ts: timestamp, spent: decimal(20,2)]
 
     Notes

@@ -112,7 +112,7 @@ def tumbling(
     >>> per_minute = windows.tumbling(
     ...     "1 minute", time="ts", by="page", agg={"views": agg.count()}, delay="30 seconds"
     ... )
-    >>> views.transform(per_minute)  # doctest: +SKIP
+    >>> views.transform(per_minute)
     DataFrame[page: string, window_start: timestamp, window_end: timestamp, views: bigint]
 
     Notes
