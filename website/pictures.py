@@ -1,6 +1,7 @@
 """The pictures of the site, drawn by `streamops.plots` from results of the operators when it is built.
 
-python -m website.pictures build/pictures
+python -m website.pictures build/pictures    # draws them into a folder
+python -m website.pictures                   # draws the one of the README, which is checked in
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 
 from streamops import aggregates as agg
 from streamops import changes, joins, patterns, plots, windows
+from streamops.testing import at as second
 from streamops.testing import replay
 
 _SCRIPT = ((3, 8), (6, 16), (9,), (4, 21), (12, 45), (7, 12), (2,))
@@ -100,6 +102,28 @@ def _corrections(ax: Axes) -> Axes:
     )
     batches = [[{"ts": at(minute)} for minute in minutes] for minutes in _SCRIPT]
     return plots.plot_corrections(replay(corrected, batches), time="ts", label="n", ax=ax)
+
+
+def _straggler(ax: Axes) -> Axes:
+    """The first example of the README."""
+    per_page = windows.tumbling(
+        "1 minute",
+        time="ts",
+        agg=_COUNT,
+        delay="10 seconds",
+        allowed_lateness="1 hour",
+        stragglers="update",
+    )
+    script = ((5, 40), (75,), (80,), (55,))
+    batches = [[{"ts": second(number)} for number in numbers] for numbers in script]
+    events = [row | {"batch": number} for number, rows in enumerate(batches) for row in rows]
+    results = replay(per_page, batches, flush=False)
+    ax = plots.plot_corrections(results, events, time="ts", label="n", ax=ax)
+    bottom = ax.get_ylim()[0]
+    for time, share, text in ((75, 0.23, "the minute is over"), (55, 0.73, "a straggler")):
+        position: Any = second(time - 1), share * bottom
+        ax.text(*position, text, ha="right", va="center")
+    return ax
 
 
 def _late_share(ax: Axes) -> Axes:
@@ -263,6 +287,8 @@ _ALL: Sequence[Picture] = (
     Picture("state", "Rows of state after each micro-batch, which stay bounded", _state),
 )
 BY_NAME = {picture.name: picture for picture in _ALL}
+README = Picture("straggler", "", _straggler, 2.9)
+README_FILE = Path(__file__).parents[1] / "docs" / "pictures" / "straggler.svg"
 # By operator.
 PICTURES = {
     operator: BY_NAME[name]
@@ -285,8 +311,11 @@ PICTURES = {
 }
 
 
-def main(folder: str) -> None:
-    """Write all pictures into a folder."""
+def main(folder: str | None = None) -> None:
+    """Write all pictures into a folder, or the one of the README into docs/."""
+    if folder is None:
+        README_FILE.write_bytes(README.svg())
+        return
     Path(folder).mkdir(parents=True, exist_ok=True)
     for picture in _ALL:
         Path(folder, f"{picture.name}.svg").write_bytes(picture.svg())

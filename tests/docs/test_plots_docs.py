@@ -54,7 +54,7 @@ def test_every_function_has_its_picture_and_its_parameters_are_explained() -> No
     functions = [name for name in plots.__all__ if inspect.isfunction(getattr(plots, name))]
     assert {f"{name}.png" for name in functions} == {path.name for path in PICTURES.glob("plot_*")}
     assert {*plots.__all__, *plots.COLORS} - page == set()
-    assert terms(ROOT / "README.md") >= set(functions)
+    assert terms(ROOT / "docs" / "which-operator.md") >= set(functions)
 
 
 @pytest.mark.parametrize("name", [name for name in plots.__all__ if name != "COLORS"])

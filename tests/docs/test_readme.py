@@ -39,6 +39,7 @@ from streamops.windows.core.compare_spec import Revised
 from streamops.windows.core.grid import GridCore
 from streamops.windows.core.sliding import SlidingCore
 from streamops.windows.core.spec import Stragglers, TooLate
+from website import pictures
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -161,8 +162,27 @@ def test_every_example_prints_its_documented_output(
             assert example.run(namespace) == example.output
 
 
+@pytest.mark.smoke
+def test_the_example_of_the_readme_prints_the_same_on_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    without, on_spark = examples(ROOT / "README.md")
+    assert on_spark.spark
+    assert without.run(namespace) == on_spark.run(namespace) == without.output
+
+
+def test_the_picture_of_the_readme_is_what_the_code_draws() -> None:
+    assert pictures.README_FILE.read_bytes() == pictures.README.svg()
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 600
+
+
 @pytest.mark.slow
-def test_the_readme_example_emits_results_and_corrections(
+def test_the_first_example_on_a_stream_emits_results_and_corrections(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -172,7 +192,7 @@ def test_the_readme_example_emits_results_and_corrections(
     totals = listeners["Totals"]("tumbling")
     spark.streams.addListener(totals)
     namespace: dict[str, Any] = {}
-    (example,) = (item for item in examples(ROOT / "README.md") if item.spark)
+    (example,) = (item for item in examples(ROOT / "docs" / "index.md") if item.spark)
     try:
         printed = example.run(namespace)
     finally:
@@ -196,10 +216,10 @@ def test_the_readme_example_emits_results_and_corrections(
     assert (totals.counts["rows"], totals.counts["corrections"]) == (rows, corrections)
 
 
-def test_the_readme_function_writes_results_and_late_rows(
+def test_the_function_of_the_guide_writes_results_and_late_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    (example,) = (e for e in examples(ROOT / "README.md") if "def write(" in e.source)
+    (example,) = (e for e in examples(ROOT / "docs" / "windows.md") if "def write(" in e.source)
     # A relative path would be relative to where the JVM was started.
     placed = example.source.replace('f"out/', f'f"{tmp_path}/out/')
     namespace: dict[str, Any] = {}
@@ -262,7 +282,7 @@ def test_every_choice_and_every_column_is_documented() -> None:
     assert used - documented() == set()
 
 
-def test_names_of_the_time_module_are_documented_and_operators_are_in_the_readme() -> None:
+def test_names_of_the_time_module_are_documented_and_operators_are_in_the_table() -> None:
     times = streamops.time
     guarding = import_module("streamops.time.guard")
     choices = (guarding.OutOfBounds, guarding.Unusable, correct_clock.Otherwise)
@@ -278,13 +298,13 @@ def test_names_of_the_time_module_are_documented_and_operators_are_in_the_readme
         *(name for transform in of_time for name in transform.parameters.adds),
     }
     assert used - documented() == set()
-    assert set(times.__all__) - terms(ROOT / "README.md") == set()
+    assert set(times.__all__) - terms(ROOT / "docs" / "which-operator.md") == set()
 
 
-def test_columns_of_accounts_are_documented_and_operators_are_in_the_readme() -> None:
+def test_columns_of_accounts_are_documented_and_operators_are_in_the_table() -> None:
     terms_used = set(observe.accounts.MEASURES) | {"any", "needed", "not_enough"}
     assert terms_used - documented() == set()
-    assert set(observe.__all__) - terms(ROOT / "README.md") == set()
+    assert set(observe.__all__) - terms(ROOT / "docs" / "which-operator.md") == set()
 
 
 def test_an_undocumented_name_is_detected() -> None:
@@ -296,8 +316,8 @@ def test_an_undocumented_name_is_detected() -> None:
     assert public(planted) - documented() == {"unheard", "cutoff"}
 
 
-def test_the_readme_lists_every_operator_by_purpose() -> None:
-    listed = terms(ROOT / "README.md")
+def test_the_table_of_operators_lists_every_operator_by_purpose() -> None:
+    listed = terms(ROOT / "docs" / "which-operator.md")
     assert set(windows.__all__) - listed == set()
     assert set(aggregates.__all__) - {"Aggregate"} - listed == set()
 

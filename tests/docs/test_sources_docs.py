@@ -17,13 +17,15 @@ from tests.kafka.broker import VERSION
 PAGE = ROOT / "docs" / "sources.md"
 
 
-def test_names_of_sources_are_documented_and_functions_are_in_the_readme() -> None:
+def test_names_of_sources_are_documented_and_functions_are_in_the_table() -> None:
     choices = (Format, Tombstones, Isolation, Edge, Since, Create)
     values = {word for choice in choices for word in get_args(choice)}
     events = {outbox_core.LSN, outbox_core.POSITION, outbox_core.COMMITTED_AT, *outbox_core.COLUMNS}
     values |= {*events, *outbox_core.REASONS}
     assert {*values, *REASONS, *POSITION.values()} - documented() == set()
-    assert set(sources.__all__) <= {name.rpartition(".")[2] for name in terms(ROOT / "README.md")}
+    assert set(sources.__all__) <= {
+        name.rpartition(".")[2] for name in terms(ROOT / "docs" / "which-operator.md")
+    }
     assert public(sources) - terms(PAGE) - terms(ROOT / "docs" / "reference.md") == set()
 
 
