@@ -650,7 +650,7 @@ summary.assign(**{name: summary[name].map("{:.2%}".format) for name in ("off", "
 # ## 7. What they do not do
 #
 # - **They do not forget.** A sketch keeps no values, so it cannot take one back. A change stream is refused while the
-#   plan is built, `SKETCH_CANNOT_FORGET`: fold it to a table and count there, or subtract one theta sketch from
+#   plan is built, `CHANGE_STREAM_INPUT`: fold it to a table and count there, or subtract one theta sketch from
 #   another.
 # - **They do not name their values.** All but those of heavy hitters and of quantiles know hashes only.
 # - **They do not pay for few values.** A set of a hundred users is smaller than most sketches of them, and exact:

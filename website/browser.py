@@ -33,7 +33,7 @@ VIEWS: tuple[tuple[str, Literal["light", "dark"], int], ...] = (
 # What a reader types, and a page that must be among the first results.
 SEARCHES = {
     "tumbling": "operators/windows.tumbling/",
-    "BAD_DURATION": "errors/",
+    "INVALID_DURATION": "errors/",
     "allowed lateness": "windows/",
     "flink": "migrate-from-flink/",
     "joins.asof": "operators/joins.asof/",

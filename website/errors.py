@@ -43,7 +43,7 @@ except errors.SpecError as error:
 ```
 
 ```text
-HOP_EXCEEDS_SIZE - shorten hop, or lengthen size
+PARAMETERS_CONTRADICT - shorten hop, or lengthen size
 ```
 
 Errors up to `RequirementError` are raised while the plan is built, before a row is read. An error that a worker raises

@@ -69,7 +69,7 @@ class Aggregate(Aggregation):
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``: a column is not given by its name.
+        ``PARAMETER_TYPE``: a column is not given by its name.
     """
 
     function: str
@@ -152,7 +152,7 @@ class Aggregate(Aggregation):
         """Refuse an operator without event time, for an aggregate that orders rows by it."""
         if not time:
             raise SpecError(
-                "AGGREGATE_BY_TIME",
+                "PARAMETER_MISSING",
                 f"{self!r} orders rows by event time, and this operator has none",
                 where=where,
                 got=f"agg: {self!r}",
@@ -166,7 +166,7 @@ class Aggregate(Aggregation):
         """The event-time column, which must be given."""
         if time is None:
             raise SpecError(
-                "TIME_REQUIRED",
+                "PARAMETER_MISSING",
                 f"{self!r} orders rows by event time",
                 where=f"aggregates.{self.function}",
                 got="to_spark()",

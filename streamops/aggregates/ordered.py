@@ -90,7 +90,7 @@ class BoundedAggregate(Aggregate):
         bounded = F.when(size <= self.at_most, value)
         if self.when_full == "null":
             return bounded
-        message = f"[AGGREGATE_FULL] {self!r}: there are more values than `at_most`"
+        message = f"[STATE_FULL] {self!r}: there are more values than `at_most`"
         return bounded.otherwise(F.raise_error(F.lit(message)))
 
     @property
@@ -214,7 +214,7 @@ def count_distinct(column: str, *, at_most: int, when_full: WhenFull = "fail") -
         Distinct values stored per group: the result is never greater.
     when_full : "fail" or "null"
         What happens if there are more: the query fails when it would publish the result
-        (``AGGREGATE_FULL``), or the result is null.
+        (``STATE_FULL``), or the result is null.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def percentile(
         Values stored per group; duplicates count.
     when_full : "fail" or "null"
         What happens if there are more: the query fails when it would publish the result
-        (``AGGREGATE_FULL``), or the result is null.
+        (``STATE_FULL``), or the result is null.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def collect_list(
         unique among them: see :func:`first`.
     when_full : "fail", "null", "reject_new" or "evict_oldest"
         What happens if there are more: the query fails when it would publish the result
-        (``AGGREGATE_FULL``), the result is null, or values with a later ("reject_new") or an earlier
+        (``STATE_FULL``), the result is null, or values with a later ("reject_new") or an earlier
         event time ("evict_oldest") are left out.
 
     Examples
@@ -337,7 +337,7 @@ def require_positive(value: object, parameter: str, where: str) -> None:
     """Refuse anything but an integer above 0. 16.0 and True are refused, too."""
     if type(value) is not int or value < 1:
         raise SpecError(
-            f"{parameter.upper()}_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is not a number of values",
             where=where,
             got=f"{parameter}={value!r}",

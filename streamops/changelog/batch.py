@@ -290,7 +290,7 @@ def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], stored: int) -> Mask:
         return out
     if spec.when_full == "fail":
         raise CapacityError(
-            "KEYS_FULL",
+            "STATE_FULL",
             "the operator has more keys than max_keys allows",
             where=spec.where,
             got=f"{stored + count:,} keys in one shard",

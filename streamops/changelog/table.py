@@ -147,7 +147,7 @@ def parse_horizon(
     Raises
     ------
     SpecError
-        ``HORIZON_WITHOUT_UNIT``, or an error of ``parse_duration``.
+        ``PARAMETER_MISSING``, or an error of ``parse_duration``.
     """
     if time is not None:
         require_name(time, parameter="time", where=where)
@@ -156,7 +156,7 @@ def parse_horizon(
     if isinstance(horizon, int) and type(horizon) is int and horizon >= 0 and time is None:
         return horizon
     raise SpecError(
-        "HORIZON_WITHOUT_UNIT",
+        "PARAMETER_MISSING",
         f"`{parameter}` has no unit",
         where=where,
         got=f"{parameter}={horizon!r}, time={time!r}",
@@ -180,12 +180,12 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
     Raises
     ------
     SpecError
-        ``CHANGE_TYPE_RESERVED``.
+        ``NAME_TAKEN``.
     """
     for role, names in columns.items():
         if CHANGE_TYPE in names:
             raise SpecError(
-                "CHANGE_TYPE_RESERVED",
+                "NAME_TAKEN",
                 f"{CHANGE_TYPE!r} is not a column of the row",
                 where=where,
                 got=f"{CHANGE_TYPE!r}, given as `{role}`",

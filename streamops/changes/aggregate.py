@@ -65,14 +65,14 @@ def aggregate(
     Raises
     ------
     SpecError
-        ``NO_AGGREGATE``, ``NOT_AN_AGGREGATE``, ``AGGREGATE_BY_TIME``, ``NOT_A_NAME``,
-        ``NAME_TAKEN``, ``UNKNOWN_CHOICE`` or ``SHARDS_OUT_OF_RANGE``.
+        ``PARAMETER_MISSING``, ``NOT_AN_AGGREGATE``, ``PARAMETER_TYPE``, ``NAME_TAKEN``,
+        ``UNKNOWN_CHOICE`` or ``PARAMETER_OUT_OF_RANGE``.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type: ``NOT_A_CHANGE_STREAM``, ``AGGREGATE_TYPE``,
-        ``KEY_NOT_HASHABLE``; or an aggregate is a sketch: ``SKETCH_CANNOT_FORGET``. The frame has
-        updates without the row before: ``NO_PREIMAGES``.
+        A column does not exist or has the wrong type: ``FRAME_KIND``, ``COLUMN_TYPE``,
+        ``TYPE_UNSUPPORTED``; or an aggregate is a sketch: ``CHANGE_STREAM_INPUT``. The frame has
+        updates without the row before: ``CHANGE_STREAM_INPUT``.
     CapacityError
-        While the query runs: ``SUM_OVERFLOW``, or ``AGGREGATE_FULL`` of an aggregate with a bound.
+        While the query runs: ``NUMERIC_OVERFLOW``, or ``STATE_FULL`` of an aggregate with a bound.
 
     Examples
     --------

@@ -259,7 +259,7 @@ class CompactTransform:
             require_columns(frame.columns, {"value": [self.value]}, where=where)
         if (CHANGE_TYPE in columns) == (self.value is not None):
             raise SpecError(
-                "DELETES_UNKNOWN",
+                "PARAMETER_MISSING",
                 "no column tells which rows are deletes, or two columns do",
                 where=where,
                 got=f"columns {', '.join(columns)}; value={self.value!r}",

@@ -109,7 +109,7 @@ class DebeziumSpec:
             require_name(self.message_key, parameter="message_key", where=where)
             if "payload" in self.key:
                 raise SpecError(
-                    "KEY_CALLED_PAYLOAD",
+                    "NAME_TAKEN",
                     "a key column called 'payload' looks like the wrapper of a message key",
                     where=where,
                     got=f"key={self.key!r}, message_key={self.message_key!r}",
@@ -123,7 +123,7 @@ class DebeziumSpec:
         require_choice(self.tombstones, Tombstones, parameter="tombstones", where=where)
         if not _is_placeholder(placeholder):
             raise SpecError(
-                "NOT_A_PLACEHOLDER",
+                "INVALID_PARAMETER",
                 "`placeholder` is not the text of a placeholder",
                 where=where,
                 got=f"placeholder={placeholder!r}",
@@ -132,7 +132,7 @@ class DebeziumSpec:
             )
         if self.tombstones == "keep" and self.message_key is None:
             raise SpecError(
-                "TOMBSTONE_WITHOUT_KEY",
+                "PARAMETER_MISSING",
                 "a tombstone only has its message key",
                 where=where,
                 got="tombstones='keep', message_key=None",

@@ -81,7 +81,7 @@ def from_delta(
     Raises
     ------
     SpecError
-        A parameter has the wrong type; `key` is a column of the feed (``KEY_OF_THE_FEED``).
+        A parameter has the wrong type; `key` is a column of the feed (``NAME_TAKEN``).
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type, or a name is taken.
 
@@ -127,7 +127,7 @@ class DeltaSpec:
         require_choice(self.preimages, Preimages, parameter="preimages", where=self.where)
         if taken := [name for name in self.key if name in _FEED]:
             raise SpecError(
-                "KEY_OF_THE_FEED",
+                "NAME_TAKEN",
                 f"{taken[0]!r} describes a change, and is not a column of its row",
                 where=self.where,
                 got=f"key={self.key!r}",
@@ -151,7 +151,7 @@ class DeltaSpec:
         wrong = [n for n, dtype in _FEED.items() if not isinstance(types.get(n), type(dtype))]
         if wrong:
             raise SchemaError(
-                "NOT_A_CHANGE_FEED",
+                "FRAME_KIND",
                 "the frame does not have the columns of Delta's change data feed",
                 where=self.where,
                 got=", ".join(

@@ -137,10 +137,10 @@ def differences(
     Raises
     ------
     SpecError
-        ``NOT_A_NUMBER_OF_ROWS``: `show`; ``NOT_A_FRAME``; or `key` is not a name.
+        ``PARAMETER_OUT_OF_RANGE``: `show`; ``NOT_A_FRAME``; or `key` is not a name.
     SchemaError, ColumnNotFound
         The columns differ (``COLUMNS_DIFFER``), or one does not exist; a frame is a stream; a type
-        cannot be compared (``COLUMN_TYPE``) or converted to Python (``TYPE_NOT_CARRIED``).
+        cannot be compared (``COLUMN_TYPE``) or converted to Python (``TYPE_UNSUPPORTED``).
 
     Examples
     --------
@@ -156,7 +156,7 @@ def differences(
     names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
     if type(show) is not int or show < 0:
         raise SpecError(
-            "NOT_A_NUMBER_OF_ROWS",
+            "PARAMETER_OUT_OF_RANGE",
             "`show` is not a number of differences",
             where=_WHERE,
             got=f"show={show!r}",
@@ -166,9 +166,7 @@ def differences(
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
         refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
-    require_same_columns(
-        actual.schema, expected.schema, code="COLUMNS_DIFFER", sides=sides, where=_WHERE
-    )
+    require_same_columns(actual.schema, expected.schema, sides=sides, where=_WHERE)
     require_columns(actual.columns, {"key": names}, where=_WHERE)
     refuse_incomparable(actual, actual.columns, where=_WHERE)
     arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow

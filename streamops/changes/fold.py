@@ -122,7 +122,7 @@ def fold(
         A parameter has the wrong type, or cannot be combined with another.
     SchemaError, ColumnNotFound
         The frame is a stream or not a change stream; a column does not exist or has a type that Spark does
-        not compare; `onto` has other columns; ``NO_REVISION``: there is no revision, and no other
+        not compare; `onto` has other columns; ``FRAME_KIND``: there is no revision, and no other
         `sequence`.
 
     Examples
@@ -186,7 +186,7 @@ class FoldTransform:
         require_choice(self.rows, Rows, parameter="rows", where=self.where)
         if self.rows == "multiset" and self.sequence != (REVISION,):
             raise SpecError(
-                "SEQUENCE_OF_A_MULTISET",
+                "PARAMETER_WITHOUT_EFFECT",
                 "a multiset does not depend on the order of changes",
                 where=self.where,
                 got=f"sequence={self.sequence!r}, rows='multiset'",
@@ -195,7 +195,7 @@ class FoldTransform:
             )
         if (self.key is None) != (self.rows == "multiset"):
             raise SpecError(
-                "KEY_REQUIRED" if self.key is None else "KEY_OF_A_MULTISET",
+                "PARAMETER_MISSING" if self.key is None else "PARAMETER_WITHOUT_EFFECT",
                 "no column identifies a row" if self.key is None else "a multiset has no key",
                 where=self.where,
                 got=f"key={self.key!r}, rows={self.rows!r}",
@@ -216,7 +216,7 @@ class FoldTransform:
             require_columns(frame.columns, {"sequence": self.sequence}, where=self.where)
         elif not has_types:
             raise SchemaError(
-                "NO_CHANGES",
+                "FRAME_KIND",
                 "the frame is not a change stream",
                 where=self.where,
                 got=f"columns {', '.join(frame.columns)}",
@@ -250,16 +250,14 @@ class FoldTransform:
         refuse_stream(self.onto, where=self.where)
         sides = ("the changes", "`onto`")
         schema = frame.drop(CHANGE_TYPE).schema
-        require_same_columns(
-            schema, self.onto.schema, code="ONTO_DIFFERS", sides=sides, where=self.where
-        )
+        require_same_columns(schema, self.onto.schema, sides=sides, where=self.where)
         base = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
         return base.unionByName(changes)
 
     def _refuse_unordered(self, frame: DataFrame) -> None:
         if self.sequence == (REVISION,) and REVISION not in frame.columns:
             raise SchemaError(
-                "NO_REVISION",
+                "FRAME_KIND",
                 "no column orders the changes of a key",
                 where=self.where,
                 got=f"columns {', '.join(frame.columns)}",
@@ -414,7 +412,7 @@ def _has_null(value: Column, dtype: DataType) -> Column:
 
 
 def require_same_columns(
-    left: StructType, right: StructType, *, code: str, sides: tuple[str, str], where: str
+    left: StructType, right: StructType, *, sides: tuple[str, str], where: str
 ) -> None:
     """Refuse two frames that do not have the same columns, in any order."""
     types = [{f.name: f.dataType.simpleString() for f in side.fields} for side in (left, right)]
@@ -426,7 +424,7 @@ def require_same_columns(
         if types[0].get(name) != types[1].get(name)
     ]
     raise SchemaError(
-        code,
+        "COLUMNS_DIFFER",
         f"the columns of {sides[0]} and of {sides[1]} differ",
         where=where,
         got="; ".join(differing),

@@ -31,7 +31,7 @@ def parse_lsn(lsn: str | Column) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``: neither a name nor an expression.
+        ``PARAMETER_TYPE``: neither a name nor an expression.
 
     Examples
     --------

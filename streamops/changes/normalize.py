@@ -76,7 +76,7 @@ def normalize(
     max_keys : int
         Number of keys to store, including deleted ones. Each shard stores its part of them.
     when_full : "fail" or "reject_new"
-        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject_new":
+        What happens to changes of further keys. "fail": the query fails, ``STATE_FULL``. "reject_new":
         they are rejected, "full".
 
     Returns

@@ -72,9 +72,9 @@ def local_session(
     Raises
     ------
     SpecError
-        ``CORES_NOT_POSITIVE`` or ``PARTITIONS_NOT_POSITIVE``.
+        ``PARAMETER_OUT_OF_RANGE``.
     RequirementError
-        ``JAVA_NOT_FOUND``; ``SPARK_REMOTE_SET``: the environment requests a remote session.
+        ``JAVA_NOT_FOUND``; ``SESSION_KIND``: the environment requests a remote session.
 
     Notes
     -----
@@ -116,7 +116,7 @@ def _running_session() -> SparkSession | None:
 def _start(settings: Mapping[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
         raise RequirementError(
-            "SPARK_REMOTE_SET",
+            "SESSION_KIND",
             "a local session was requested, but the environment requests a remote one",
             where="streamops.local_session",
             got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}",

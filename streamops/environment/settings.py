@@ -64,7 +64,7 @@ def local_settings(
     Raises
     ------
     SpecError
-        ``CORES_NOT_POSITIVE`` or ``PARTITIONS_NOT_POSITIVE``.
+        ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def local_settings(
     '3'
     """
     partitions = cores if shuffle_partitions is None else shuffle_partitions
-    _refuse_below_one("CORES_NOT_POSITIVE", "cores", cores)
-    _refuse_below_one("PARTITIONS_NOT_POSITIVE", "shuffle_partitions", partitions)
+    _refuse_below_one("cores", cores)
+    _refuse_below_one("shuffle_partitions", partitions)
     return {
         MASTER: f"local[{cores},4]",
         "spark.app.name": app_name,
@@ -154,10 +154,10 @@ def _both_rocksdb(difference: Difference) -> bool:
     return difference.key == PROVIDER and "RocksDB" in found and "RocksDB" in difference.wanted
 
 
-def _refuse_below_one(code: str, parameter: str, value: int) -> None:
+def _refuse_below_one(parameter: str, value: int) -> None:
     if type(value) is not int or value < 1:
         raise SpecError(
-            code,
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` must be at least 1",
             where="streamops.local_session",
             got=value,

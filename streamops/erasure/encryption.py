@@ -55,7 +55,7 @@ class Encryption:
         require_name(self.subject, parameter="subject", where=self.where)
         if self.subject in self.columns:
             raise SpecError(
-                "SAME_COLUMN",
+                "DUPLICATE_COLUMN",
                 "the subject would be shredded, and its key could not be found again",
                 where=self.where,
                 got=f"subject={self.subject!r} in columns={[*self.columns]!r}",
@@ -65,7 +65,7 @@ class Encryption:
         require_frame(self.keys, "`keys`", where=self.where)
         if self.keys.isStreaming:
             raise SpecError(
-                "KEYS_ARE_A_STREAM",
+                "STREAMING_FRAME",
                 "the key table is joined as it is when a row is processed",
                 where=self.where,
                 got="a streaming frame",
@@ -74,7 +74,7 @@ class Encryption:
             )
         if self.wrapping_key is not None and not callable(self.wrapping_key):
             raise SpecError(
-                "WRAPPING_KEY_NOT_A_FUNCTION",
+                "PARAMETER_TYPE",
                 "`wrapping_key` is not a function",
                 where=self.where,
                 got=f"a value of type {type(self.wrapping_key).__name__}",
@@ -221,7 +221,7 @@ def parse_bound_names(
         require_name(bound, parameter="names", where=where)
         if name not in columns:
             raise SpecError(
-                "NAME_WITHOUT_COLUMN",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`names` has a column that is not among `columns`",
                 where=where,
                 got=f"names={found!r}, columns={[*columns]!r}",

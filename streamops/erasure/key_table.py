@@ -66,10 +66,10 @@ class KeyTable:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``NOT_A_URL``; ``DIALECT_UNSUPPORTED``: another database;
-        ``KEY_TABLE_IN_MEMORY``: the keys would be lost.
+        ``PARAMETER_TYPE``, ``NOT_A_URL``; ``INVALID_PARAMETER``: another database;
+        ``INVALID_PARAMETER``: the keys would be lost.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``erasure`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``erasure`` is not installed.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class KeyTable:
         dialect = url.get_backend_name()
         if dialect not in _DIALECTS:
             raise SpecError(
-                "DIALECT_UNSUPPORTED",
+                "INVALID_PARAMETER",
                 "keys cannot be stored in this database",
                 where=_WHERE,
                 got=dialect,
@@ -107,7 +107,7 @@ class KeyTable:
             )
         if dialect == "sqlite" and url.database in (None, "", ":memory:"):
             raise SpecError(
-                "KEY_TABLE_IN_MEMORY",
+                "INVALID_PARAMETER",
                 "the keys, and with them all shredded values, would be lost at the end of the process",
                 where=_WHERE,
                 got="a database in memory",
@@ -137,7 +137,7 @@ class KeyTable:
         Raises
         ------
         SpecError
-            ``NOT_A_FRAME``, ``BATCH_IS_A_STREAM``.
+            ``NOT_A_FRAME``, ``STREAMING_FRAME``.
         ColumnNotFound, SchemaError
             There is no column `subject`, or it is neither text nor integers.
         """
@@ -145,7 +145,7 @@ class KeyTable:
         require_columns(batch.columns, {"subject": [subject]}, where=_WHERE)
         if batch.isStreaming:
             raise SpecError(
-                "BATCH_IS_A_STREAM",
+                "STREAMING_FRAME",
                 "keys are created for the rows that are there",
                 where=_WHERE,
                 got="a streaming frame",
@@ -172,7 +172,7 @@ class KeyTable:
         Raises
         ------
         SpecError
-            ``NOT_A_SUBJECT``: a value is neither text nor an integer, such as None or 17.0.
+            ``PARAMETER_TYPE``: a value is neither text nor an integer, such as None or 17.0.
         """
         sa = _sqlalchemy()
         wanted = _parse_subjects(subjects)
@@ -441,7 +441,7 @@ def _subject_text(subject: Any) -> str:
     if text is not None:
         return text
     raise SpecError(
-        "NOT_A_SUBJECT",
+        "PARAMETER_TYPE",
         "a subject is neither text nor an integer; nothing was changed",
         where=_WHERE,
         got=got,

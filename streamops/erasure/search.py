@@ -94,7 +94,7 @@ def search_files(
     Raises
     ------
     SpecError
-        ``NOTHING_TO_SEARCH``: a folder does not exist, or there are no values. ``VALUE_TOO_SHORT``.
+        ``PARAMETER_MISSING``: a folder does not exist, or there are no values. ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
         raw = value.encode() if isinstance(value, str) else bytes(value)
         if len(raw) < _SHORTEST:
             raise SpecError(
-                "VALUE_TOO_SHORT",
+                "PARAMETER_OUT_OF_RANGE",
                 "a short value is found by chance",
                 where=_WHERE,
                 got=f"{name!r}, of {len(raw)} bytes",
@@ -243,7 +243,7 @@ def _buffers(array: pa.Array) -> Iterator[bytes]:
 
 def _nothing(got: str) -> SpecError:
     return SpecError(
-        "NOTHING_TO_SEARCH",
+        "PARAMETER_MISSING",
         "there is nothing to search",
         where=_WHERE,
         got=got,

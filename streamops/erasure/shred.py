@@ -81,11 +81,11 @@ def shred(
     Raises
     ------
     SpecError
-        A parameter has the wrong type; ``KEYS_ARE_A_STREAM``; ``NAME_WITHOUT_COLUMN``.
+        A parameter has the wrong type; ``STREAMING_FRAME``; ``PARAMETER_WITHOUT_EFFECT``.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type; ``ALREADY_SHREDDED``; ``EVENT_TIME_SHREDDED``.
+        A column does not exist or has the wrong type; ``COLUMN_TYPE``.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``erasure`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``erasure`` is not installed.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def shred(
     -----
     Reasons: "no_subject", the subject is null; "no_key", it is not in `keys`; "erased", its key was
     deleted; "unusable_key", the entry is not a key, is wrapped by another key, or contradicts another
-    entry of the same version. ``StreamopsError`` ``VALUES_REJECTED`` with ``rejected="fail"``.
+    entry of the same version. ``StreamopsError`` ``ROW_REJECTED`` with ``rejected="fail"``.
 
     See Also
     --------
@@ -139,7 +139,7 @@ class ShredSpec(Encryption):
             metadata = item.metadata or {}
             if WATERMARK in metadata:
                 raise SchemaError(
-                    "EVENT_TIME_SHREDDED",
+                    "COLUMN_TYPE",
                     "the column has the watermark of the stream, which needs its values",
                     where=self.where,
                     got=f"column {item.name!r}",
@@ -148,7 +148,7 @@ class ShredSpec(Encryption):
                 )
             if SHREDDED in metadata:
                 raise SchemaError(
-                    "ALREADY_SHREDDED",
+                    "COLUMN_TYPE",
                     "the values of the column are shredded already",
                     where=self.where,
                     got=f"column {item.name!r}, with values of type {metadata[SHREDDED]}",

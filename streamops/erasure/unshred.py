@@ -65,13 +65,13 @@ def unshred(
     Raises
     ------
     SpecError
-        A parameter has the wrong type; ``KEYS_ARE_A_STREAM``; ``NAME_WITHOUT_COLUMN``;
+        A parameter has the wrong type; ``STREAMING_FRAME``; ``PARAMETER_WITHOUT_EFFECT``;
         ``VALUE_TYPE``: not a type that can be shredded.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type; ``TYPE_UNKNOWN``: the type of the values is not
+        A column does not exist or has the wrong type; ``TYPE_UNSUPPORTED``: the type of the values is not
         given, and is not in the metadata of the column.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``erasure`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``erasure`` is not installed.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class UnshredSpec(Encryption):
             text = given or (item.metadata or {}).get(SHREDDED)
             if text is None:
                 raise SchemaError(
-                    "TYPE_UNKNOWN",
+                    "TYPE_UNSUPPORTED",
                     f"the type of the values in column {name!r} is not known",
                     where=self.where,
                     got=f"{name!r} without the metadata that erasure.shred sets",

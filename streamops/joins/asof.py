@@ -151,12 +151,12 @@ def asof(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another; ``CHANGE_TYPE_RESERVED``,
-        ``SEQUENCE_OF_REVISIONS``; ``TOLERANCE_MISSING``: "forward" or "nearest" on a stream;
-        ``UNTIL_WITHOUT_BACKWARD``; ``NO_VERSION_CAN_MATCH``: no distance can match.
+        A parameter has the wrong type, is out of range or contradicts another; ``NAME_TAKEN``,
+        ``PARAMETERS_CONTRADICT``; ``PARAMETER_MISSING``: "forward" or "nearest" on a stream;
+        ``PARAMETER_WITHOUT_EFFECT``; ``PARAMETERS_CONTRADICT``: no distance can match.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or has no free name in the output; ``ROWS_REVISED``:
-        the facts are results that are revised; ``ROWS_NOT_WHOLE``: the versions have a column
+        the facts are results that are revised; ``FRAME_KIND``: the versions have a column
         ``_unavailable``, of values that were not sent.
     WatermarkError
         A streaming frame without a watermark on its time and no `delay`, or both;

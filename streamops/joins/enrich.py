@@ -97,7 +97,7 @@ def enrich(
     max_keys : int
         Keys that are stored, including deleted ones. Each shard stores its part of them.
     when_full : "fail" or "reject_new"
-        What happens to changes of further keys. "fail": the query fails, ``KEYS_FULL``. "reject_new":
+        What happens to changes of further keys. "fail": the query fails, ``STATE_FULL``. "reject_new":
         they are rejected, "full".
     into : str
         Name of the column that states whether the table has a row.
@@ -111,7 +111,7 @@ def enrich(
     ------
     SpecError
         A parameter has the wrong type, is out of range, or contradicts another; when it is called:
-        ``RIGHT_MISSING``, ``MIXED_FRAMES``, ``SNAPSHOT_IS_A_STREAM``, ``SNAPSHOT_NEEDS_STATE_API``.
+        ``PARAMETER_MISSING``, ``STREAMING_FRAME``, ``PARAMETERS_CONTRADICT``.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or has no free name in the output; ``ROWS_REVISED``:
         the facts are results that are revised.
@@ -184,7 +184,7 @@ def _start_with_snapshot(
         return changes.unionByName(rows), None
     if operator.execution.state_api == "applyInPandasWithState":
         raise SpecError(
-            "SNAPSHOT_NEEDS_STATE_API",
+            "PARAMETERS_CONTRADICT",
             "this state API starts with an empty state",
             where=operator.name,
             got="snapshot=... with state_api='applyInPandasWithState'",
@@ -200,7 +200,7 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
     where = f"{parameters.where}, snapshot"
     if snapshot.isStreaming:
         raise SpecError(
-            "SNAPSHOT_IS_A_STREAM",
+            "STREAMING_FRAME",
             "a snapshot is read completely, before all changes",
             where=where,
             got="a streaming frame",

@@ -110,7 +110,7 @@ def lookup(
     ------
     SpecError
         A parameter has the wrong type or contradicts another; the table is a stream, or not a frame
-        (``NOT_A_FRAME``); ``REFRESH_OF_A_STREAM``.
+        (``NOT_A_FRAME``); ``PARAMETER_WITHOUT_EFFECT``.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or has no free name; ``KEY_NOT_UNIQUE``,
         ``ROWS_REVISED``.
@@ -142,7 +142,7 @@ def lookup(
         every = parse_duration(refresh, parameter="refresh", where=_WHERE, minimum=1)
     if not callable(table) and every != "never":
         raise SpecError(
-            "REFRESH_WITHOUT_FUNCTION",
+            "PARAMETER_WITHOUT_EFFECT",
             "a frame reads the same files every time",
             where=_WHERE,
             got=f"refresh={refresh!r} with a DataFrame",
@@ -173,7 +173,7 @@ class LookupTransform:
         """Build the result frame and check its plan."""
         if frame.isStreaming and self.refresh != "never":
             raise SpecError(
-                "REFRESH_OF_A_STREAM",
+                "PARAMETER_WITHOUT_EFFECT",
                 "Spark plans a stream once: the table would not be read again",
                 where=_WHERE,
                 got=f"{self!r} on a streaming frame",
@@ -224,7 +224,7 @@ class LookupTransform:
             table = require_frame(loaded, "the result of the function of the table", where=_WHERE)
         if table.isStreaming:
             raise SpecError(
-                "TABLE_IS_A_STREAM",
+                "STREAMING_FRAME",
                 "the table of a lookup is read completely",
                 where=_WHERE,
                 got="a streaming frame",
@@ -277,7 +277,7 @@ def _refuse_user_types(table: DataFrame) -> None:
     for item in table.schema.fields:
         if contains_type(item.dataType, lambda dtype: isinstance(dtype, UserDefinedType)):
             raise SchemaError(
-                "TYPE_NOT_CARRIED",
+                "TYPE_UNSUPPORTED",
                 f"column {item.name!r} of the table has a user-defined type",
                 where=f"{_WHERE}, table",
                 got=item.dataType.simpleString(),

@@ -93,13 +93,12 @@ def tables(
     Raises
     ------
     SpecError
-        ``NO_KEY``, ``NOT_A_PAIR``, ``NOT_A_NAME``, ``UNKNOWN_CHOICE``, ``SEQUENCE_WITHOUT_KEY``,
-        ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_RESERVED``, ``REMEMBER_WITH_SEQUENCE``,
-        ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
+        ``PARAMETER_MISSING``, ``PARAMETER_TYPE``, ``UNKNOWN_CHOICE``,
+        ``PARAMETERS_CONTRADICT``, ``NAME_TAKEN``, ``PARAMETER_OUT_OF_RANGE``; when it is called: ``PARAMETER_MISSING``.
     SchemaError, ColumnNotFound
-        A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
+        A column does not exist, ``FRAME_KIND``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
         ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their preimages:
-        ``NO_PREIMAGES``.
+        ``CHANGE_STREAM_INPUT``.
 
     Examples
     --------

@@ -93,14 +93,13 @@ def timeline(
     Raises
     ------
     SpecError
-        ``NO_KEY``, ``NO_COLUMNS``, ``SAME_COLUMN``, ``NOT_A_PAIR``, ``NOT_A_NAME``,
-        ``UNKNOWN_CHOICE``, ``CAP_OUT_OF_RANGE``, ``USER_IS_AUTHOR``,
-        ``SEQUENCE_OF_REVISIONS``, ``CHANGE_TYPE_RESERVED``, ``REMEMBER_WITH_SEQUENCE``,
-        ``REMEMBER_OUT_OF_RANGE``; when it is called: ``RIGHT_MISSING``.
+        ``PARAMETER_MISSING``, ``DUPLICATE_COLUMN``, ``PARAMETER_TYPE``,
+        ``UNKNOWN_CHOICE``, ``PARAMETER_OUT_OF_RANGE``, ``PARAMETERS_CONTRADICT``,
+        ``NAME_TAKEN``; when it is called: ``PARAMETER_MISSING``.
     SchemaError, ColumnNotFound
-        A column does not exist, ``NOT_A_CHANGE_STREAM``, ``KEY_TYPES_DIFFER``, ``KEY_NOT_HASHABLE``,
+        A column does not exist, ``FRAME_KIND``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
         ``COLUMN_TYPE``, ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their
-        preimages: ``NO_PREIMAGES``.
+        preimages: ``CHANGE_STREAM_INPUT``.
 
     Examples
     --------

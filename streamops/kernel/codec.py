@@ -57,7 +57,7 @@ def encode(
     Raises
     ------
     StateFormatError
-        ``STATE_TOO_LARGE``.
+        ``STATE_FULL``.
     """
     parts, streams = [], []
     for name, table in tables.items():
@@ -93,8 +93,8 @@ def decode(
     Raises
     ------
     StateFormatError
-        ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``,
-        ``STATE_SHARDS``, ``STATE_PARAMETERS`` or ``STATE_TOO_LARGE``.
+        ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``, ``STATE_SHARDS``,
+        ``STATE_PARAMETERS`` or ``STATE_FULL``.
     """
     found = read_stored(blob, where=where)
     frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
@@ -178,7 +178,7 @@ class StoredFrame:
         Raises
         ------
         StateFormatError
-            ``STATE_TOO_LARGE``, or ``STATE_CORRUPT``.
+            ``STATE_FULL``, or ``STATE_CORRUPT``.
         """
         tables = _tables(self.body, self.where)
         is_split = self.frame != _UNSPLIT
@@ -208,7 +208,7 @@ def read_stored(blob: bytes, *, where: str) -> StoredFrame:
     Raises
     ------
     StateFormatError
-        ``STATE_FOREIGN``, ``STATE_CORRUPT``, or ``STATE_VERSION`` of the frame.
+        ``STATE_CORRUPT`` or ``STATE_VERSION`` of the frame.
 
     Examples
     --------
@@ -256,7 +256,7 @@ def _require_size(streams: Sequence[bytes], where: str) -> None:
         raise _STATE.corrupt(str(error), "tables in Arrow's IPC format", where) from error
     if size > LARGEST:
         _refuse(
-            "STATE_TOO_LARGE",
+            "STATE_FULL",
             "the state of a shard is larger than the limit",
             where=where,
             got=f"{size:,} bytes without compression",

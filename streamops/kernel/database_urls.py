@@ -30,7 +30,7 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
         url.get_dialect()
     except sa.exc.NoSuchModuleError as error:
         raise RequirementError(
-            "DRIVER_MISSING",
+            "PACKAGE_MISSING",
             "SQLAlchemy does not know the dialect of `url`",
             where=where,
             got=url.drivername,

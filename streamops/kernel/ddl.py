@@ -53,7 +53,7 @@ def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
     Raises
     ------
     SpecError
-        ``BAD_SCHEMA``.
+        ``INVALID_SCHEMA``.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
 
 def _refuse(value: object, reason: str, parameter: str, where: str) -> NoReturn:
     raise SpecError(
-        "BAD_SCHEMA",
+        "INVALID_SCHEMA",
         f"`{parameter}` is not a list of columns: {reason}",
         where=where,
         got=f"{parameter}={value!r}",

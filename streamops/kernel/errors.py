@@ -35,7 +35,7 @@ class StreamopsError(Exception):
     Parameters
     ----------
     code : str
-        A stable identifier such as ``"SIZE_NOT_POSITIVE"``.
+        A stable identifier such as ``"PARAMETER_OUT_OF_RANGE"``.
     what : str
         One sentence: what is wrong.
     where : str

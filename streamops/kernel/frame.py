@@ -110,7 +110,7 @@ class Content:
     def foreign(self, blob: bytes, where: str) -> StreamopsError:
         """Return the error for bytes that are not a frame."""
         return self.error(
-            f"{self.name.upper()}_FOREIGN",
+            f"{self.name.upper()}_CORRUPT",
             f"these bytes are not a {self.name} of streamops",
             where=where,
             got=f"{len(blob)} bytes that begin with {blob[:4]!r}",

@@ -66,7 +66,7 @@ def xxhash64(
     Raises
     ------
     SchemaError
-        ``KEY_NOT_HASHABLE``: Spark does not hash, or does not have, the type of a column.
+        ``TYPE_UNSUPPORTED``: Spark does not hash, or does not have, the type of a column.
 
     Examples
     --------
@@ -93,13 +93,13 @@ def require_hashable(dtype: pa.DataType, *, where: str) -> None:
     Raises
     ------
     SchemaError
-        ``KEY_NOT_HASHABLE``: Spark does not hash it (maps) or have it (unsigned integers).
+        ``TYPE_UNSUPPORTED``: Spark does not hash it (maps) or have it (unsigned integers).
     """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if dtype.id not in _RULES or is_opaque(dtype):
         raise SchemaError(
-            "KEY_NOT_HASHABLE",
+            "TYPE_UNSUPPORTED",
             "a key has a type that Spark does not hash",
             where=where,
             got=dtype,

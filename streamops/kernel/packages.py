@@ -14,13 +14,13 @@ def require_package(module: str, *, package: str, extra: str, where: str) -> Any
     Raises
     ------
     RequirementError
-        ``DRIVER_MISSING``: the package is not installed.
+        ``PACKAGE_MISSING``: the package is not installed.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise RequirementError(
-            "DRIVER_MISSING",
+            "PACKAGE_MISSING",
             f"the package {package} is not installed",
             where=where,
             got=str(error),

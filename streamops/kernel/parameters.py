@@ -72,11 +72,11 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``.
+        ``PARAMETER_TYPE``.
     """
     if not isinstance(value, str) or not value:
         raise SpecError(
-            "NOT_A_NAME",
+            "PARAMETER_TYPE",
             f"`{parameter}` is not a name",
             where=where,
             got=f"{value!r} of type {type(value).__name__}",
@@ -93,11 +93,11 @@ def require_topic(name: str, *, parameter: str, where: str) -> None:
     Raises
     ------
     SpecError
-        ``NOT_A_TOPIC``.
+        ``INVALID_PARAMETER``.
     """
     if not _TOPIC.fullmatch(name):
         raise SpecError(
-            "NOT_A_TOPIC",
+            "INVALID_PARAMETER",
             f"`{parameter}` has a name that is not that of a topic",
             where=where,
             got=f"{name!r}",
@@ -112,12 +112,12 @@ def require_servers(servers: object, *, where: str) -> None:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``NOT_SERVERS``.
+        ``PARAMETER_TYPE``, ``INVALID_PARAMETER``.
     """
     require_name(servers, parameter="servers", where=where)
     if not all(map(_is_server, str(servers).split(","))):
         raise SpecError(
-            "NOT_SERVERS",
+            "INVALID_PARAMETER",
             "`servers` does not list addresses of brokers",
             where=where,
             got="text that is not such a list",
@@ -159,14 +159,14 @@ def require_distinct_columns(where: str, **columns: object) -> None:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME`` or ``SAME_COLUMN``.
+        ``PARAMETER_TYPE`` or ``DUPLICATE_COLUMN``.
     """
     roles: dict[object, str] = {}
     for role, name in columns.items():
         require_name(name, parameter=role, where=where)
         if name in roles:
             raise SpecError(
-                "SAME_COLUMN",
+                "DUPLICATE_COLUMN",
                 f"`{roles[name]}` and `{role}` name the same column",
                 where=where,
                 got=f"{roles[name]}={name!r}, {role}={name!r}",
@@ -207,13 +207,13 @@ def parse_distinct_names(
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``SAME_COLUMN``, or ``NO_COLUMNS`` unless the list may be `empty`.
+        ``PARAMETER_TYPE``, ``DUPLICATE_COLUMN``, or ``PARAMETER_MISSING`` unless the list may be `empty`.
     """
     names = parse_names(value, parameter=parameter, where=where)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not (names or empty):
         raise SpecError(
-            "SAME_COLUMN" if twice else "NO_COLUMNS",
+            "DUPLICATE_COLUMN" if twice else "PARAMETER_MISSING",
             f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
             where=where,
             got=f"{parameter}={value!r}",
@@ -246,7 +246,7 @@ def parse_delays(
     Raises
     ------
     SpecError
-        ``DELAY_WITHOUT_WATERMARK``, or an error of ``parse_delay``.
+        ``PARAMETER_WITHOUT_EFFECT``, or an error of ``parse_delay``.
     """
     pair: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
     left, right = (parse_optional_delay(one, parameter="delay", where=where) for one in pair)
@@ -254,7 +254,7 @@ def parse_delays(
         return left, right
     if isinstance(delay, tuple) and right is not None:
         raise SpecError(
-            "DELAY_WITHOUT_WATERMARK",
+            "PARAMETER_WITHOUT_EFFECT",
             "the right input has a delay, and is not part of the watermark",
             where=where,
             got=f"delay={delay!r} with waits_for={waits_for!r}",
@@ -322,7 +322,7 @@ def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None
     Raises
     ------
     SchemaError
-        ``KEY_NOT_HASHABLE``.
+        ``TYPE_UNSUPPORTED``.
     """
     for name in names:
         require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
@@ -342,7 +342,7 @@ def require_hashable(dtype: pa.DataType, *, where: str, what: str | None = None)
     Raises
     ------
     SchemaError
-        ``KEY_NOT_HASHABLE``.
+        ``TYPE_UNSUPPORTED``.
     """
     try:
         hashing.require_hashable(dtype, where=where)
@@ -413,11 +413,11 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
     Raises
     ------
     SpecError
-        ``MAX_KEYS_OUT_OF_RANGE``.
+        ``PARAMETER_OUT_OF_RANGE``.
     """
     if type(max_keys) is not int or max_keys < 1:  # not 16.0 or True
         raise SpecError(
-            "MAX_KEYS_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`max_keys` is not a number of keys",
             where=where,
             got=f"max_keys={max_keys!r}",
@@ -461,7 +461,7 @@ def require_aggregates(agg: object, *, where: str) -> None:
             )
         if getattr(type(value), "__repr__", None) is object.__repr__:
             raise SpecError(
-                "AGGREGATE_WITHOUT_WORDS",
+                "NOT_AN_AGGREGATE",
                 f"{name!r} is an aggregate that cannot be known again in a checkpoint",
                 where=where,
                 got=f"{value!r}, another text in each process",

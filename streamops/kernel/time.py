@@ -77,8 +77,7 @@ def parse_duration(
     Raises
     ------
     SpecError
-        ``BAD_DURATION``, ``CALENDAR_DURATION``, ``DURATION_TOO_SMALL``, ``DURATION_TOO_LARGE``,
-        ``DURATION_TOO_FINE``.
+        ``INVALID_DURATION``.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def parse_duration(
         micros = _parse_text(value, parameter, where)
     if abs(micros) > MAX_INSTANT - MIN_INSTANT:
         raise SpecError(
-            "DURATION_TOO_LARGE",
+            "INVALID_DURATION",
             f"`{parameter}` is longer than the calendar",
             where=where,
             got=f"{parameter}={value!r}",
@@ -102,7 +101,7 @@ def parse_duration(
         )
     if minimum is not None and micros < minimum:
         raise SpecError(
-            "DURATION_TOO_SMALL",
+            "INVALID_DURATION",
             f"`{parameter}` is too small",
             where=where,
             got=f"{parameter}={value!r}",
@@ -111,7 +110,7 @@ def parse_duration(
         )
     if micros % whole:
         raise SpecError(
-            "DURATION_TOO_FINE",
+            "INVALID_DURATION",
             f"`{parameter}` is finer than the engine can honour",
             where=where,
             got=f"{parameter}={value!r}",
@@ -130,7 +129,7 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         if unit in CALENDAR_UNITS:
             days = CALENDAR_UNITS[unit]
             raise SpecError(
-                "CALENDAR_DURATION",
+                "INVALID_DURATION",
                 f"`{parameter}` must be a fixed duration, and a {unit} is not one",
                 where=where,
                 got=f"{parameter}={value!r}",
@@ -144,7 +143,7 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         position = term.end()
     if not text or position < len(text):
         raise SpecError(
-            "BAD_DURATION",
+            "INVALID_DURATION",
             f"`{parameter}` is not a duration",
             where=where,
             got=f"{parameter}={value!r}",
@@ -189,7 +188,7 @@ def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
     """
     if value.tzinfo is None:
         raise SpecError(
-            "NAIVE_DATETIME",
+            "INVALID_PARAMETER",
             f"`{parameter}` has no time zone",
             where=where,
             got=f"{parameter}={value!r}",

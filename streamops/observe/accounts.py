@@ -150,7 +150,7 @@ def merge_accounts(*, by: str | Sequence[str] = ()) -> FrameToFrame:
     SpecError
         `by` is not a column name.
     SchemaError, ColumnNotFound
-        The frame is not an account (``NOT_AN_ACCOUNT``), or a column does not exist.
+        The frame is not an account (``FRAME_KIND``), or a column does not exist.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> Fra
     SpecError
         `share` is out of range, or `by` is not a column name.
     SchemaError, ColumnNotFound
-        The frame is not an account (``NOT_AN_ACCOUNT``), or a column does not exist.
+        The frame is not an account (``FRAME_KIND``), or a column does not exist.
 
     Examples
     --------
@@ -253,7 +253,7 @@ class Scale:
         ascends = all(lower < upper for lower, upper in pairwise(micros))
         if not (ascends and 1 <= len(micros) <= _MAX_BOUNDS):
             raise SpecError(
-                "BOUNDS_OUT_OF_RANGE" if ascends else "BOUNDS_NOT_ASCENDING",
+                "PARAMETER_OUT_OF_RANGE" if ascends else "INVALID_PARAMETER",
                 "`bounds` is not a scale",
                 where=where,
                 got=f"bounds={durations!r}",
@@ -331,7 +331,7 @@ class _LateAccounts(KeyedTransform):
             isinstance(types.get(name), required_type) for name, required_type in required.items()
         ):
             raise SchemaError(
-                "NOT_LATE_ROWS",
+                "FRAME_KIND",
                 "the frame does not have late rows",
                 where=self.where,
                 got=_format_types(types),
@@ -396,7 +396,7 @@ def _merge(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame, 
         for name, required_type in required.items()
     ):
         raise SchemaError(
-            "NOT_AN_ACCOUNT",
+            "FRAME_KIND",
             "the frame is not an account of late rows",
             where=where,
             got=_format_types(types),

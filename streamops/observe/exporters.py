@@ -40,7 +40,7 @@ class _Exporter(StreamingQueryListener):
         if type(max_queries) is not int or max_queries < 1:
             name = type(self).__name__
             raise SpecError(
-                "QUERIES_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`max_queries` must be at least 1",
                 where=f"observe.{name}",
                 got=repr(max_queries),
@@ -99,9 +99,9 @@ class PrometheusListener(_Exporter):
     Raises
     ------
     RequirementError
-        ``DRIVER_MISSING``: prometheus-client is not installed.
+        ``PACKAGE_MISSING``: prometheus-client is not installed.
     SpecError
-        ``QUERIES_OUT_OF_RANGE``.
+        ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -176,9 +176,9 @@ class OpenTelemetryListener(_Exporter):
     Raises
     ------
     RequirementError
-        ``DRIVER_MISSING``: opentelemetry-api is not installed.
+        ``PACKAGE_MISSING``: opentelemetry-api is not installed.
     SpecError
-        ``QUERIES_OUT_OF_RANGE``.
+        ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------

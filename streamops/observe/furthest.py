@@ -55,7 +55,7 @@ def furthest_ahead(
     Raises
     ------
     SpecError
-        A parameter has the wrong type or is out of range; ``BATCH_ONLY``: the frame is a stream.
+        A parameter has the wrong type or is out of range; ``STREAMING_FRAME``: the frame is a stream.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
 
@@ -94,7 +94,7 @@ class _FurthestAhead(KeyedTransform):
         require_columns(frame.schema.names, {"by": self.by}, where=self.where)
         if frame.isStreaming:
             raise SpecError(
-                "BATCH_ONLY",
+                "STREAMING_FRAME",
                 "the frame is a stream, which has no last row",
                 where=self.where,
                 got="a streaming frame",

@@ -121,7 +121,7 @@ class QueryHistory:
         Raises
         ------
         RequirementError
-            ``DRIVER_MISSING``: matplotlib is not installed.
+            ``PACKAGE_MISSING``: matplotlib is not installed.
         """
         return draw(self.batches, self.operators, axes)
 
@@ -160,7 +160,7 @@ def history(source: Any) -> QueryHistory:
     Raises
     ------
     SpecError
-        ``NOT_A_QUERY``.
+        ``PARAMETER_TYPE``.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def _revive(progress: Any, source: Any) -> Any:
 
 def not_a_query(source: Any, *, where: str) -> SpecError:
     return SpecError(
-        "NOT_A_QUERY",
+        "PARAMETER_TYPE",
         "the argument is not a streaming query",
         where=where,
         got=f"an object of type {type(source).__name__}",

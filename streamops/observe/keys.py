@@ -33,7 +33,7 @@ def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str,
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, or ``NAME_TAKEN``: Spark ignores upper and lower case.
+        ``PARAMETER_TYPE``, or ``NAME_TAKEN``: Spark ignores upper and lower case.
     """
     names = parse_names(by, parameter="by", where=where)
     folded = [name.lower() for name in names]

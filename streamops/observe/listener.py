@@ -49,7 +49,7 @@ class AlarmListener(StreamingQueryListener):
     Raises
     ------
     SpecError
-        ``NO_RULE``, ``NOT_A_RULE`` or ``NOT_A_FUNCTION``.
+        ``PARAMETER_MISSING`` or ``PARAMETER_TYPE``.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class AlarmListener(StreamingQueryListener):
     def __init__(self, *rules: Rule, notify: Callable[[Alarm], Any] | None = None) -> None:
         if not rules:
             raise SpecError(
-                "NO_RULE",
+                "PARAMETER_MISSING",
                 "the listener has no rules",
                 where=_WHERE,
                 got="no rules",
@@ -84,7 +84,7 @@ class AlarmListener(StreamingQueryListener):
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise SpecError(
-                    "NOT_A_RULE",
+                    "PARAMETER_TYPE",
                     "an argument is not a rule",
                     where=_WHERE,
                     got=f"{rule!r} of type {type(rule).__name__}",
@@ -94,7 +94,7 @@ class AlarmListener(StreamingQueryListener):
                 )
         if notify is not None and not callable(notify):
             raise SpecError(
-                "NOT_A_FUNCTION",
+                "PARAMETER_TYPE",
                 "`notify` is not a function",
                 where=_WHERE,
                 got=f"an object of type {type(notify).__name__}",  # a URL may have a secret

@@ -63,9 +63,9 @@ def watch(
     Raises
     ------
     SpecError
-        ``NOT_A_QUERY``, ``UNKNOWN_CHOICE``, or a duration that is not one.
+        ``PARAMETER_TYPE``, ``UNKNOWN_CHOICE``, or a duration that is not one.
     RequirementError
-        ``DRIVER_MISSING``: rich, or matplotlib and IPython in a notebook, are not installed.
+        ``PACKAGE_MISSING``: rich, or matplotlib and IPython in a notebook, are not installed.
 
     Examples
     --------

@@ -138,7 +138,7 @@ def match(
     max_rows : int
         Maximum number of rows per key that the watermark has passed and that are not decided.
     when_full : "fail" or "evict_oldest"
-        What happens to a key with more rows. "fail" fails the query with ``ROWS_FULL``. "evict_oldest"
+        What happens to a key with more rows. "fail" fails the query with ``STATE_FULL``. "evict_oldest"
         removes its oldest rows after each micro-batch, and counts them as ``overflowed``: only then, the
         result depends on the micro-batches.
 
@@ -150,21 +150,19 @@ def match(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another. ``PATTERN_SYNTAX``,
-        ``PATTERN_EMPTY``, ``PATTERN_OPEN``, ``PATTERN_TOO_LARGE``: the pattern cannot be read, matches no
-        row, begins or ends with a gap, or has more than 63 states. ``VARIABLE_UNKNOWN``,
-        ``VARIABLE_UNDEFINED``. ``WITHIN_MISSING``, ``HORIZON_MISSING``: a stream without `within`, or
-        with the first matches only and without `horizon`. ``HORIZON_WITHOUT_FIRST``,
-        ``SKIP_WITHOUT_EVERY``, ``SKIP_TILL_ANY``. ``NOT_A_CONDITION``, ``CONDITION_OVER_MATCH``: a condition refers to rows
-        of the match other than the first.
+        A parameter has the wrong type, is out of range or contradicts another. ``PATTERN_INVALID``: the pattern
+        cannot be read, matches no row, or begins or ends with a gap. ``PARAMETER_OUT_OF_RANGE``: it
+        has more than 63 states. ``PARAMETER_MISSING``: a stream without `within`, or with the first
+        matches only and without `horizon`. ``PARAMETER_WITHOUT_EFFECT``. ``CONDITION_INVALID``: a
+        condition refers to rows of the match other than the first.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``CONDITION_INVALID``: Spark does not accept a
-        condition. ``CONDITION_NOT_BOOLEAN``, ``CONDITION_TYPE``. ``ROWS_REVISED``: the rows of the
+        condition, or it is not boolean. ``ROWS_REVISED``: the rows of the
         frame can be revised, or include late rows.
     WatermarkError
         A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     CapacityError
-        While the query runs: ``ROWS_FULL``.
+        While the query runs: ``STATE_FULL``.
     RequirementError
         The state API requires RocksDB or protobuf, which is missing.
 
@@ -236,7 +234,7 @@ def match(
 def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
     if not isinstance(define, Mapping):
         raise SpecError(
-            "NOT_A_MAPPING",
+            "PARAMETER_TYPE",
             "`define` has no conditions by name",
             where=_WHERE,
             got=f"define={define!r}",
@@ -260,7 +258,7 @@ def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
         require_name(name, parameter="measures", where=_WHERE)
         if not (is_mapping and isinstance(value, Measure)):
             raise SpecError(
-                "NOT_A_MEASURE",
+                "PARAMETER_TYPE",
                 f"{name!r} is not a measure of a match",
                 where=_WHERE,
                 got=f"{value!r} of type {type(value).__name__}",
@@ -278,7 +276,7 @@ def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
     def check(frame: DataFrame) -> None:
         if frame.isStreaming and spec.within is None:
             raise SpecError(
-                "WITHIN_MISSING",
+                "PARAMETER_MISSING",
                 "a pattern on a stream needs a bound, or partial matches would be stored for ever",
                 where=_WHERE,
                 got="within=None on a streaming frame",
@@ -287,7 +285,7 @@ def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
             )
         if frame.isStreaming and spec.matches == "first" and spec.horizon is None:
             raise SpecError(
-                "HORIZON_MISSING",
+                "PARAMETER_MISSING",
                 "first matches on a stream need a horizon, or every key would be stored for ever",
                 where=_WHERE,
                 got="horizon=None with matches='first' on a streaming frame",

@@ -114,7 +114,7 @@ def previous(value: str, offset: int = 1) -> Expression:
     require_name(value, parameter="value", where="patterns.previous")
     if type(offset) is not int or offset < 1:
         raise SpecError(
-            "OFFSET_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`offset` is not a number of rows",
             where="patterns.previous",
             got=f"offset={offset!r}",

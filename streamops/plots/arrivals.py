@@ -65,7 +65,7 @@ def plot_watermark(
     Raises
     ------
     SpecError
-        ``DELAY_AND_WATERMARK``: both are given. A duration is invalid.
+        ``PARAMETERS_CONTRADICT``: both are given. A duration is invalid.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type; ``STREAMING_FRAME``.
 
@@ -84,7 +84,7 @@ def plot_watermark(
     where = "plots.plot_watermark"
     if delay is not None and watermark is not None:
         raise SpecError(
-            "DELAY_AND_WATERMARK",
+            "PARAMETERS_CONTRADICT",
             "the watermark is either computed from `delay` or read from a column",
             where=where,
             got=f"delay={delay!r}, watermark={watermark!r}",

@@ -264,14 +264,14 @@ def groups_of(
     Raises
     ------
     SpecError
-        ``TOO_MUCH_TO_DRAW``: there are more values than colors.
+        ``PARAMETER_OUT_OF_RANGE``: there are more values than colors.
     """
     if by is None:
         return [(np.full(len(table), True), EVENT)]
     codes, values = pd.factorize(table[by], use_na_sentinel=False)
     if len(values) > len(CATEGORIES):
         raise SpecError(
-            "TOO_MUCH_TO_DRAW",
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` has more values than there are colors",
             where=where,
             got=f"{len(values)} values of {by!r}",

@@ -91,7 +91,7 @@ def plot_corrections(
     Raises
     ------
     SpecError
-        ``TOO_MUCH_TO_DRAW``: more than 5,000 rows or 60 keys. ``TIME_MISSING``: events without `time`.
+        ``PARAMETER_OUT_OF_RANGE``: more than 5,000 rows or 60 keys. ``PARAMETER_MISSING``: events without `time`.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type; ``STREAMING_FRAME``.
 

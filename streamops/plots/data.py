@@ -35,7 +35,7 @@ def read_rows(data: Data, columns: Mapping[str, str | None], *, where: str) -> p
     Raises
     ------
     SchemaError
-        ``STREAMING_FRAME``, ``NOT_A_TABLE``, ``ColumnNotFound``.
+        ``STREAMING_FRAME``, ``NOT_A_FRAME``, ``ColumnNotFound``.
     """
     table = _to_pandas(data, where=where)
     require_columns([*table.columns], {role: [name] for role, name in columns.items()}, where=where)
@@ -98,7 +98,7 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
     Raises
     ------
     SpecError
-        ``TOO_MUCH_TO_DRAW``.
+        ``PARAMETER_OUT_OF_RANGE``.
     """
     require_columns([*table.columns], {"by": by}, where=where)
     parts = [_text_of(table[name]) for name in by]
@@ -110,7 +110,7 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
     ):
         if count > most:
             raise SpecError(
-                "TOO_MUCH_TO_DRAW",
+                "PARAMETER_OUT_OF_RANGE",
                 f"a picture of so many {what} cannot be read",
                 where=where,
                 got=f"{count:,} {what}",
@@ -124,7 +124,7 @@ def require_time(events: Data, time: str | None, *, where: str) -> None:
     """Raise an error if there are events, and it is not given which column is their time."""
     if events is not None and time is None:
         raise SpecError(
-            "TIME_MISSING",
+            "PARAMETER_MISSING",
             "there are events, but not the column of their event time",
             where=where,
             got="time=None",
@@ -219,7 +219,7 @@ def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         return pd.DataFrame([*data])
     raise SchemaError(
-        "NOT_A_TABLE",
+        "NOT_A_FRAME",
         "these are not rows with named columns",
         where=where,
         got=type(data).__name__,

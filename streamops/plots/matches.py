@@ -60,7 +60,7 @@ def plot_matches(
     Raises
     ------
     SpecError
-        ``TOO_MUCH_TO_DRAW``: more than 5,000 rows or 60 keys.
+        ``PARAMETER_OUT_OF_RANGE``: more than 5,000 rows or 60 keys.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type; ``STREAMING_FRAME``.
 

@@ -109,17 +109,16 @@ def per_key(
     Raises
     ------
     SpecError
-        A parameter has the wrong type or contradicts another. ``NOT_A_GENERATOR``, ``WRONG_ARGUMENTS``: the
-        function has another form. ``BAD_SCHEMA``, ``BAD_STATE``. ``NO_EVENT_TIME``: a parameter needs `time`.
+        A parameter has the wrong type or contradicts another. ``PARAMETER_TYPE``: the
+        function has another form. ``INVALID_SCHEMA``, ``INVALID_PARAMETER``. ``PARAMETER_MISSING``: a parameter needs `time`.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be revised.
     WatermarkError
         A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     FunctionError
-        While the query runs: ``FUNCTION_RAISED``, ``ROWS_NOT_READ``, ``OUTPUT_ROW``, ``VALUE_TYPE``,
-        ``VALUE_MISSING``, ``VALUE_NOT_IN_PYTHON``, ``TIMER_NOT_LATER``, ``TIMER_NOT_AN_INSTANT``, ``TIMERS_WITHOUT_END``.
+        While the query runs: ``FUNCTION_RAISED``, ``FUNCTION_RESULT``, ``VALUE_TYPE``.
     CapacityError
-        While the query runs: ``KEYS_FULL``.
+        While the query runs: ``STATE_FULL``.
 
     Examples
     --------
@@ -192,7 +191,7 @@ def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> 
             converter(field.type)
         except UnsupportedType as error:
             raise SpecError(
-                "BAD_SCHEMA",
+                "INVALID_SCHEMA",
                 f"values of {field.name!r} are not exchanged with Python",
                 where=where,
                 got=f"{parameter}={field.name} {error}",

@@ -41,7 +41,7 @@ def per_shard(core: Core[Any], parameters: ShardSpec) -> Operator:
     Raises
     ------
     SpecError
-        ``NOT_A_CORE``, ``NOT_PARAMETERS``: they are not derived from the bases.
+        ``PARAMETER_TYPE``: they are not derived from the bases.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be revised.
     WatermarkError

@@ -124,7 +124,7 @@ def match(
     max_keys : int
         Queries that are stored, including deleted ones. Each shard stores its part of them.
     when_full : "fail" or "reject_new"
-        What happens to changes of further queries. "fail": the query fails, ``KEYS_FULL``. "reject_new":
+        What happens to changes of further queries. "fail": the query fails, ``STATE_FULL``. "reject_new":
         they are rejected, "full".
     into : str
         Name of the column with the id of the query.
@@ -137,8 +137,8 @@ def match(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range, or contradicts another: ``DELAY_WITHOUT_AS_OF``;
-        when it is called: ``RIGHT_MISSING``, ``MIXED_FRAMES``.
+        A parameter has the wrong type, is out of range, or contradicts another: ``PARAMETER_WITHOUT_EFFECT``;
+        when it is called: ``PARAMETER_MISSING``, ``STREAMING_FRAME``.
     WatermarkError
         With `as_of`: a streaming frame without a watermark on its time and no `delay`, or both;
         ``WATERMARK_NOT_WAITED_FOR``: queries with one and waits_for="documents".
@@ -146,7 +146,7 @@ def match(
         A column does not exist, has the wrong type or has no free name in the output; ``ROWS_REVISED``:
         the documents are results that are revised.
     RequirementError
-        The package luqum is not installed: ``DRIVER_MISSING``; the state API needs something that is
+        The package luqum is not installed: ``PACKAGE_MISSING``; the state API needs something that is
         not installed or configured.
     CapacityError
         While the query runs: there are more queries than `max_keys`, and `when_full` is "fail".

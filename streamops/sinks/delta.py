@@ -121,7 +121,7 @@ def delta(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``delta`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``delta`` is not installed.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class DeltaSink(TableSink):
         self._require_names("path", "name")
         if "://" not in self.path and _ESCAPE.search(self.path):
             raise SpecError(
-                "PATH_UNSUPPORTED",
+                "INVALID_PARAMETER",
                 "deltalake takes '%' and two digits in a local path for an encoded character, in part only",
                 where=self.where,
                 got=repr(self.path),
@@ -197,7 +197,7 @@ class DeltaSink(TableSink):
         )
         if options is not None and not all(isinstance(text, str) for text in texts):
             raise SpecError(
-                "NOT_OPTIONS",
+                "PARAMETER_TYPE",
                 "`storage_options` is not a mapping of text to text",
                 where=self.where,
                 got=type(options).__name__,

@@ -49,7 +49,7 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
     Raises
     ------
     SpecError
-        ``NOT_SINKS``: there is no sink, or a value is not a sink.
+        ``PARAMETER_TYPE``: there is no sink, or a value is not a sink.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
     writers = list(given.values()) if isinstance(given, Mapping) else []
     if not writers or not all(isinstance(writer, BatchWriter) for writer in writers):
         raise SpecError(
-            "NOT_SINKS",
+            "PARAMETER_TYPE",
             "the argument is not a mapping of names to sinks",
             where=_WHERE,
             got=repr(sinks),

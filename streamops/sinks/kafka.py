@@ -128,7 +128,7 @@ def kafka(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``kafka`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``kafka`` is not installed.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class KafkaSink(KeyedSink):
         own = sorted(_OWN_SETTINGS & set(self.client))
         if own:
             raise SpecError(
-                "OPTION_RESERVED",
+                "INVALID_PARAMETER",
                 "the sink sets these options of the client itself",
                 where=_WHERE,
                 got=f"client with {', '.join(own)}",

@@ -450,7 +450,7 @@ class ParquetSink(Sink):
         given: Any = self.filesystem
         if given is not None and not isinstance(given, pafs.FileSystem):
             raise SpecError(
-                "NOT_A_FILESYSTEM",
+                "PARAMETER_TYPE",
                 "`filesystem` is not a file system of Arrow",
                 where=self.where,
                 got=type(given).__name__,

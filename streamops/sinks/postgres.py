@@ -120,7 +120,7 @@ def postgres(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``postgres`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``postgres`` is not installed.
 
     Examples
     --------

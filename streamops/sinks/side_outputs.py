@@ -86,9 +86,9 @@ def side_outputs(
     Raises
     ------
     SpecError
-        ``NOT_A_SINK``, or a parameter has the wrong type.
+        ``PARAMETER_TYPE``, or a parameter has the wrong type.
     SchemaError
-        When the query runs. ``NO_SIDE_OUTPUT``: the frame has no column that tags side output.
+        When the query runs. ``FRAME_KIND``: the frame has no column that tags side output.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def side_outputs(
     for parameter, sink in (("results", results), ("rejected", rejected)):
         if not isinstance(sink, BatchWriter):
             raise SpecError(
-                "NOT_A_SINK",
+                "PARAMETER_TYPE",
                 f"`{parameter}` is not a sink",
                 where=_WHERE,
                 got=repr(sink),
@@ -147,7 +147,7 @@ class SideOutputs(BatchWriter):
         tags = side_output_tags(batch)
         if not tags:
             raise SchemaError(
-                "NO_SIDE_OUTPUT",
+                "FRAME_KIND",
                 "the frame has no column that tags side output",
                 where=self.label,
                 got=f"columns {', '.join(batch.columns)}",

@@ -342,7 +342,7 @@ class KeyedSink(Sink):
         if form == "upsert":
             return ()
         raise SchemaError(
-            "NO_REVISION",
+            "FRAME_KIND",
             "no column orders the changes of a key",
             where=self.label,
             got=f"columns {', '.join(names)}",
@@ -383,7 +383,7 @@ def refuse_side_output(batch: DataFrame, *, where: str) -> None:
     tags = list(side_output_tags(batch))
     if tags:
         raise SchemaError(
-            "SIDE_OUTPUT",
+            "FRAME_KIND",
             "the frame has results and side output, which would be mixed",
             where=where,
             got=f"column {tags[0]!r}",

@@ -115,7 +115,7 @@ def sqlalchemy(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``DRIVER_MISSING``: the extra ``sqlalchemy`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``sqlalchemy`` is not installed.
 
     Examples
     --------

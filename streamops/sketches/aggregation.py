@@ -113,7 +113,7 @@ def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) ->
     """Refuse a change stream: a sketch cannot forget what a change retracts."""
     if CHANGE_TYPE in schema.names:
         raise SchemaError(
-            "SKETCH_CANNOT_FORGET",
+            "CHANGE_STREAM_INPUT",
             f"{text} would count rows that the change stream retracts",
             where=where,
             got=f"a frame with the column {CHANGE_TYPE!r}",
@@ -138,12 +138,12 @@ def require_item(dtype: pa.DataType | None, *, column: str, where: str) -> None:
 
 
 def require_range(
-    value: object, parameter: str, least: int, most: int, *, where: str, fix: str, code: str = ""
+    value: object, parameter: str, least: int, most: int, *, where: str, fix: str
 ) -> None:
     """Refuse anything but an integer in this range."""
     if type(value) is not int or not least <= value <= most:
         raise SpecError(
-            code or f"{parameter.upper()}_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is out of range",
             where=where,
             got=f"{parameter}={value!r}",
@@ -165,7 +165,7 @@ def parse_percentages(
         requested = tuple(percentage)
     if not requested:
         raise SpecError(
-            "NO_PROBABILITY",
+            "PARAMETER_MISSING",
             "no percentage is given",
             where=where,
             got=f"percentage={percentage!r}",
@@ -181,7 +181,7 @@ def require_percentages(percentages: Sequence[object], where: str) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:  # type: ignore[operator]
             raise SpecError(
-                "PROBABILITY_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "a percentage is out of range",
                 where=where,
                 got=f"{value!r}",
@@ -197,7 +197,7 @@ def require_item_type(item_type: str | None, *, nested: bool = False, where: str
     require_name(item_type, parameter="item_type", where=where)
     if core.flat_type(item_type) is None and not (nested and item_type.startswith(_NESTED)):
         raise SpecError(
-            "UNKNOWN_TYPE",
+            "VALUE_TYPE",
             "`item_type` is not a type of items",
             where=where,
             got=f"item_type={item_type!r}",
@@ -213,7 +213,7 @@ def resolve_item_type(
     name = item_type if dtype is None else core.type_name(dtype)
     if name is None:
         raise SpecError(
-            "ITEM_TYPE_REQUIRED",
+            "PARAMETER_MISSING",
             "the type of the items in stored sketches is unknown",
             where=where,
             got=f"like={like!r}",
@@ -222,7 +222,7 @@ def resolve_item_type(
         )
     if item_type not in (None, name):
         raise SchemaError(
-            "ITEM_TYPE_DIFFERS",
+            "VALUE_TYPE",
             "the type of the column is not `item_type`",
             where=where,
             got=f"column {like.column!r} of type {name}",
@@ -236,7 +236,7 @@ def require_flat(dtype: pa.DataType, *, column: str, where: str) -> None:
     """Refuse a nested type of items, which have no bytes."""
     if not core.is_flat(dtype):
         raise SchemaError(
-            "ITEM_TYPE_NESTED",
+            "VALUE_TYPE",
             "a sketch of nested items cannot be stored",
             where=where,
             got=f"column {column!r} of type {type_name(dtype)}",
@@ -264,7 +264,7 @@ def parse_items(values: Any, name: str, *, parameter: str, where: str) -> pa.Arr
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SpecError(
-            "NOT_AN_ITEM",
+            "VALUE_TYPE",
             "a value does not have the type of the items",
             where=where,
             got=f"{parameter}={values!r:.60}: {error}",
@@ -289,7 +289,7 @@ def wrong_type(
 ) -> SchemaError:
     """The error for a column of a type that the aggregate does not support."""
     return SchemaError(
-        "AGGREGATE_TYPE",
+        "COLUMN_TYPE",
         f"{text} cannot be computed over this type",
         where=where,
         got=f"column {column!r} of type {type_name(dtype)}",
@@ -302,7 +302,7 @@ def wrong_type(
 def no_spark(where: str, text: str) -> SpecError:
     """The error for an aggregate that Spark does not have."""
     return SpecError(
-        "NO_SPARK_SKETCH",
+        "SKETCH_UNSUPPORTED",
         "Spark has no such sketch",
         where=where,
         got=f"{text}.to_spark()",
@@ -314,13 +314,13 @@ def no_spark(where: str, text: str) -> SpecError:
 def require_like(like: object, where: str) -> None:
     """Refuse anything but an aggregate of sketches as ``like``."""
     if not isinstance(like, SketchAggregate):
-        refuse_like(like, "NOT_A_SKETCH", "an aggregate of streamops.sketches", where)
+        refuse_like(like, "an aggregate of streamops.sketches", where)
 
 
-def refuse_like(like: object, code: str, expected: str, where: str) -> NoReturn:
+def refuse_like(like: object, expected: str, where: str) -> NoReturn:
     """Refuse an aggregate that did not make the sketches."""
     raise SpecError(
-        code,
+        "PARAMETER_TYPE",
         "`like` is not the aggregate that made these sketches",
         where=where,
         got=f"like={like!r}",
@@ -366,7 +366,7 @@ class MergedSketches:
             )
         if self.like.counts and REVISION in schema.names:
             raise SchemaError(
-                "SKETCH_REVISED",
+                "ROWS_REVISED",
                 f"{text} would count each revision of a result again",
                 where=where,
                 got=f"results with a column {REVISION!r}",
@@ -399,9 +399,9 @@ def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is not an aggregate of a sketch.
+        ``PARAMETER_TYPE``: `like` is not an aggregate of a sketch.
     SchemaError
-        ``SKETCH_CANNOT_FORGET``: they are a change stream; ``SKETCH_REVISED``: they have revisions,
+        ``CHANGE_STREAM_INPUT``: they are a change stream; ``ROWS_REVISED``: they have revisions,
         and a sketch that is merged twice counts twice (quantiles, heavy hitters, frequencies).
     SketchFormatError
         While the query runs: bytes that are no sketch, are damaged, or are a sketch of another

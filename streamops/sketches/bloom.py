@@ -105,8 +105,7 @@ def bloom_filter_agg(
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``CAPACITY_OUT_OF_RANGE``, ``RATE_OUT_OF_RANGE``, ``FILTER_TOO_LARGE``,
-        ``UNKNOWN_TYPE``.
+        ``PARAMETER_TYPE``, ``PARAMETER_OUT_OF_RANGE``, ``VALUE_TYPE``.
 
     Examples
     --------
@@ -181,7 +180,7 @@ class StoredBloomFilter(StoredSketch):
         Raises
         ------
         SpecError
-            ``NOT_AN_ITEM``: a value is not of the type.
+            ``VALUE_TYPE``: a value is not of the type.
         """
         requested = parse_items(values, self.core.type, parameter="values", where="sketches, bloom")
         found, valid = items(requested)
@@ -238,7 +237,7 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     SketchFormatError
         The bytes are no sketch.
     SpecError
-        ``NOT_A_BLOOM_FILTER``: it is another sketch; ``NOT_A_NAME``.
+        ``PARAMETER_TYPE``: it is not a Bloom filter.
 
     Examples
     --------
@@ -249,7 +248,7 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     stored = filter if isinstance(filter, StoredSketch) else read(filter)
     if not isinstance(stored, StoredBloomFilter):
         raise SpecError(
-            "NOT_A_BLOOM_FILTER",
+            "PARAMETER_TYPE",
             "`filter` is not a Bloom filter",
             where=where,
             got=f"a sketch of the type {stored.type!r}",

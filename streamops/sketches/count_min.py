@@ -88,7 +88,7 @@ class StoredCounts(StoredSketch):
         Raises
         ------
         SpecError
-            ``NOT_AN_ITEM``: a value that is not of the type.
+            ``VALUE_TYPE``: a value that is not of the type.
         """
         sketch: _Counting = self.sketch  # type: ignore[assignment]
         where = f"sketches, {self.type}"
@@ -114,9 +114,9 @@ class StoredCounts(StoredSketch):
         Raises
         ------
         SpecError
-            ``COUNTERS_OUT_OF_RANGE``; ``UNKNOWN_TYPE``.
+            ``PARAMETER_OUT_OF_RANGE``; ``VALUE_TYPE``.
         SchemaError
-            ``NO_APACHE_ITEMS``.
+            ``SKETCH_UNSUPPORTED``.
         SketchFormatError
             ``SKETCH_CORRUPT``: it is no image, or its error exceeds that of so many counters.
         """
@@ -196,7 +196,7 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_COUNTING_SKETCH``; ``ITEM_TYPE_REQUIRED``.
+        ``PARAMETER_TYPE``, ``PARAMETER_MISSING``.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
@@ -209,7 +209,7 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
     where = "sketches.estimate_count"
     require_name(column, parameter="column", where=where)
     if not isinstance(like, CountingAggregate):
-        refuse_like(like, "NOT_A_COUNTING_SKETCH", "top_k_sketch_agg(...), ...", where)
+        refuse_like(like, "top_k_sketch_agg(...), ...", where)
     sketch: _Counting = like.sketch(None, where)  # type: ignore[assignment]
     location = f"{where}({column!r}, like={like!r})"
 
@@ -248,7 +248,7 @@ class Frequencies(CountingAggregate):
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
                 raise SpecError(
-                    f"{name.upper()}_OUT_OF_RANGE",
+                    "PARAMETER_OUT_OF_RANGE",
                     f"`{name}` is out of range",
                     where=where,
                     got=f"{name}={value!r}",
@@ -258,7 +258,7 @@ class Frequencies(CountingAggregate):
         cells = width_for(self.relative_error) * depth_for(self.confidence)
         if cells > MOST_CELLS:
             raise SpecError(
-                "SKETCH_TOO_LARGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "a table with this error and this confidence has too many cells",
                 where=where,
                 got=f"{cells:,} cells of eight bytes per group",
@@ -318,13 +318,13 @@ def count_min(
     Raises
     ------
     SpecError
-        ``NO_ITEMS``, ``RELATIVE_ERROR_OUT_OF_RANGE``, ``CONFIDENCE_OUT_OF_RANGE``, ``SKETCH_TOO_LARGE``,
-        ``UNKNOWN_TYPE``, ``NOT_A_NAME``; while the plan is built ``NOT_AN_ITEM``.
+        ``PARAMETER_MISSING``, ``PARAMETER_OUT_OF_RANGE``, ``VALUE_TYPE``,
+        ``PARAMETER_TYPE``; while the plan is built ``VALUE_TYPE``.
     SchemaError
-        While the plan is built: ``KEY_NOT_HASHABLE``, ``SKETCH_CANNOT_FORGET``. While the query runs:
-        ``WEIGHT_NEGATIVE``.
+        While the plan is built: ``TYPE_UNSUPPORTED``, ``CHANGE_STREAM_INPUT``. While the query runs:
+        ``CHANGE_STREAM_INPUT``.
     CapacityError
-        ``SUM_OVERFLOW``: more than 2^63 - 1 are counted.
+        ``NUMERIC_OVERFLOW``: more than 2^63 - 1 are counted.
 
     Examples
     --------
@@ -340,7 +340,7 @@ def count_min(
     requested = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
     if not requested or any(item is None for item in requested):
         raise SpecError(
-            "NO_ITEMS",
+            "PARAMETER_MISSING",
             "`of` must name the items whose counts are returned",
             where="aggregates.count_min",
             got=f"of={of!r}",

@@ -37,8 +37,7 @@ class Hll(SketchAggregate):
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
         fix = "use the default, p=12 (4 KB per key, 1.6 % standard error)"
-        code = "PRECISION_OUT_OF_RANGE"
-        require_range(self.p, "p", _LEAST, _MOST, code=code, where=self.where, fix=fix)
+        require_range(self.p, "p", _LEAST, _MOST, where=self.where, fix=fix)
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> HyperLogLog:
         """The sketch over a column of this type."""
@@ -77,7 +76,7 @@ def approx_count_distinct(column: str, *, p: int = 12) -> Hll:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``PRECISION_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE``, ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -170,9 +169,9 @@ class StoredHll(StoredSketch):
         Raises
         ------
         SketchFormatError
-            ``SKETCH_CORRUPT``: a register is out of range, which datasketch does not check, or the
-            length is wrong. ``SKETCH_FOREIGN``: it is something else, for instance a
-            ``HyperLogLog``, whose hash is too short.
+            ``SKETCH_CORRUPT``: a register is out of range, which datasketch does not check, the
+            length is wrong, or it is something else, for instance a ``HyperLogLog``, whose hash is
+            too short.
         """
         from datasketch import HyperLogLogPlusPlus
 
@@ -182,7 +181,7 @@ class StoredHll(StoredSketch):
             source = bytes([source.p, *one_byte.tolist()])
         if not isinstance(source, bytes | bytearray | memoryview):
             raise SketchFormatError(
-                "SKETCH_FOREIGN",
+                "SKETCH_CORRUPT",
                 "the object is not a readable datasketch sketch",
                 where="StoredHll.from_datasketch",
                 got=type(source).__name__,

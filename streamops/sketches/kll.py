@@ -94,7 +94,7 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``NO_PROBABILITY``, ``PROBABILITY_OUT_OF_RANGE`` or ``K_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE``, ``PARAMETER_MISSING`` or ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def kll_sketch_agg(column: str, *, k: int = DEFAULT_K) -> Kll:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME`` or ``K_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE`` or ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -176,9 +176,9 @@ class StoredKll(StoredSketch):
         Raises
         ------
         SpecError
-            ``UNKNOWN_TYPE``.
+            ``VALUE_TYPE``.
         SketchFormatError
-            ``SKETCH_CORRUPT``; ``SKETCH_ITEM_TYPE``: items of another type, or integers beyond 2^53.
+            ``SKETCH_CORRUPT``; ``SKETCH_KIND``: items of another type, or integers beyond 2^53.
 
         Examples
         --------
@@ -211,7 +211,7 @@ class StoredKll(StoredSketch):
         Raises
         ------
         SpecError
-            ``PROBABILITY_OUT_OF_RANGE``.
+            ``PARAMETER_OUT_OF_RANGE``.
         """
         requested = tuple(probabilities)
         require_percentages(requested, "StoredKll.quantiles")

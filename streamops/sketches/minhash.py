@@ -39,7 +39,7 @@ class MinHashSketch(SketchAggregate):
         permutations, seed, scheme = self.permutations, self.seed, self.scheme
         if not _is_known(permutations, seed, scheme):
             raise SpecError(
-                "PERMUTATIONS_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "MinHash has no functions with these parameters",
                 where="sketches.minhash_sketch_agg",
                 got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
@@ -84,7 +84,7 @@ def minhash_sketch_agg(
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``PERMUTATIONS_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE``, ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class StoredMinHash(StoredSketch):
         Raises
         ------
         SketchFormatError
-            ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: they cannot be compared.
+            ``SKETCH_KIND``, ``SKETCH_UNSUPPORTED`` or ``SKETCH_PARAMETERS``: they cannot be compared.
         """
         (states,) = self._states_of(other)
         (share,) = self._core.similarities(self.states[0], states)
@@ -214,7 +214,7 @@ def datasketch_hash(
     Raises
     ------
     SpecError
-        ``NOT_A_DATASKETCH``: `like` is another aggregate.
+        ``PARAMETER_TYPE``: `like` is another aggregate.
 
     Examples
     --------
@@ -225,7 +225,7 @@ def datasketch_hash(
     hash_of = getattr(like, "hash_of", None)
     if hash_of is None:
         expected = "hll_sketch_agg(...) or minhash_sketch_agg(...)"
-        refuse_like(like, "NOT_A_DATASKETCH", expected, "sketches.datasketch_hash")
+        refuse_like(like, expected, "sketches.datasketch_hash")
 
     def hash_value(value: Any) -> int:
         first, second = murmur3(xxhash64([pa.array([value], dtype)]))
@@ -277,7 +277,7 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_MINHASH_SKETCH``: `like` is another aggregate.
+        ``PARAMETER_TYPE``: `like` is another aggregate.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
@@ -287,7 +287,7 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
     """
     where = "sketches.similarity"
     if not isinstance(like, MinHashSketch):
-        refuse_like(like, "NOT_A_MINHASH_SKETCH", "minhash_sketch_agg(...)", where)
+        refuse_like(like, "minhash_sketch_agg(...)", where)
     sketch = like.sketch(None, where)
 
     def answer(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:

@@ -170,7 +170,7 @@ class _Seen(SeenParameters):
             instant_field(frame, self.time, role="time", where=self.where)
         if CHANGE_TYPE in fields:
             raise SchemaError(
-                "SKETCH_CANNOT_FORGET",
+                "CHANGE_STREAM_INPUT",
                 "changes of one row have the same identity, and are not duplicates",
                 where=self.where,
                 got=f"a frame with the column {CHANGE_TYPE!r}",
@@ -181,7 +181,7 @@ class _Seen(SeenParameters):
         watermarks = [name for name, of in fields.items() if WATERMARK in (of.metadata or {})]
         if frame.isStreaming and watermarks:
             raise WatermarkError(
-                "SEEN_BEHIND_WATERMARK",
+                "WATERMARK_TOO_EARLY",
                 "the watermark would be lost: rows pass through Python here",
                 where=self.where,
                 got=f"a frame with a watermark on {watermarks[0]!r}",

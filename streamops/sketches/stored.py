@@ -97,7 +97,7 @@ class StoredSketch:
         Raises
         ------
         SketchFormatError
-            ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS``: they cannot be merged.
+            ``SKETCH_KIND``, ``SKETCH_UNSUPPORTED`` or ``SKETCH_PARAMETERS``: they cannot be merged.
         """
         blobs = pa.array([self.blob, *(other.blob for other in others)], pa.binary())
         states = read_states(self.sketch, blobs, where="StoredSketch.merge")
@@ -114,11 +114,11 @@ class StoredSketch:
         Raises
         ------
         SpecError
-            ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+            ``SKETCH_UNSUPPORTED``: Apache DataSketches has no sketch of this type.
         SchemaError
-            ``NO_APACHE_ITEMS``: heavy hitters that are neither strings nor longs.
+            ``SKETCH_UNSUPPORTED``: heavy hitters that are neither strings nor longs.
         SketchFormatError
-            ``SKETCH_HAS_NAN``: quantiles of values with a NaN.
+            ``SKETCH_UNSUPPORTED``: quantiles of values with a NaN.
         """
         sketch = self.sketch
         if not hasattr(sketch, "images"):
@@ -177,7 +177,7 @@ def read(blob: bytes) -> StoredSketch:
     Raises
     ------
     SketchFormatError
-        ``SKETCH_FOREIGN``, ``SKETCH_CORRUPT``, ``SKETCH_VERSION``, ``SKETCH_KIND`` or
+        ``SKETCH_CORRUPT``, ``SKETCH_UNSUPPORTED``, ``SKETCH_KIND`` or
         ``SKETCH_PARAMETERS``.
 
     Examples
@@ -289,7 +289,7 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_SKETCH``: `like` is not an aggregate of a sketch.
+        ``PARAMETER_TYPE``: `like` is not an aggregate of a sketch.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
@@ -326,7 +326,7 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type.
+        ``PARAMETER_TYPE``; ``SKETCH_UNSUPPORTED``: Apache DataSketches has no sketch of this type.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
@@ -365,10 +365,10 @@ def from_datasketches(column: str, *, like: SketchAggregate, dtype: str | None =
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NO_APACHE_SKETCH``: Apache DataSketches has no sketch of this type;
-        ``UNKNOWN_TYPE``.
+        ``PARAMETER_TYPE``; ``SKETCH_UNSUPPORTED``: Apache DataSketches has no sketch of this type;
+        ``VALUE_TYPE``.
     SketchFormatError
-        While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``, ``SKETCH_ITEM_TYPE``.
+        While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``, ``SKETCH_KIND``.
     """
     sketch, location = _exchanged(column, like, "sketches.from_datasketches")
     require_image_type(dtype, sketch, where=location)
@@ -390,7 +390,7 @@ def require_image_type(dtype: str | None, sketch: Sketch, *, where: str) -> None
     known = getattr(sketch, "image_types", ())
     if dtype is not None and dtype not in known:
         raise SpecError(
-            "UNKNOWN_TYPE",
+            "VALUE_TYPE",
             "`dtype` is not a type of the items of such sketches",
             where=where,
             got=f"dtype={dtype!r}",
@@ -409,7 +409,7 @@ def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:
 
 def _refuse_exchange(where: str, got: str) -> NoReturn:
     raise SpecError(
-        "NO_APACHE_SKETCH",
+        "SKETCH_UNSUPPORTED",
         "Apache DataSketches has no sketch of this type",
         where=where,
         got=got,

@@ -94,7 +94,7 @@ def approx_count_distinct_theta(column: str, *, k: int = DEFAULT_K) -> ThetaAggr
     Raises
     ------
     SpecError
-        ``NOT_A_NAME`` or ``K_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE`` or ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def theta_sketch_agg(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME`` or ``K_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE`` or ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def theta_sketch_agg(column: str, *, k: int = DEFAULT_K) -> ThetaAggregate:
 class StoredTheta(StoredSketch):
     """A stored theta sketch, which can be intersected with, subtracted from and compared with others.
 
-    Like merging, these methods raise ``SKETCH_KIND``, ``SKETCH_VERSION`` or ``SKETCH_PARAMETERS`` for a
+    Like merging, these methods raise ``SKETCH_KIND``, ``SKETCH_UNSUPPORTED`` or ``SKETCH_PARAMETERS`` for a
     sketch of another type or `k`.
     """
 
@@ -194,7 +194,7 @@ SKETCH_TYPE = SketchType(Theta.format, make_by(ThetaAggregate), StoredTheta)
 def _require_k(k: object, where: str) -> None:
     if type(k) is not int or not _LEAST <= k <= _MOST or k & (k - 1):
         raise SpecError(
-            "K_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`k` is out of range",
             where=where,
             got=f"k={k!r}",
@@ -217,7 +217,7 @@ def union(left: str, right: str, *, like: ThetaAggregate) -> Column:
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``; ``NOT_A_THETA_SKETCH``: `like` is another aggregate.
+        ``PARAMETER_TYPE``: `like` is another aggregate.
     SketchFormatError
         While the query runs: bytes that are not such a sketch.
 
@@ -296,7 +296,7 @@ def _combine(
 
 def _require_theta(like: object, where: str) -> None:
     if not isinstance(like, ThetaAggregate):
-        refuse_like(like, "NOT_A_THETA_SKETCH", "theta_sketch_agg(...)", where)
+        refuse_like(like, "theta_sketch_agg(...)", where)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -345,7 +345,7 @@ class OverlapAggregate:
         except (pa.ArrowException, TypeError, OverflowError):
             pass
         raise SchemaError(
-            "AUDIENCE_TYPE",
+            "VALUE_TYPE",
             "the audiences are no values of column `of`",
             where=where,
             got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}",
@@ -392,7 +392,7 @@ def approx_overlap(
     Raises
     ------
     SpecError
-        ``NOT_A_NAME``, ``NOT_AUDIENCES`` or ``K_OUT_OF_RANGE``.
+        ``PARAMETER_TYPE``, ``INVALID_PARAMETER`` or ``PARAMETER_OUT_OF_RANGE``.
 
     Examples
     --------
@@ -411,7 +411,7 @@ def _require_audiences(between: object, where: str) -> None:
         if all(plain) and len(set(between)) == len(between):
             return
     raise SpecError(
-        "NOT_AUDIENCES",
+        "INVALID_PARAMETER",
         "`between` does not name the audiences",
         where=where,
         got=f"between={list(between) if isinstance(between, tuple) else between!r}",

@@ -30,7 +30,7 @@ class HeavyHitters(CountingAggregate):
         where, share = self.where, self.at_least
         if share is None and self.counters is None:
             raise SpecError(
-                "NO_SHARE",
+                "PARAMETER_MISSING",
                 "the share of the most frequent items is not given",
                 where=where,
                 got="neither `at_least` nor `counters`",
@@ -41,7 +41,7 @@ class HeavyHitters(CountingAggregate):
         number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (number and least <= share <= 1):
             raise SpecError(
-                "SHARE_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`at_least` is out of range",
                 where=where,
                 got=f"at_least={share!r}",
@@ -108,13 +108,13 @@ def approx_top_k(
     Raises
     ------
     SpecError
-        ``NO_SHARE``, ``SHARE_OUT_OF_RANGE``, ``COUNTERS_OUT_OF_RANGE``, ``TOP_OUT_OF_RANGE``,
-        ``UNKNOWN_TYPE``, ``NOT_A_NAME``.
+        ``PARAMETER_MISSING``, ``PARAMETER_OUT_OF_RANGE``, ``VALUE_TYPE``,
+        ``PARAMETER_TYPE``.
     SchemaError
-        While the plan is built: ``AGGREGATE_TYPE``, ``SKETCH_CANNOT_FORGET``. While the query runs:
-        ``WEIGHT_NEGATIVE``.
+        While the plan is built: ``COLUMN_TYPE``, ``CHANGE_STREAM_INPUT``. While the query runs:
+        ``CHANGE_STREAM_INPUT``.
     CapacityError
-        ``SUM_OVERFLOW``: more than 2^63 - 1 are counted.
+        ``NUMERIC_OVERFLOW``: more than 2^63 - 1 are counted.
 
     Examples
     --------

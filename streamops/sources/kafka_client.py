@@ -47,7 +47,7 @@ class KafkaClient:
             described = self._ask(partial(self._describe, topic))
             if described.error is not None:
                 raise SpecError(
-                    "TOPIC_NOT_FOUND",
+                    "SOURCE_MISSING",
                     f"there is no topic {topic!r}",
                     where=WHERE,
                     got=topic,
@@ -126,7 +126,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
         raise RequirementError(
-            "KAFKA_CLIENT_REQUIRED",
+            "PACKAGE_MISSING",
             "offsets are looked up by a client of Kafka, which is not installed",
             where=WHERE,
             got="no package confluent-kafka",
@@ -142,7 +142,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
         consumer = Consumer({"group.id": "streamops-replay", "logger": _LOG, **settings, **own})
     except KafkaException as error:
         raise SpecError(
-            "NOT_A_CLIENT_SETTING",
+            "INVALID_PARAMETER",
             "`client` has a setting that the client refuses",
             where=WHERE,
             got=f"settings {', '.join(settings)} ({error.args[0].name()})",
@@ -157,7 +157,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
 
 def _failed(error: Any) -> RequirementError:
     return RequirementError(
-        "KAFKA_REQUEST_FAILED",
+        "SOURCE_UNAVAILABLE",
         "Kafka did not answer a request, or refused it",
         where=WHERE,
         got="no answer in time" if error is None else error.name(),

@@ -110,7 +110,7 @@ def kafka_events(
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
     RequirementError
-        ``AVRO_REQUIRED``: the session does not have ``spark-avro``.
+        ``PACKAGE_MISSING``: the session does not have ``spark-avro``.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class KafkaEventsSpec:
         require_choice(self.tombstones, Tombstones, parameter="tombstones", where=self.where)
         if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
             raise SpecError(
-                "NOT_A_SCHEMA_ID",
+                "PARAMETER_OUT_OF_RANGE",
                 "`schema_id` is not the id of a schema",
                 where=self.where,
                 got=f"schema_id={self.schema_id!r}",
@@ -197,7 +197,7 @@ class KafkaEventsSpec:
             )
         if self.tombstones == "keep" and _KEY not in self.keep:
             raise SpecError(
-                "TOMBSTONE_WITHOUT_KEY",
+                "PARAMETER_MISSING",
                 "a tombstone only has its message key",
                 where=self.where,
                 got=f"tombstones='keep', keep={self.keep!r}",
@@ -296,7 +296,7 @@ class KafkaEventsSpec:
         except Exception as error:  # PySpark's own error type moved between releases
             if "AVRO_NOT_LOADED" in str(error):
                 raise RequirementError(
-                    "AVRO_REQUIRED",
+                    "PACKAGE_MISSING",
                     "the session cannot read Avro",
                     where=self.where,
                     got="a session without spark-avro",
@@ -310,7 +310,7 @@ class KafkaEventsSpec:
 
     def _not_a_record(self, reason: str) -> SpecError:
         return SpecError(
-            "NOT_A_SCHEMA",
+            "INVALID_SCHEMA",
             "`schema` is not the schema of an Avro record",
             where=self.where,
             got=f"schema={self.schema!r}: {reason}",

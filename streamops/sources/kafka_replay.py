@@ -84,7 +84,7 @@ class KafkaReplay:
         ]
         if not started or started != ended or not all(type(n) is int and n >= 0 for n in numbers):
             raise SpecError(
-                "PARTITIONS_DIFFER",
+                "INVALID_PARAMETER",
                 "the range does not have two offsets for each partition",
                 where="sources.KafkaReplay",
                 got=f"start={self.start!r}, end={self.end!r}",
@@ -124,9 +124,9 @@ class KafkaReplay:
         Raises
         ------
         SpecError
-            ``UNKNOWN_CHOICE``, or ``TOPIC_NOT_FOUND``.
+            ``UNKNOWN_CHOICE``, or ``SOURCE_MISSING``.
         RequirementError
-            ``KAFKA_CLIENT_REQUIRED`` or ``KAFKA_REQUEST_FAILED``.
+            ``PACKAGE_MISSING`` or ``SOURCE_UNAVAILABLE``.
         """
         require_choice(since, Since, parameter="since", where="KafkaReplay.stream_options")
         known = self.start if since == "start" else self.end
@@ -200,10 +200,10 @@ def replay(
     Raises
     ------
     SpecError
-        A parameter is out of range; ``TOPIC_NOT_FOUND``; ``PARTITIONS_DIFFER`` or
-        ``OFFSET_OUT_OF_RANGE``: a mapping does not suit the topic.
+        A parameter is out of range; ``SOURCE_MISSING``; ``INVALID_PARAMETER`` or
+        ``PARAMETER_OUT_OF_RANGE``: a mapping does not suit the topic.
     RequirementError
-        ``KAFKA_CLIENT_REQUIRED``: ``pip install 'streamops[kafka]'``. ``KAFKA_REQUEST_FAILED``: no broker
+        ``PACKAGE_MISSING``: ``pip install 'streamops[kafka]'``. ``SOURCE_UNAVAILABLE``: no broker
         answers, or it refuses.
 
     Examples
@@ -235,7 +235,7 @@ def replay(
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:
         raise SpecError(
-            "OPTION_TAKEN",
+            "INVALID_PARAMETER",
             "`options` has options that the plan determines",
             where=WHERE,
             got=", ".join(taken),  # not the values, of which some are secret
@@ -274,7 +274,7 @@ def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], O
         return lambda client, edges: _check_offsets(value, edges, parameter)
     if value not in ("earliest", "latest"):
         raise SpecError(
-            "NOT_A_BOUND",
+            "INVALID_PARAMETER",
             f"`{parameter}` is not a bound of the range",
             where=WHERE,
             got=f"{parameter}={value!r}",
@@ -305,13 +305,13 @@ def _check_offsets(given: Mapping[Any, Any], edges: Edges, parameter: str) -> Of
     partitions = {t: sorted(of) if isinstance(of, Mapping) else of for t, of in given.items()}
     if partitions != wanted:
         what = "does not have an offset for each partition, and for no other"
-        refuse("PARTITIONS_DIFFER", what, partitions, wanted)
+        refuse("INVALID_PARAMETER", what, partitions, wanted)
     for topic, offsets in given.items():
         for number, offset in offsets.items():
             first, latest = edges[topic][number]
             if type(offset) is not int or not first <= offset <= latest:
                 what = f"has an offset that partition {number} of {topic!r} does not have"
-                refuse("OFFSET_OUT_OF_RANGE", what, offset, f"{first} to {latest}")
+                refuse("PARAMETER_OUT_OF_RANGE", what, offset, f"{first} to {latest}")
     return {topic: dict(offsets) for topic, offsets in given.items()}
 
 

@@ -98,7 +98,7 @@ def outbox(
     SpecError
         A parameter has the wrong type or value; ``PASSWORD_IN_URL``; ``NAME_TAKEN``.
     RequirementError
-        ``DRIVER_MISSING``: ``pip install 'streamops[postgres]'``.
+        ``PACKAGE_MISSING``: ``pip install 'streamops[postgres]'``.
 
     Examples
     --------
@@ -112,10 +112,9 @@ def outbox(
     committed a micro-batch. A query with a new checkpoint begins at the slot, and so may read the last
     micro-batch of the former query again: deduplicate by `id`, or use a sink with a ledger.
 
-    Errors of ``read_stream`` and ``read``, and of a running query. ``RequirementError``: ``WAL_LEVEL``,
-    ``SERVER_IS_A_STANDBY``, ``PUBLICATION_MISSING``, ``PUBLICATION_UNFIT``, ``SLOT_MISSING``, ``SLOT_UNFIT``,
-    ``SLOT_IN_USE``, ``SLOT_LOST``: the server has removed events that were not read, ``OUTBOX_NOT_EMPTY``,
-    ``LOG_UNAVAILABLE``. ``SpecError``: ``TABLE_NOT_FOUND``, ``TABLE_WITHOUT_KEY``. ``ColumnNotFound``.
+    Errors of ``read_stream`` and ``read``, and of a running query. ``RequirementError``:
+    ``SOURCE_UNFIT``, ``SOURCE_MISSING``, ``SLOT_IN_USE``, ``SOURCE_UNAVAILABLE``, and ``SLOT_LOST``:
+    the server has removed events that were not read. ``SpecError``: ``SOURCE_MISSING``, ``SOURCE_UNFIT``. ``ColumnNotFound``.
     ``CheckpointError``: ``SLOT_AHEAD``, ``LOG_BEHIND``, ``OTHER_SERVER``, if checkpoint and slot do not
     belong together and events may be missing.
 
@@ -141,7 +140,7 @@ def outbox(
     require_choice(create, Create, parameter="create", where=_WHERE)
     if not _SLOT.fullmatch(slot):
         raise SpecError(
-            "NOT_A_SLOT",
+            "INVALID_PARAMETER",
             "`slot` is not the name of a replication slot",
             where=_WHERE,
             got=f"slot={slot!r}",
@@ -152,7 +151,7 @@ def outbox(
     require_name(name, parameter="publication", where=_WHERE)
     if type(max_rows) is not int or max_rows < 1:
         raise SpecError(
-            "MAX_ROWS_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`max_rows` is not a number of rows",
             where=_WHERE,
             got=f"max_rows={max_rows!r}",
@@ -178,7 +177,7 @@ def _parse_columns(columns: object) -> dict[str, str]:
     given = {} if columns is None else columns
     if not isinstance(given, Mapping) or not set(given) <= set(COLUMNS):
         raise SpecError(
-            "NOT_A_COLUMN",
+            "PARAMETER_TYPE",
             "`columns` does not map columns of the result to columns of the table",
             where=_WHERE,
             got=f"columns={columns!r}",

@@ -112,7 +112,7 @@ def require_driver() -> Any:
     Raises
     ------
     RequirementError
-        ``DRIVER_MISSING``.
+        ``PACKAGE_MISSING``.
     """
     module, package = "adbc_driver_postgresql.dbapi", "adbc-driver-postgresql"
     return require_package(module, package=package, extra="postgres", where=_WHERE)

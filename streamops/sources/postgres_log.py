@@ -87,9 +87,9 @@ class PostgresLog:
         Raises
         ------
         SpecError
-            ``TABLE_WITHOUT_KEY``.
+            ``SOURCE_UNFIT``.
         RequirementError
-            ``OUTBOX_NOT_EMPTY``.
+            ``SOURCE_UNFIT``.
         """
         status = self.status()
         check_server(status, self.names)
@@ -118,9 +118,9 @@ class PostgresLog:
         Raises
         ------
         RequirementError
-            ``SLOT_IN_USE``, ``LOG_UNAVAILABLE``, ``PUBLICATION_MISSING``.
+            ``SLOT_IN_USE``, ``SOURCE_UNAVAILABLE``, ``SOURCE_UNFIT``.
         ChangeStreamError
-            ``MALFORMED_MESSAGE``.
+            ``MALFORMED_LOG``.
         """
         yield from read_events(self._peek(wanted.end, messages), self.names.outbox, wanted)
 
@@ -160,7 +160,7 @@ class PostgresLog:
         if not self._fetch(sql.SELECT_IDENTITY, outbox.schema, outbox.table)[0][0]:
             key = quote(outbox.columns["id"])
             raise SpecError(
-                "TABLE_WITHOUT_KEY",
+                "SOURCE_UNFIT",
                 "the outbox table has no primary key: with the publication, PostgreSQL would refuse updates of it",
                 where=_WHERE,
                 got=f"no primary key of {self.names.table}",
@@ -194,7 +194,7 @@ class PostgresLog:
         """Refuse a table with rows from before the slot."""
         if earlier:
             raise RequirementError(
-                "OUTBOX_NOT_EMPTY",
+                "SOURCE_UNFIT",
                 "the outbox table has rows from before the slot, which would never be read",
                 where=_WHERE,
                 got=f"{earlier} rows in {self.names.table}",
@@ -253,7 +253,7 @@ def _refused(error: DriverError) -> StreamopsError:
     """The error about a request that the server did not carry out."""
     if error.state in (None, _NOT_DEFINED) and _NO_PUBLICATION.search(str(error)):
         return RequirementError(
-            "PUBLICATION_MISSING",
+            "SOURCE_UNFIT",
             "the publication did not exist when rows were written that the slot has not read yet",
             where=_WHERE,
             got=str(error),
@@ -262,7 +262,7 @@ def _refused(error: DriverError) -> StreamopsError:
             "checkpoint",
         )
     return RequirementError(
-        "LOG_UNAVAILABLE",
+        "SOURCE_UNAVAILABLE",
         "the server did not answer a request, or refused it",
         where=_WHERE,
         got=str(error),

@@ -114,7 +114,7 @@ def decide(
     max_ids : int
         How many command ids of an entity are remembered. An older command that is repeated is decided again.
     max_keys : int
-        Maximum number of stored entities. More fail with ``KEYS_FULL``.
+        Maximum number of stored entities. More fail with ``STATE_FULL``.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def decide(
         A streaming frame has neither a watermark on `time` nor a `delay`, or has both.
     FunctionError
         While the query runs: a function raised an exception, or returned what is not an event or a state. ``VALUE_TYPE``,
-        ``VALUE_MISSING``.
+        ``FUNCTION_RESULT``.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def decide(
     for name, function in (("decide", decide), ("evolve", evolve)):
         if not callable(function):
             raise SpecError(
-                "NOT_A_FUNCTION",
+                "PARAMETER_TYPE",
                 f"`{name}` is not a function",
                 where=_WHERE,
                 got=f"{name}={function!r}",
@@ -182,7 +182,7 @@ def decide(
         require_name(expected_version, parameter="expected_version", where=_WHERE)
     if type(max_ids) is not int or max_ids < 1:
         raise SpecError(
-            "MAX_IDS_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`max_ids` is not a number of command ids",
             where=_WHERE,
             got=f"max_ids={max_ids!r}",
@@ -288,7 +288,7 @@ class _Decider:
 
     def _error(self, what: str, got: Any, expected: str) -> FunctionError:
         return FunctionError(
-            "OUTPUT_ROW",
+            "FUNCTION_RESULT",
             what,
             where=_WHERE,
             got=f"a value of type {type(got).__name__}",

@@ -72,9 +72,9 @@ def fold(
     Raises
     ------
     SpecError
-        A parameter has the wrong type. ``FOLD_OF_A_STREAM``: the frame is a stream.
+        A parameter has the wrong type. ``STREAMING_FRAME``: the frame is a stream.
     SchemaError, ColumnNotFound
-        A column is missing or has the wrong type. While the query runs, ``EVENT_LOG``: an event is missing, has
+        A column is missing or has the wrong type. While the query runs, ``MALFORMED_LOG``: an event is missing, has
         no version, or the version of another one.
     FunctionError
         While the query runs: a function raised an exception, or did not return a state.
@@ -99,7 +99,7 @@ def fold(
     for name, function in (("evolve", evolve), ("upcast", upcast)):
         if not callable(function) and (name == "evolve" or function is not None):
             raise SpecError(
-                "NOT_A_FUNCTION",
+                "PARAMETER_TYPE",
                 f"`{name}` is not a function",
                 where=_WHERE,
                 got=f"{name}={function!r}",
@@ -114,7 +114,7 @@ def fold(
     refuse_taken_names([*keys, version, *fields.names], (), given, fix, _WHERE)
     if not fields.names:
         raise SpecError(
-            "BAD_STATE",
+            "INVALID_PARAMETER",
             "the state has no fields",
             where=_WHERE,
             got="state without fields",
@@ -140,7 +140,7 @@ def fold(
 def _refuse_stream(frame: DataFrame) -> None:
     if frame.isStreaming:
         raise SpecError(
-            "FOLD_OF_A_STREAM",
+            "STREAMING_FRAME",
             "a log is folded as a whole",
             where=_WHERE,
             got="a streaming frame",

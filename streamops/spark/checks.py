@@ -223,12 +223,12 @@ def refuse_upserts(frame: DataFrame, *, where: str) -> None:
     Raises
     ------
     SchemaError
-        ``NO_PREIMAGES``.
+        ``CHANGE_STREAM_INPUT``.
     """
     marked = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
     if marked:
         raise SchemaError(
-            "NO_PREIMAGES",
+            "CHANGE_STREAM_INPUT",
             "an update would add its row without removing the previous one",
             where=where,
             got=f"upserts without preimages, in {', '.join(marked)}",

@@ -84,12 +84,12 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
     Raises
     ------
     WatermarkError
-        ``CLOCK_BEHIND_WATERMARK``.
+        ``WATERMARK_TWICE``.
     """
     marks = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if marks:
         raise WatermarkError(
-            "CLOCK_BEHIND_WATERMARK",
+            "WATERMARK_TWICE",
             "the frame already has a watermark, and Spark does not allow a second one",
             where=where,
             got=f"a frame with a watermark on {marks[0]!r}",

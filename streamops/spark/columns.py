@@ -219,7 +219,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
     ------
     SchemaError
         ``DUPLICATE_COLUMN``: two columns have the same name, as the session compares names.
-        ``TYPE_NOT_CARRIED``: Spark cannot convert a type to Arrow.
+        ``TYPE_UNSUPPORTED``: Spark cannot convert a type to Arrow.
     """
     refuse_duplicates(frame, where=where)
     fields = []
@@ -230,7 +230,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
             dtype = to_arrow_type(map_type(field.dataType, relax=True), **IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise SchemaError(
-                "TYPE_NOT_CARRIED",
+                "TYPE_UNSUPPORTED",
                 f"column {field.name!r} has a type that Python operators cannot read",
                 where=where,
                 got=field.dataType.simpleString(),
@@ -276,7 +276,7 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     for field in frame.schema.fields:
         if field.name in read and contains_type(field.dataType, _has_collation):
             raise SchemaError(
-                "COLLATED_COLUMN",
+                "TYPE_UNSUPPORTED",
                 f"column {field.name!r} has a collation, which the kernel does not support",
                 where=where,
                 got=field.dataType.simpleString(),

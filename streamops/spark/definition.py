@@ -87,7 +87,7 @@ class Options:
         # 16.0 and True are in the range, too.
         if type(self.shards) is not int or self.shards not in range(1, MAX_SHARDS + 1):
             raise SpecError(
-                "SHARDS_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`shards` is out of range",
                 where=where,
                 got=f"shards={self.shards!r}",
@@ -98,7 +98,7 @@ class Options:
             type(self.expected_keys) is not int or self.expected_keys < 1
         ):
             raise SpecError(
-                "EXPECTED_KEYS_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`expected_keys` is not a number of keys",
                 where=where,
                 got=f"expected_keys={self.expected_keys!r}",

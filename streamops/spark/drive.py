@@ -171,7 +171,7 @@ def resolve(
     Raises
     ------
     SchemaError
-        ``KEY_TYPES_DIFFER``: equal values of the two inputs would not meet.
+        ``COLUMNS_DIFFER``: equal values of the two inputs would not meet.
     """
     spec: Spec = operator.parameters.resolve(schemas, carried=carried, shards=shards_of(operator))
     if len(spec.inputs) == 1:
@@ -184,7 +184,7 @@ def resolve(
         if types[0] != types[1]:
             names = [type_name(dtype) for dtype in types]
             raise SchemaError(
-                "KEY_TYPES_DIFFER",
+                "COLUMNS_DIFFER",
                 "the key columns of the two inputs have different types",
                 where=operator.name,
                 got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
@@ -221,7 +221,7 @@ def _frames(
         return (drop_stale_metadata(frame),), None
     if operator.right is None:
         raise SpecError(
-            "RIGHT_MISSING",
+            "PARAMETER_MISSING",
             "there is no right frame",
             where=operator.name,
             got="right=None",
@@ -241,7 +241,7 @@ def _frames(
     if len(set(modes)) > 1:
         batch = SIDES[modes.index("batch")]
         raise SpecError(
-            "MIXED_FRAMES",
+            "STREAMING_FRAME",
             "one frame is a stream and the other is a batch frame",
             where=operator.name,
             got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),

@@ -82,8 +82,8 @@ def engine_of(operator: Definition, frames: Sequence[DataFrame], spec: Spec) -> 
     Raises
     ------
     SpecError
-        Spark's own operator was selected. ``NO_NATIVE_ENGINE``: it would mean something else.
-        ``NATIVE_WITHOUT_WATERMARK``: Spark would refuse the query when it starts.
+        Spark's own operator was selected. ``PARAMETERS_CONTRADICT``: it would mean something else.
+        ``WATERMARK_MISSING``: Spark would refuse the query when it starts.
     """
     if operator.native is None:
         return None
@@ -106,7 +106,7 @@ def engine_of(operator: Definition, frames: Sequence[DataFrame], spec: Spec) -> 
 def no_native_engine(operator: Definition) -> SpecError:
     """The error where Spark has no operator with the same meaning."""
     return SpecError(
-        "NO_NATIVE_ENGINE",
+        "PARAMETERS_CONTRADICT",
         "Spark has no native equivalent",
         where=operator.name,
         got=f"engine='native' in {operator!r}",
@@ -120,7 +120,7 @@ def no_native_engine(operator: Definition) -> SpecError:
 
 def _watermark_elsewhere(time: str, marked: Sequence[str], *, where: str) -> SpecError:
     return SpecError(
-        "NATIVE_WITHOUT_WATERMARK",
+        "WATERMARK_MISSING",
         "Spark's own operators need the watermark on the event-time column itself",
         where=where,
         got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}",

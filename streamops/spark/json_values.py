@@ -68,7 +68,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
     Raises
     ------
     SpecError
-        ``NOT_A_SCHEMA`` or ``KEYS_NOT_TEXT``.
+        ``INVALID_SCHEMA`` or ``TYPE_UNSUPPORTED``.
     """
     row: Any = schema
     reason = ""
@@ -79,7 +79,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
             reason = ": " + str(error).strip().partition("\n")[0]
     if not isinstance(row, StructType) or not row.fields:
         raise SpecError(
-            "NOT_A_SCHEMA",
+            "INVALID_SCHEMA",
             "`schema` does not define the columns of a row",
             where=where,
             got=f"schema={schema!r}{reason}",
@@ -93,7 +93,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
     for part in result.fields:
         if not _has_text_keys(part.dataType):
             raise SpecError(
-                "KEYS_NOT_TEXT",
+                "TYPE_UNSUPPORTED",
                 f"column {part.name!r} has a map whose keys are not strings, as those of JSON are",
                 where=where,
                 got=f"{part.name!r} of type {part.dataType.simpleString()}",

@@ -33,8 +33,8 @@ class Operator(Definition):
         Raises
         ------
         SpecError
-            ``RIGHT_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
-            right frame is not a DataFrame. ``PIPELINE_FUNCTION``: inside of a function of a pipeline.
+            ``PARAMETER_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
+            right frame is not a DataFrame. ``SESSION_KIND``: inside of a function of a pipeline.
         RequirementError
             ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
         """
@@ -118,9 +118,9 @@ class Operator(Definition):
         Raises
         ------
         SpecError
-            ``UNKNOWN_CHOICE``, ``SHARDS_OUT_OF_RANGE``, ``EXPECTED_KEYS_OUT_OF_RANGE``, ``NOT_A_NAME``;
-            ``NO_NATIVE_ENGINE``: Spark has no operator of its own for this one;
-            ``OPTION_WITHOUT_EFFECT``: the operator consists of column expressions, which have neither
+            ``UNKNOWN_CHOICE``, ``PARAMETER_OUT_OF_RANGE``, ``PARAMETER_TYPE``,
+            ``PARAMETERS_CONTRADICT``: Spark has no operator of its own for this one;
+            ``PARAMETER_WITHOUT_EFFECT``: the operator consists of column expressions, which have neither
             state nor shards.
         """
         given: dict[str, Any] = {
@@ -135,7 +135,7 @@ class Operator(Definition):
         execution.validate(self.name)
         if self.core is None and given.keys() - {"name"}:
             raise SpecError(
-                "OPTION_WITHOUT_EFFECT",
+                "PARAMETER_WITHOUT_EFFECT",
                 "the operator consists of column expressions: it has neither state nor shards",
                 where=self.name,
                 got=", ".join(f"{key}={value!r}" for key, value in given.items()),

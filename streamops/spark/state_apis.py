@@ -72,7 +72,7 @@ def choose_state_api(
         ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`; or both inputs come from an
         operator that a query may have only once.
     RequirementError
-        ``ROCKSDB_REQUIRED`` or ``PROTOBUF_REQUIRED``, if the state API was selected or is required.
+        ``ROCKSDB_REQUIRED`` or ``PACKAGE_MISSING``, if the state API was selected or is required.
     """
     session = frames[0].sparkSession
     problem = _problem(session, where=where, required=required)
@@ -187,7 +187,7 @@ def _problem(
         )
     if compare_version("protobuf", found) == "too old":
         return RequirementError(
-            "PROTOBUF_REQUIRED",
+            "PACKAGE_MISSING",
             "protobuf is not installed" if not found else "protobuf is too old",
             where=where,
             got=found or "no protobuf",

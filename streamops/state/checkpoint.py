@@ -148,13 +148,13 @@ class Checkpoint:
         Raises
         ------
         CheckpointError
-            ``CHECKPOINT_LINK``: a symbolic link.
+            ``CHECKPOINT_PATH``: a symbolic link.
         """
         for folder, folders, names in os.walk(self.path):
             for name in (*folders, *names):
                 if Path(folder, name).is_symlink():
                     raise CheckpointError(
-                        "CHECKPOINT_LINK",
+                        "CHECKPOINT_PATH",
                         "the checkpoint has a symbolic link, which is not followed",
                         where=str(self.path),
                         got=str(Path(folder, name)),
@@ -177,7 +177,7 @@ class Checkpoint:
         file = folder / "v2" / str(newest[-1]) if newest else folder / "metadata"
         if not file.is_file():
             raise CheckpointError(
-                "OPERATOR_METADATA_MISSING",
+                "CHECKPOINT_UNSUPPORTED",
                 "an operator has no metadata: Spark 3.5 and earlier did not write it",
                 where=str(self.path),
                 got=f"no file {file.relative_to(self.path)}",
@@ -203,7 +203,7 @@ def open_checkpoint(path: str | Path, *, where: str) -> Checkpoint:
     Raises
     ------
     CheckpointError
-        ``CHECKPOINT_NOT_LOCAL``, ``NOT_A_CHECKPOINT``.
+        ``CHECKPOINT_PATH``, ``NOT_A_CHECKPOINT``.
     """
     folder = local_path(path, where=where)
     missing = [name for name, there in _required(folder).items() if not (folder.is_dir() and there)]
@@ -225,7 +225,7 @@ def local_path(path: str | Path, *, where: str) -> Path:
     parts = urlsplit(text)
     if len(parts.scheme) > 1 and parts.scheme != "file":
         raise CheckpointError(
-            "CHECKPOINT_NOT_LOCAL",
+            "CHECKPOINT_PATH",
             "the directory is not on a local file system",
             where=where,
             got=text,
@@ -242,12 +242,12 @@ def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
     Raises
     ------
     CheckpointError
-        ``TARGET_OVERLAPS``, ``TARGET_NOT_EMPTY``.
+        ``CHECKPOINT_PATH``.
     """
     folder = local_path(to, where=where)
     if folder == source.path or source.path in folder.parents or folder in source.path.parents:
         raise CheckpointError(
-            "TARGET_OVERLAPS",
+            "CHECKPOINT_PATH",
             "the new checkpoint would overlap with the original",
             where=where,
             got=f"checkpoint {source.path}, new checkpoint {folder}",
@@ -257,7 +257,7 @@ def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         unfinished = (folder / MARKER).exists()
         raise CheckpointError(
-            "TARGET_NOT_EMPTY",
+            "CHECKPOINT_PATH",
             "the new checkpoint already exists"
             + (": a rewrite that did not end left it" if unfinished else ""),
             where=where,

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from streamops.state.shards import StoredShard
 
 _WHERE = "state.describe"
-_UNREADABLE = {
-    "CHECKPOINT_TORN",
-    "CHECKPOINT_UNFINISHED",
-    "FIRST_PLAN_TORN",
-    "NOTHING_COMMITTED",
-    "OFFSETS_MISSING",
-}
+_UNREADABLE = {"CHECKPOINT_EMPTY", "CHECKPOINT_TORN", "CHECKPOINT_UNFINISHED"}
 _LARGE = 4 << 20
 """Bytes of a shard from which on a micro-batch spends most of its time on reading and writing it."""
 _MICROS = 1_000_000
@@ -130,7 +124,7 @@ def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> Ch
     Raises
     ------
     CheckpointError
-        ``NOT_A_CHECKPOINT``, ``CHECKPOINT_NOT_LOCAL``, ``CHECKPOINT_LINK``.
+        ``NOT_A_CHECKPOINT``, ``CHECKPOINT_PATH``.
     """
     source = open_checkpoint(checkpoint, where=_WHERE)
     problems: list[StreamopsError] = [*find_problems(source)]

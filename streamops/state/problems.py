@@ -25,7 +25,7 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
     Raises
     ------
     CheckpointError
-        ``CHECKPOINT_LINK``, or ``OPERATOR_METADATA_MISSING``.
+        ``CHECKPOINT_PATH``, or ``CHECKPOINT_UNSUPPORTED``.
     """
     where = str(checkpoint.path)
     if checkpoint.is_unfinished:
@@ -48,7 +48,7 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
         return
     if checkpoint.is_cut_off:
         yield CheckpointError(
-            "FIRST_PLAN_TORN",
+            "CHECKPOINT_TORN",
             "the driver crashed while it wrote the plan of the first micro-batch, and Spark refuses to start from "
             "this checkpoint with STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
             where=where,
@@ -59,7 +59,7 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
         return
     if not checkpoint.commits:
         yield CheckpointError(
-            "NOTHING_COMMITTED",
+            "CHECKPOINT_EMPTY",
             "no micro-batch of the query was committed, so there is no state",
             where=where,
             got="no file in `commits`",
@@ -85,7 +85,7 @@ def _batch_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointEr
         )
     if last not in checkpoint.offsets:
         yield CheckpointError(
-            "OFFSETS_MISSING",
+            "CHECKPOINT_TORN",
             "a committed micro-batch has no offsets",
             where=where,
             got=f"commits up to {last}, offsets {checkpoint.offsets[-3:]}",
@@ -111,7 +111,7 @@ def _format_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointE
         )
     if checkpoint.provider not in (ROCKSDB_STATE, HDFS_STATE):
         yield _unsupported(
-            "STATE_STORE_UNKNOWN",
+            "CHECKPOINT_UNSUPPORTED",
             "the state is in a state store that streamops cannot write",
             settings[PROVIDER],
             f"{ROCKSDB_STATE} or {HDFS_STATE}",
@@ -119,11 +119,15 @@ def _format_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointE
         )
     if settings.get(_CHECKSUM, "false") != "false":
         yield _unsupported(
-            "ROW_CHECKSUMS", "the rows of the state have checksums", _CHECKSUM, "false", where
+            "CHECKPOINT_UNSUPPORTED",
+            "the rows of the state have checksums",
+            _CHECKSUM,
+            "false",
+            where,
         )
     if settings.get(_ENCODING, "unsaferow") != "unsaferow":
         yield _unsupported(
-            "STATE_ENCODING",
+            "CHECKPOINT_UNSUPPORTED",
             "the rows of the state are not in Spark's own encoding",
             f"{_ENCODING}={settings[_ENCODING]}",
             "unsaferow",
@@ -131,7 +135,7 @@ def _format_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointE
         )
     if not (checkpoint.path / METADATA).is_file():
         yield CheckpointError(
-            "QUERY_ID_MISSING",
+            "CHECKPOINT_INCONSISTENT",
             "the file with the id of the query is missing",
             where=where,
             got=f"no file {METADATA}",

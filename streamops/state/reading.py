@@ -67,8 +67,8 @@ def read(
     Raises
     ------
     CheckpointError
-        ``UNKNOWN_OPERATOR``; ``FOREIGN_OPERATOR``: the operator is one of Spark; ``NO_STATE``: it has
-        no state yet; ``NO_KEYS``: it is ``sketches.seen``, which does not store keys.
+        ``UNKNOWN_OPERATOR``; ``FOREIGN_OPERATOR``: the operator is one of Spark; ``CHECKPOINT_EMPTY``: it has
+        no state yet, or is ``sketches.seen``, which does not store keys.
     StateFormatError
         The state is damaged, or in an unknown format.
 
@@ -83,7 +83,7 @@ def read(
     number, first = _find(session, path, operator, batch)
     if not _rules(first):
         raise CheckpointError(
-            "NO_KEYS",
+            "CHECKPOINT_EMPTY",
             "the state has no keys, only filters, from which they cannot be read",
             where=path,
             got=first.layout,
@@ -134,7 +134,7 @@ def _find(
         return found[0]
     if isinstance(operator, int) and operator in known:
         raise CheckpointError(
-            "NO_STATE",
+            "CHECKPOINT_EMPTY",
             "the operator has no state yet",
             where=path,
             got=f"operator {operator} without a shard",

@@ -114,15 +114,15 @@ def rescale(
     Raises
     ------
     CheckpointError
-        ``NOT_A_CHECKPOINT``, ``TARGET_OVERLAPS``, ``TARGET_NOT_EMPTY``, ``BATCH_UNFINISHED``,
+        ``NOT_A_CHECKPOINT``, ``CHECKPOINT_PATH``, ``BATCH_UNFINISHED``,
         ``CHECKPOINT_FORMAT``, ``CHECKPOINT_CHANGED`` and others: see
         docs/operations.md.
     StateFormatError
         The state is damaged, or in an unknown format.
     RequirementError
-        ``CLASSIC_SESSION_REQUIRED``, ``SPARK_NOT_TESTED``.
+        ``SESSION_KIND``, ``VERSION_NOT_SUPPORTED``.
     SpecError
-        ``SHARDS_OUT_OF_RANGE``, ``UNKNOWN_OPERATOR``.
+        ``PARAMETER_OUT_OF_RANGE``, ``UNKNOWN_OPERATOR``.
     """
     _require_number(shards, "shards", MAX_SHARDS)
     if partitions is not None:
@@ -345,7 +345,7 @@ class _Rewrite:
         _, found, rest = uri.rpartition("/state/")
         if not found:
             raise CheckpointError(
-                "OPERATOR_METADATA_UNKNOWN",
+                "CHECKPOINT_UNSUPPORTED",
                 "an operator refers to a schema outside of its checkpoint",
                 where=self.where,
                 got=uri,
@@ -369,7 +369,7 @@ class _Rewrite:
                 same = same_state(again, convert(plan.before, where=where))
             if not same or operator.partitions != partitions:
                 raise CheckpointError(
-                    "REWRITE_DIFFERS",
+                    "CHECKPOINT_INCONSISTENT",
                     "the new state is not what was written",
                     where=f"{self.to}, operator {operator.number}",
                     got=f"{len(rows)} shards in {operator.partitions} partitions",
@@ -416,7 +416,7 @@ def _edit(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
 def _require_number(value: object, parameter: str, most: int) -> None:
     if type(value) is not int or value not in range(1, most + 1):
         raise SpecError(
-            f"{parameter.upper()}_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is out of range",
             where=_WHERE_RESCALE,
             got=f"{parameter}={value!r}",

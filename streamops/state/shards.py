@@ -108,9 +108,9 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     Raises
     ------
     StateFormatError
-        ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_UNKNOWN``.
+        ``STATE_CORRUPT``, ``STATE_VERSION``.
     CheckpointError
-        ``SHARDS_CONTRADICT``.
+        ``CHECKPOINT_INCONSISTENT``.
     """
     assert rows, where
     frames = {row.shard: read_header(row, where=where) for row in rows}
@@ -153,7 +153,7 @@ def read_tables(
     Raises
     ------
     CheckpointError
-        ``SHARDS_CONTRADICT``.
+        ``CHECKPOINT_INCONSISTENT``.
     """
     tables = frame.tables()
     if INDEX not in tables:
@@ -176,13 +176,13 @@ def read_header(row: StoredShard, *, where: str) -> StoredFrame:
     Raises
     ------
     StateFormatError
-        ``STATE_FOREIGN``, ``STATE_CORRUPT``, ``STATE_VERSION``; ``STATE_UNKNOWN``: this release has
+        ``STATE_CORRUPT``, ``STATE_VERSION``: this release has
         no such layout.
     """
     frame = read_stored(row.stored.frame, where=f"{where}, shard {row.shard}")
     if frame.layout not in FORMATS:
         raise StateFormatError(
-            "STATE_UNKNOWN",
+            "STATE_VERSION",
             "this release does not know the layout of the state",
             where=where,
             got=f"{frame.layout} version {frame.version}",
@@ -284,7 +284,7 @@ def _plain_format(frame: StoredFrame) -> StateFormat:
 
 def _contradiction(got: str, where: str) -> CheckpointError:
     return CheckpointError(
-        "SHARDS_CONTRADICT",
+        "CHECKPOINT_INCONSISTENT",
         "the shards of an operator were not written by the same micro-batch of the same operator",
         where=where,
         got=got,

@@ -184,7 +184,7 @@ def read_shards(
         timers = {row[0]: row[1] for row in rows}
         if len(timers) < len(rows):
             raise CheckpointError(
-                "TIMERS_CONTRADICT",
+                "CHECKPOINT_INCONSISTENT",
                 "a shard has several timers",
                 where=f"{path}, operator {operator.number}",
                 got=f"{len(rows)} timers of {len(timers)} shards",
@@ -214,11 +214,11 @@ def require_writable(spark: SparkSession, *, where: str) -> None:
     Raises
     ------
     RequirementError
-        ``CLASSIC_SESSION_REQUIRED``, ``SPARK_NOT_TESTED``.
+        ``SESSION_KIND``, ``VERSION_NOT_SUPPORTED``.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise RequirementError(
-            "CLASSIC_SESSION_REQUIRED",
+            "SESSION_KIND",
             "state stores are written by the driver of a classic session",
             where=where,
             got="a session of Spark Connect",
@@ -227,7 +227,7 @@ def require_writable(spark: SparkSession, *, where: str) -> None:
         )
     if numbers(spark.version)[:2] not in TESTED:
         raise RequirementError(
-            "SPARK_NOT_TESTED",
+            "VERSION_NOT_SUPPORTED",
             "state stores are written by internal classes of Spark, which differ between versions",
             where=where,
             got=f"Spark {spark.version}",

@@ -71,7 +71,7 @@ def expand(operator: Chain) -> list[Operator]:
         is_operator = isinstance(item, Operator) and item.core is not None
         if not is_operator or (position and len(item.parameters.times) > 1):
             raise SpecError(
-                "NOT_A_CHAIN",
+                "NOT_REPLAYABLE",
                 "the test kit cannot run this",
                 where="streamops.testing",
                 got=repr(item),
@@ -145,7 +145,7 @@ def _require_pair(batch: Any) -> None:
 
 def _not_a_pair(what: str, got: Any, expected: str) -> SpecError:
     return SpecError(
-        "NOT_A_PAIR",
+        "PARAMETER_TYPE",
         f"{what} of an operator with two inputs is a pair",
         where="streamops.testing",
         got=f"{got!r:.100}",
@@ -173,7 +173,7 @@ def canonical(schema: pa.Schema) -> pa.Schema:
         return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), **IN_UTC)
     except Exception as error:  # the class of this error differs between releases of PySpark
         raise SchemaError(
-            "TYPE_NOT_CARRIED",
+            "TYPE_UNSUPPORTED",
             "a column has a type that Spark does not have",
             where="streamops.testing",
             got=str(schema).replace("\n", ", "),
@@ -195,7 +195,7 @@ def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schem
     _refuse_misspelt(names, rows)
     if not names:
         raise SpecError(
-            "NO_SCHEMA",
+            "PARAMETER_MISSING",
             "the columns of these micro-batches are unknown",
             where="streamops.testing",
             got="micro-batches without rows",
@@ -254,7 +254,7 @@ def _to_column(values: list[Any], field: pa.Field) -> pa.Array:
 
 def _wrong_type(got: str, expected: str) -> SchemaError:
     return SchemaError(
-        "BATCH_TYPE",
+        "INVALID_ROWS",
         "a micro-batch does not have the types of the script",
         where="streamops.testing",
         got=got,
@@ -279,7 +279,7 @@ def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) ->
         }
         for similar in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_CUTOFF):
             raise SchemaError(
-                "COLUMN_MISSPELT",
+                "INVALID_ROWS",
                 f"no row has both {name!r} and {others[similar]!r}: probably, they are one column",
                 where="streamops.testing",
                 got=f"a row with {', '.join(rows[min(rows_with[name])])}",
@@ -297,7 +297,7 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     if isinstance(batch, pa.Table | pd.DataFrame):
         return False
     raise SpecError(
-        "NOT_A_BATCH",
+        "INVALID_ROWS",
         "this is one row, not a micro-batch"
         if isinstance(batch, Mapping)
         else "this is not a micro-batch",

@@ -57,7 +57,7 @@ def fold(
         ``POSTIMAGE_ALONE``, ``DELETED_UNPUBLISHED``, ``UNCHANGED``, ``REVISION_OUT_OF_STEP``
         or ``UNKNOWN_CHANGE``: the stream contradicts itself.
     SpecError
-        ``KEY_REQUIRED``: the columns that identify a row are unknown. ``KEY_OF_A_MULTISET``,
+        ``PARAMETER_MISSING``: the columns that identify a row are unknown. ``PARAMETER_WITHOUT_EFFECT``,
         ``UNKNOWN_CHOICE``.
     ColumnNotFound
         A row lacks a column of the key.
@@ -80,7 +80,7 @@ def fold(
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "multiset" and names is not None:
         raise SpecError(
-            "KEY_OF_A_MULTISET",
+            "PARAMETER_WITHOUT_EFFECT",
             "a multiset has no key",
             where="streamops.testing.fold",
             got=f"key={key!r} and rows='multiset'",
@@ -185,7 +185,7 @@ class _Keyed:
             names = list(row)
             if "window_end" not in names:
                 raise SpecError(
-                    "KEY_REQUIRED",
+                    "PARAMETER_MISSING",
                     "the columns that identify a row are unknown",
                     where="streamops.testing.fold",
                     got=f"columns {', '.join(names)}",

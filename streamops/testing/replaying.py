@@ -208,7 +208,7 @@ class Replay:
 def _refuse_snapshot(operator: Operator) -> None:
     if operator.initial is not None:
         raise SpecError(
-            "NOT_IN_A_SCRIPT",
+            "NOT_REPLAYABLE",
             "a replay has no frames, and `snapshot` is one",
             where="streamops.testing",
             got=f"snapshot=... in {operator.name}",

@@ -151,7 +151,7 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
     except OverflowError as error:
         raise CapacityError(
-            "TIME_NOT_IN_PYTHON",
+            "VALUE_TYPE",
             "a time is outside the range of Python's datetime",
             where="streamops.testing",
             got=str(error),

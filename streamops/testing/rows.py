@@ -50,10 +50,10 @@ def assert_rows(actual: Rows, expected: Rows, *, ordered: bool = False) -> None:
     SchemaError
         ``DUPLICATE_COLUMN``: one of the sides has two columns of one name.
     SpecError
-        ``NOT_ROWS``: neither a frame nor a table nor a list of rows; for example, a
+        ``INVALID_ROWS``: neither a frame nor a table nor a list of rows; for example, a
         :class:`~streamops.testing.BatchResult`.
     RequirementError
-        ``TESTING_EXTRA_MISSING``: chispa is not installed.
+        ``PACKAGE_MISSING``: chispa is not installed.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def _require_rows(rows: object, side: str) -> None:
             return
         other = others[0]
     raise SpecError(
-        "NOT_ROWS",
+        "INVALID_ROWS",
         "these are not rows",
         where=f"streamops.testing.assert_rows, {side}",
         got=f"{'a list with a' if is_list else 'a'} {type(other).__name__}",
@@ -235,7 +235,7 @@ def _refuse_duplicates(names: list[str], side: str) -> None:
 def missing_extra(package: str, name: str) -> RequirementError:
     """The error for a missing package of the extra ``testing``."""
     return RequirementError(
-        "TESTING_EXTRA_MISSING",
+        "PACKAGE_MISSING",
         f"{package} is not installed",
         where=f"streamops.testing.{name}",
         got=f"no module of {package}",

@@ -84,7 +84,7 @@ def micro_batches(
     Raises
     ------
     RequirementError
-        ``PYTHON_SOURCE_UNSUPPORTED``: ``source="python"`` before Spark 4.2.
+        ``VERSION_NOT_SUPPORTED``: ``source="python"`` before Spark 4.2.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def micro_batches(
     is_supported = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
     if source == "python" and not is_supported:
         raise RequirementError(
-            "PYTHON_SOURCE_UNSUPPORTED",
+            "VERSION_NOT_SUPPORTED",
             "this Spark cannot end a run of a Python data source by itself",
             where="streamops.testing.micro_batches",
             got=f"Spark {spark.version} and source='python'",
@@ -170,7 +170,7 @@ def stream(
     TimeoutError
         The query did not end in time.
     SpecError
-        ``TOO_MANY_BATCHES``: Spark would not keep the progress of the first ones.
+        ``PARAMETER_OUT_OF_RANGE``: Spark would not keep the progress of the first ones.
     StreamingQueryException
         The query failed.
     """
@@ -315,7 +315,7 @@ def _refuse_too_many(spark: SparkSession, count: int) -> None:
     limit = int(spark.conf.get(_PROGRESS_LIMIT, "100") or 100)
     if count >= limit:
         raise SpecError(
-            "TOO_MANY_BATCHES",
+            "PARAMETER_OUT_OF_RANGE",
             "Spark does not keep the progress of the first micro-batches",
             where="streamops.testing.stream",
             got=f"{count} micro-batches, and {_PROGRESS_LIMIT}={limit}",

@@ -271,7 +271,7 @@ def load(path: str | os.PathLike[str]) -> list[Transcript]:
     SpecError
         ``TRANSCRIPT_MALFORMED``, or an error of the operator about its parameters.
     RequirementError
-        ``TESTING_EXTRA_MISSING``: PyYAML is not installed.
+        ``PACKAGE_MISSING``: PyYAML is not installed.
     """
     return parse(Path(path).read_text(encoding="utf-8"), where=Path(path).name)
 

@@ -191,7 +191,7 @@ class GuardSpec:
             instant_field(frame, self.arrival, role="arrival", where=self.where)
         if frame.isStreaming and WATERMARK in (found.metadata or {}):
             raise WatermarkError(
-                "GUARD_BEHIND_WATERMARK",
+                "WATERMARK_TOO_EARLY",
                 "the watermark is defined before the guard, so future event times advance it",
                 where=self.where,
                 got=f"a frame with a watermark on {self.time!r}",
@@ -299,7 +299,7 @@ class GuardSpec:
         is_bound = reason not in _UNUSABLE
         parameter = reason if is_bound else "unusable"
         error = StreamopsError(
-            "GUARD_FAILED",
+            "ROW_REJECTED",
             f"a row has an invalid event time: {reason}",
             where=self.where,
             got=f"{self.time!r} is {_MARK}" + (f", and the bound {_MARK}" if is_bound else ""),

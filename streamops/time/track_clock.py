@@ -148,7 +148,7 @@ class _TrackClock(TrackClockSpec, CorrectClock):
         ]
         if frame.isStreaming and marked:
             raise WatermarkError(
-                "TRACK_BEHIND_WATERMARK",
+                "WATERMARK_TOO_EARLY",
                 "the watermark is defined before the correction, on times that are not corrected",
                 where=self.where,
                 got=f"a frame with a watermark on {marked[0]!r}",

@@ -91,8 +91,8 @@ def compare(
     RequirementError
         The state API requires RocksDB or protobuf, which is missing.
     ChangeStreamError, CapacityError
-        While the query runs: ``WINDOW_TWICE``, two different rows have the same key, window and
-        revision; ``CHANGE_OVERFLOW``, a change does not fit into its type.
+        While the query runs: ``INSERTED_TWICE``, two different rows have the same key, window and
+        revision; ``NUMERIC_OVERFLOW``, a change does not fit into its type.
 
     Examples
     --------

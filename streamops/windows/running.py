@@ -55,7 +55,7 @@ def running(
     max_keys : int
         Maximum number of stored keys. Each shard stores up to ``max_keys / shards``, rounded up.
     when_full : "fail" or "reject_new"
-        What happens to rows of further keys. "fail" fails the query with ``KEYS_FULL``. "reject_new"
+        What happens to rows of further keys. "fail" fails the query with ``STATE_FULL``. "reject_new"
         counts them as ``ignored``.
 
     Returns
@@ -66,13 +66,13 @@ def running(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another; ``AGGREGATE_BY_TIME``:
+        A parameter has the wrong type, is out of range or contradicts another; ``PARAMETER_MISSING``:
         an aggregate needs event time.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type; or the frame is a change stream:
-        ``SKETCH_CANNOT_FORGET``, ``CHANGE_STREAM_INPUT``, ``ROWS_REVISED``.
+        ``CHANGE_STREAM_INPUT``, ``ROWS_REVISED``.
     CapacityError
-        While the query runs: ``KEYS_FULL``; or an aggregate exceeds its bound or its type.
+        While the query runs: ``STATE_FULL``; or an aggregate exceeds its bound or its type.
     RequirementError
         The state API needs something that is missing.
 

@@ -106,7 +106,7 @@ def session(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another. ``NOTHING_TO_CORRECT``:
+        A parameter has the wrong type, is out of range or contradicts another. ``PARAMETER_MISSING``:
         "retract" without `allowed_lateness` or `early`.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be

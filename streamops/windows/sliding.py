@@ -92,7 +92,7 @@ def sliding(
     Raises
     ------
     SpecError
-        A parameter has the wrong type, is out of range or contradicts another. ``NOTHING_TO_CORRECT``:
+        A parameter has the wrong type, is out of range or contradicts another. ``PARAMETER_MISSING``:
         "update" or "retract" without `allowed_lateness` or `early`.
     SchemaError, ColumnNotFound
         A column is missing or has the wrong type. ``ROWS_REVISED``: the rows of the frame can be

@@ -57,7 +57,7 @@ def test_a_summary_reads_the_event_time_only_where_it_goes_by_it() -> None:
 def test_a_type_that_an_aggregate_does_not_know_is_refused(aggregate: agg.Aggregate) -> None:
     with pytest.raises(SchemaError) as caught:
         bind(aggregate)
-    assert caught.value.code == "AGGREGATE_TYPE"
+    assert caught.value.code == "COLUMN_TYPE"
     assert caught.value.where == "windows.tumbling"
 
 
@@ -82,7 +82,7 @@ def test_a_column_that_does_not_exist_is_answered_with_the_nearest(aggregate: An
 def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, parameter: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
-    assert (caught.value.code, caught.value.where) == ("NOT_A_NAME", where)
+    assert (caught.value.code, caught.value.where) == ("PARAMETER_TYPE", where)
     assert caught.value.what == f"`{parameter}` is not a name"
 
 
@@ -104,7 +104,7 @@ def test_what_goes_by_event_time_needs_one_in_spark_too() -> None:
     with pytest.raises(SpecError) as caught:
         agg.first("text", tie_break="seq").to_spark()
     assert str(caught.value) == (
-        "[TIME_REQUIRED] aggregates.first: first('text', tie_break='seq') orders rows by event time\n"
+        "[PARAMETER_MISSING] aggregates.first: first('text', tie_break='seq') orders rows by event time\n"
         "  got:       to_spark()\n"
         "  expected:  to_spark(time=...)\n"
         '  fix:       name the event-time column: to_spark(time="ts")'

@@ -98,7 +98,7 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
     with pytest.raises(SchemaError) as caught:
         bind(aggregate)
     error = caught.value
-    assert (error.code, error.where) == ("AGGREGATE_TYPE", "windows.tumbling")
+    assert (error.code, error.where) == ("COLUMN_TYPE", "windows.tumbling")
     assert error.what == f"{aggregate!r} cannot be computed over this type"
     assert error.got.startswith(f"column {column!r} of type ")
     assert error.expected.startswith(expected)
@@ -115,7 +115,7 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
     ids=str,
 )
 def test_a_map_inside_a_type_is_found(dtype: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match="AGGREGATE_TYPE"):
+    with pytest.raises(SchemaError, match="COLUMN_TYPE"):
         agg.count_distinct("v", at_most=5).bind(pa.schema([("v", dtype)]), time="ts", where="")
 
 
@@ -141,7 +141,7 @@ def test_a_bound_is_a_number_of_values(at_most: Any) -> None:
     with pytest.raises(SpecError) as caught:
         agg.count_distinct("text", at_most=at_most)
     assert str(caught.value) == (
-        "[AT_MOST_OUT_OF_RANGE] aggregates.count_distinct: `at_most` is not a number of values\n"
+        "[PARAMETER_OUT_OF_RANGE] aggregates.count_distinct: `at_most` is not a number of values\n"
         f"  got:       at_most={at_most!r}\n"
         "  expected:  an integer, 1 or more\n"
         "  fix:       at_most=1000 stores up to a thousand values per group"
@@ -152,7 +152,7 @@ def test_a_bound_is_a_number_of_values(at_most: Any) -> None:
 def test_a_top_is_of_a_number_of_rows(k: Any) -> None:
     with pytest.raises(SpecError) as caught:
         agg.top(k, "text", ranked_by="long", tie_break="seq")
-    assert (caught.value.code, caught.value.where) == ("K_OUT_OF_RANGE", "aggregates.top")
+    assert (caught.value.code, caught.value.where) == ("PARAMETER_OUT_OF_RANGE", "aggregates.top")
     assert caught.value.got == f"k={k!r}"
 
 
@@ -167,7 +167,7 @@ def test_a_percentage_is_a_number_from_0_to_1(percentage: Any, wrong: Any) -> No
     with pytest.raises(SpecError) as caught:
         agg.percentile("long", percentage, at_most=5)
     assert str(caught.value) == (
-        "[PROBABILITY_OUT_OF_RANGE] aggregates.percentile: a percentage is out of range\n"
+        "[PARAMETER_OUT_OF_RANGE] aggregates.percentile: a percentage is out of range\n"
         f"  got:       {wrong!r}\n"
         "  expected:  a number from 0 to 1\n"
         "  fix:       0.5 is the median; one value in a hundred exceeds 0.99"
@@ -179,7 +179,7 @@ def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
     with pytest.raises(SpecError) as caught:
         agg.percentile("long", percentage, at_most=5)
     assert str(caught.value) == (
-        "[NO_PROBABILITY] aggregates.percentile: no percentage is given\n"
+        "[PARAMETER_MISSING] aggregates.percentile: no percentage is given\n"
         f"  got:       percentage={percentage!r}\n"
         "  expected:  a number from 0 to 1, or a list of at least one\n"
         "  fix:       percentile('long', [0.5, 0.99], at_most=...)"
@@ -220,12 +220,12 @@ def test_a_consequence_is_one_of_the_names(make: Any, allowed: str) -> None:
 def test_what_is_not_the_name_of_a_column_is_refused(make: Any, where: str, parameter: str) -> None:
     with pytest.raises(SpecError) as caught:
         make()
-    assert (caught.value.code, caught.value.where) == ("NOT_A_NAME", where)
+    assert (caught.value.code, caught.value.where) == ("PARAMETER_TYPE", where)
     assert caught.value.what == f"`{parameter}` is not a name"
 
 
 def test_collecting_goes_by_event_time_in_spark_too() -> None:
-    with pytest.raises(SpecError, match="TIME_REQUIRED"):
+    with pytest.raises(SpecError, match="PARAMETER_MISSING"):
         agg.collect_list("text", at_most=5, tie_break="seq").to_spark()
 
 

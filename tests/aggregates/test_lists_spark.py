@@ -123,11 +123,11 @@ def test_a_bound_that_is_passed_fails_the_query_on_either_side(
     spark: SparkSession, aggregate: Aggregation
 ) -> None:
     events = frame(spark)
-    with pytest.raises(PythonException, match="AGGREGATE_FULL"):
+    with pytest.raises(PythonException, match="STATE_FULL"):
         ours(events, [aggregate], "auto").collect()
-    with pytest.raises(PySparkException, match="AGGREGATE_FULL"):
+    with pytest.raises(PySparkException, match="STATE_FULL"):
         theirs(events, [aggregate]).collect()
-    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE") as caught:
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT") as caught:
         ours(events, [aggregate], "native")
     assert "of aggregates that Spark has" in caught.value.expected
 
@@ -208,7 +208,7 @@ def test_a_full_window_fails_a_stream_with_five_facts(spark: SparkSession) -> No
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, transform, SCRIPT[:2], schema=SCHEMA)
     text = str(caught.value)
-    assert "[AGGREGATE_FULL] aggregates.count_distinct: a result needs more values of 'seq'" in text
+    assert "[STATE_FULL] aggregates.count_distinct: a result needs more values of 'seq'" in text
     assert "raise at_most; or return null" in text
 
 

@@ -57,7 +57,7 @@ def rows_of(operator: Any, sizes: tuple[int, ...], rows: Any = None, **options: 
     script = rows or [
         {"k": "a", "ts": at(number), "n": number, "id": str(number)} for number in range(3)
     ]
-    codes = "VALUE_TYPE", "VALUE_MISSING", "TIMER_NOT_AN_INSTANT", "BATCH_TYPE"
+    codes = "VALUE_TYPE", "FUNCTION_RESULT", "INVALID_ROWS"
     cut = divided(script, sizes)
     results = unless_refused(lambda: replay(operator, cut, flush=True, shards=1, **options), *codes)
     if results == REFUSED:
@@ -281,7 +281,7 @@ def test_initial_values_are_checked_while_the_plan_is_built() -> None:
         parameters = {"state": f"x {ddl(of)}", "initial": {"x": value}}
         found = unless_refused(
             lambda given=parameters: process.per_key(nothing, by="k", output="y int", **given),
-            "BAD_STATE",
+            "INVALID_PARAMETER",
         )
         expected = expectation(of, [value])
         assert (found == REFUSED) == (expected == REFUSED), (ddl(of), value)
@@ -301,10 +301,10 @@ def test_subjects_are_text_or_integers(tmp_path: Path) -> None:
             text = str(int(value)) if -(2**63) <= int(value) < 2**63 else None
         is_subject = text is not None and not any(0xD800 <= ord(c) < 0xE000 for c in text)
         found = unless_refused(
-            lambda subject=value: table.erase(["nobody", subject]), "NOT_A_SUBJECT"
+            lambda subject=value: table.erase(["nobody", subject]), "PARAMETER_TYPE"
         )
         assert found == (text in texts if is_subject else REFUSED), value
         texts = [other for other in texts if not is_subject or other != text]
     for wrong in ([pd.NA], None, b"a", [b"a"], 1.0, [["a"]]):
-        with pytest.raises(SpecError, match="NOT_A_SUBJECT"):
+        with pytest.raises(SpecError, match="PARAMETER_TYPE"):
             table.erase(wrong)  # type: ignore[arg-type]

@@ -218,7 +218,7 @@ def test_a_greater_change_of_the_same_sequence_retracts_the_interval() -> None:
 
 
 def test_keys_are_limited() -> None:
-    with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.apply"):
+    with pytest.raises(CapacityError, match=r"\[STATE_FULL\] changes.apply"):
         emitted([upsert("a", 1), upsert("b", 1)], max_keys=1)
     *_, last = emitted([upsert("a", 1)], [upsert("b", 1, 7)], max_keys=1, when_full="reject_new")
     assert last == [("full", 7)]
@@ -242,10 +242,10 @@ def test_an_overwritten_table_emits_the_difference_of_a_micro_batch() -> None:
     ("code", "changed"),
     [
         ("UNKNOWN_CHOICE", {"history": "type 2"}),
-        ("TRACK_WITHOUT_HISTORY", {"track": "v"}),
-        ("NO_COLUMNS", {"history": "intervals", "track": []}),
-        ("SAME_COLUMN", {"history": "intervals", "track": ["v", "v"]}),
-        ("HORIZON_WITHOUT_UNIT", {"horizon": "1 day"}),
+        ("PARAMETER_WITHOUT_EFFECT", {"track": "v"}),
+        ("PARAMETER_MISSING", {"history": "intervals", "track": []}),
+        ("DUPLICATE_COLUMN", {"history": "intervals", "track": ["v", "v"]}),
+        ("PARAMETER_MISSING", {"horizon": "1 day"}),
     ],
     ids=repr,
 )

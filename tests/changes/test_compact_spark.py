@@ -214,11 +214,11 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
     stream = micro_batches(spark, [[]], schema=SCHEMA, directory=tmp_path)
     cases: list[tuple[str, dict[str, Any], DataFrame]] = [
         ("STREAMING_FRAME", {}, stream),
-        ("HORIZON_WITHOUT_UNIT", {"retention": "5 days"}, frame),
-        ("HORIZON_WITHOUT_UNIT", {"head": "5 days"}, frame),
+        ("PARAMETER_MISSING", {"retention": "5 days"}, frame),
+        ("PARAMETER_MISSING", {"head": "5 days"}, frame),
         ("UNKNOWN_CHOICE", {"snapshots": "first"}, frame),
-        ("NO_COLUMNS", {"key": []}, frame),
-        ("CHANGE_TYPE_RESERVED", {"key": ["k", "_change_type"]}, frame),
+        ("PARAMETER_MISSING", {"key": []}, frame),
+        ("NAME_TAKEN", {"key": ["k", "_change_type"]}, frame),
         ("COLUMN_TYPE", {"key": "g"}, frame.withColumn("g", F.make_interval(F.lit(1)))),
         (
             "SEQUENCE_TYPE",
@@ -237,8 +237,8 @@ def test_what_cannot_be_compacted_is_refused(spark: SparkSession, tmp_path: Path
         ("COLUMN_TYPE", {}, frame.withColumn("_change_type", F.lit(1))),
         ("COLUMN_TYPE", {}, frame.withColumn("_snapshot", F.lit("yes"))),
         ("COLUMN_TYPE", {}, frame.withColumn("rejected", F.lit(False))),
-        ("DELETES_UNKNOWN", {"value": "v"}, frame),
-        ("DELETES_UNKNOWN", {}, frame.drop("_change_type")),
+        ("PARAMETER_MISSING", {"value": "v"}, frame),
+        ("PARAMETER_MISSING", {}, frame.drop("_change_type")),
     ]
     for code, changed, given in cases:
         with pytest.raises(StreamopsError) as caught:

@@ -658,13 +658,13 @@ def test_frames_without_records_are_refused_before_the_query_runs(spark: SparkSe
     cases: list[tuple[str, dict[str, Any]]] = [
         ("COLUMN_TYPE", {}),
         ("COLUMN_NOT_FOUND", {"value": "values"}),
-        ("KEYS_NOT_TEXT", {"value": "text", "schema": "id int, a array<map<int,int>>"}),
-        ("NOT_A_SCHEMA", {"value": "text", "schema": "int"}),
+        ("TYPE_UNSUPPORTED", {"value": "text", "schema": "id int, a array<map<int,int>>"}),
+        ("INVALID_SCHEMA", {"value": "text", "schema": "int"}),
         ("COLUMN_NOT_FOUND", {"value": "text", "message_key": "key"}),
         ("COLUMN_NOT_FOUND", {"value": "text", "sequence": ["offset"]}),
         ("COLUMN_NOT_FOUND", {"value": "text", "keep": ["topic"]}),
         ("COLUMN_NOT_FOUND", {"value": "text", "key": "number"}),
-        ("NOT_A_SCHEMA", {"value": "text", "schema": "id whatever"}),
+        ("INVALID_SCHEMA", {"value": "text", "schema": "id whatever"}),
         ("NAME_TAKEN", {"value": "text", "schema": "id int, Rejected int"}),
         ("NAME_TAKEN", {"value": "text", "schema": "id int, text int", "keep": ["text"]}),
     ]
@@ -676,5 +676,5 @@ def test_frames_without_records_are_refused_before_the_query_runs(spark: SparkSe
         frame.transform(changes.from_debezium("id whatever", key="id", value="text"))
     with pytest.raises(SchemaError, match='"ignoreNullFields": "false"'):
         frame.transform(changes.from_debezium(SCHEMA, key="id"))
-    with pytest.raises(SchemaError, match=r"\[NO_SIDE_OUTPUT\]"):
+    with pytest.raises(SchemaError, match=r"\[FRAME_KIND\]"):
         split_side_output(frame)

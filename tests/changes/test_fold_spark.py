@@ -311,9 +311,9 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
     frame = frame_of(spark, [])
     months, span = F.make_ym_interval(F.lit(1)), F.make_interval(F.lit(1))
     cases: list[tuple[str, Any]] = [
-        ("SEQUENCE_OF_A_MULTISET", lambda: changes.fold(rows="multiset", sequence="lsn")),
-        ("CHANGE_TYPE_RESERVED", lambda: changes.fold("_change_type")),
-        ("CHANGE_TYPE_RESERVED", lambda: changes.fold("k", sequence="_change_type")),
+        ("PARAMETER_WITHOUT_EFFECT", lambda: changes.fold(rows="multiset", sequence="lsn")),
+        ("NAME_TAKEN", lambda: changes.fold("_change_type")),
+        ("NAME_TAKEN", lambda: changes.fold("k", sequence="_change_type")),
         ("COLUMN_TYPE", lambda: frame.withColumn("x", span).transform(changes.fold("k"))),
         (
             "SEQUENCE_TYPE",
@@ -322,9 +322,9 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
             ),
         ),
         ("COLUMN_TYPE", lambda: changes.differences(*[frame.withColumn("x", F.array(span))] * 2)),
-        ("TYPE_NOT_CARRIED", lambda: changes.differences(*[frame.withColumn("x", months)] * 2)),
-        ("KEY_REQUIRED", lambda: changes.fold()),
-        ("KEY_OF_A_MULTISET", lambda: changes.fold("k", rows="multiset")),
+        ("TYPE_UNSUPPORTED", lambda: changes.differences(*[frame.withColumn("x", months)] * 2)),
+        ("PARAMETER_MISSING", lambda: changes.fold()),
+        ("PARAMETER_WITHOUT_EFFECT", lambda: changes.fold("k", rows="multiset")),
         ("UNKNOWN_CHOICE", lambda: changes.fold("k", rows="set")),  # type: ignore[arg-type]
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("K"))),
         ("COLUMN_NOT_FOUND", lambda: frame.transform(changes.fold("k", sequence="lsn"))),
@@ -343,13 +343,13 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
                 changes.fold(rows="multiset")
             ),
         ),
-        ("NO_REVISION", lambda: frame.drop("revision").transform(changes.fold("k"))),
+        ("FRAME_KIND", lambda: frame.drop("revision").transform(changes.fold("k"))),
         ("NOT_A_FRAME", lambda: changes.fold("k", onto="t")),  # type: ignore[arg-type]
-        ("NO_CHANGES", lambda: frame.drop("_change_type").transform(changes.fold(rows="multiset"))),
-        ("ONTO_DIFFERS", lambda: frame.transform(changes.fold("k", onto=frame))),
+        ("FRAME_KIND", lambda: frame.drop("_change_type").transform(changes.fold(rows="multiset"))),
+        ("COLUMNS_DIFFER", lambda: frame.transform(changes.fold("k", onto=frame))),
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
         ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
-        ("NOT_A_NUMBER_OF_ROWS", lambda: changes.differences(frame, frame, show=-1)),
+        ("PARAMETER_OUT_OF_RANGE", lambda: changes.differences(frame, frame, show=-1)),
         ("NOT_A_FRAME", lambda: changes.differences(5, frame)),  # type: ignore[arg-type]
         ("NOT_A_FRAME", lambda: changes.differences(frame, "orders")),  # type: ignore[arg-type]
     ]
@@ -358,7 +358,7 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
             call()
         assert caught.value.code == code
     rows = frame.drop("revision", "_change_type")
-    with pytest.raises(StreamopsError, match="NO_REVISION") as caught:
+    with pytest.raises(StreamopsError, match="FRAME_KIND") as caught:
         rows.transform(changes.fold("k"))
     assert caught.value.got == "columns k, x, m"
     assert "sequence=" in str(caught.value.fix)

@@ -309,26 +309,26 @@ def test_the_number_of_keys_is_limited() -> None:
         ("update_postimage", 7, "w", 1),
         ("full", 5),
     ]
-    with pytest.raises(CapacityError, match=r"\[KEYS_FULL\] changes.normalize"):
+    with pytest.raises(CapacityError, match=r"\[STATE_FULL\] changes.normalize"):
         emitted(*script, max_keys=1)
 
 
 @pytest.mark.parametrize(
     ("code", "changed"),
     [
-        ("NO_COLUMNS", {"key": []}),
-        ("NOT_A_NAME", {"sequence": None}),
-        ("SAME_COLUMN", {"key": ["k", "lsn"]}),
-        ("SAME_COLUMN", {"key": "ts", "time": "ts", "horizon": "1 day"}),
-        ("HORIZON_WITHOUT_UNIT", {"horizon": "7 days"}),
-        ("HORIZON_WITHOUT_UNIT", {"horizon": 7, "time": "ts"}),
-        ("HORIZON_WITHOUT_UNIT", {"horizon": -1}),
-        ("HORIZON_WITHOUT_UNIT", {"horizon": None}),
-        ("CALENDAR_DURATION", {"horizon": "1 month", "time": "ts"}),
+        ("PARAMETER_MISSING", {"key": []}),
+        ("PARAMETER_TYPE", {"sequence": None}),
+        ("DUPLICATE_COLUMN", {"key": ["k", "lsn"]}),
+        ("DUPLICATE_COLUMN", {"key": "ts", "time": "ts", "horizon": "1 day"}),
+        ("PARAMETER_MISSING", {"horizon": "7 days"}),
+        ("PARAMETER_MISSING", {"horizon": 7, "time": "ts"}),
+        ("PARAMETER_MISSING", {"horizon": -1}),
+        ("PARAMETER_MISSING", {"horizon": None}),
+        ("INVALID_DURATION", {"horizon": "1 month", "time": "ts"}),
         ("UNKNOWN_CHOICE", {"publish": "all"}),
         ("UNKNOWN_CHOICE", {"snapshots": "win"}),
         ("UNKNOWN_CHOICE", {"when_full": "evict_oldest"}),
-        ("MAX_KEYS_OUT_OF_RANGE", {"max_keys": 0}),
+        ("PARAMETER_OUT_OF_RANGE", {"max_keys": 0}),
     ],
     ids=repr,
 )
@@ -345,7 +345,7 @@ def test_a_parameter_out_of_range_is_refused(code: str, changed: dict[str, Any])
         ("COLUMN_NOT_FOUND", {"key": "K"}, {}),
         ("COLUMN_NOT_FOUND", {"sequence": "scn"}, {}),
         ("COLUMN_NOT_FOUND", {"time": "at", "horizon": "1 day"}, {}),
-        ("KEY_NOT_HASHABLE", {}, {"k": pa.map_(pa.string(), pa.string())}),
+        ("TYPE_UNSUPPORTED", {}, {"k": pa.map_(pa.string(), pa.string())}),
         (
             "SEQUENCE_TYPE",
             {"horizon": "1 day", "time": "ts"},

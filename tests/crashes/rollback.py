@@ -162,7 +162,7 @@ class Recording:
             # Spark refuses the checkpoint before it writes a row, and `doctor` says to delete it.
             with pytest.raises(StreamingQueryException, match="LOCATION_NOT_EMPTY"):
                 self._run(deliver, checkpoint)
-            assert [p.code for p in describe(checkpoint).problems] == ["FIRST_PLAN_TORN"]
+            assert [p.code for p in describe(checkpoint).problems] == ["CHECKPOINT_TORN"]
             shutil.rmtree(checkpoint)
         self._run(deliver, checkpoint)
         for sink in itertools.chain(*sinks):

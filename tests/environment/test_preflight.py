@@ -304,7 +304,7 @@ def test_a_missing_or_old_protobuf_is_reported_with_the_bound_of_the_package(
     assert choose_state_api([frame], "auto", where=WHERE).api == "applyInPandasWithState"
     with pytest.raises(RequirementError) as caught:
         choose_state_api([frame], "transformWithStateInPandas", where=WHERE)
-    assert caught.value.code == "PROTOBUF_REQUIRED"
+    assert caught.value.code == "PACKAGE_MISSING"
     assert caught.value.got == got
     assert caught.value.expected == ("transformWithStateInPandas requires protobuf 6.33.5 or later")
     assert caught.value.fix == 'pip install "protobuf>=6.33.5"'

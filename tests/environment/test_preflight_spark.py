@@ -56,7 +56,7 @@ def test_a_batch_needs_no_watermark(spark: SparkSession) -> None:
 
 def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
     arguments = {"delay": "1 minute", "stragglers": "retract", "allowed_lateness": "1 hour"}
-    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT"):
         events(spark).transform(tumbling(engine="native", **arguments))
 
 
@@ -87,7 +87,7 @@ def test_revisions_and_late_rows_are_not_aggregated_by_mistake(
         results.transform(hourly)
     assert caught.value.got.endswith(f"with {names}")
     assert fix in caught.value.fix
-    with pytest.raises(SchemaError, match=r"ROWS_REVISED|SKETCH_CANNOT_FORGET"):
+    with pytest.raises(SchemaError, match=r"ROWS_REVISED|CHANGE_STREAM_INPUT"):
         results.where("n > 1").transform(
             windows.running(by="window_start", agg={"distinct": agg.approx_count_distinct("n")})
         )
@@ -197,7 +197,7 @@ def test_sparks_own_windows_behind_windows_need_the_column_with_the_watermark(
     minutes = events(spark).transform(tumbling(delay="1 minute", engine=first))
     for make in (windows.tumbling, windows.session):
         by_start = make("1 hour", time="window_start", agg={"n": agg.sum("n")})
-        with pytest.raises(SpecError, match="NATIVE_WITHOUT_WATERMARK") as caught:
+        with pytest.raises(SpecError, match="WATERMARK_MISSING") as caught:
             minutes.transform(by_start.options(engine="native"))
         assert caught.value.got.endswith("time='window_start', and a watermark on window_end")
         # A hint does not lead there.
@@ -256,5 +256,5 @@ def test_more_lateness_than_the_operator_before_is_refused(spark: SparkSession) 
 
 def test_a_collated_key_is_refused(spark: SparkSession) -> None:
     frame = spark.sql("select timestamp'2024-01-01' as ts, 'a' collate utf8_lcase as k")
-    with pytest.raises(SchemaError, match="COLLATED_COLUMN"):
+    with pytest.raises(SchemaError, match="TYPE_UNSUPPORTED"):
         frame.transform(tumbling(by="k", engine="kernel"))

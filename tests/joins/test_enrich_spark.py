@@ -184,8 +184,8 @@ def test_an_invalid_snapshot_is_refused(spark: SparkSession, tmp_path: Path) -> 
             facts.transform(joins.enrich(log, **ARGUMENTS, snapshot=snapshot).options(**options))
         return caught.value
 
-    assert refused(log).code == "SNAPSHOT_IS_A_STREAM"
-    assert refused(good, state_api="applyInPandasWithState").code == "SNAPSHOT_NEEDS_STATE_API"
+    assert refused(log).code == "STREAMING_FRAME"
+    assert refused(good, state_api="applyInPandasWithState").code == "PARAMETERS_CONTRADICT"
     missing = refused(good.drop("limit"))
     assert isinstance(missing, ColumnNotFound)
     assert missing.where == "joins.enrich, snapshot"
@@ -193,7 +193,7 @@ def test_an_invalid_snapshot_is_refused(spark: SparkSession, tmp_path: Path) -> 
     assert (other.code, other.expected) == ("COLUMN_TYPE", "decimal(10,2), as in the changes")
     with pytest.raises(SpecError) as caught:
         facts.transform(joins.enrich(good, **ARGUMENTS))
-    assert caught.value.code == "MIXED_FRAMES"
+    assert caught.value.code == "STREAMING_FRAME"
 
 
 def test_a_chain_with_a_normalized_table_and_windows_in_one_query(

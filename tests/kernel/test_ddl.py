@@ -71,5 +71,5 @@ def test_an_arrow_schema_is_accepted_without_its_metadata() -> None:
 def test_other_text_is_refused_with_an_example(value: Any) -> None:
     with pytest.raises(SpecError) as caught:
         parse(value)
-    assert caught.value.code == "BAD_SCHEMA"
+    assert caught.value.code == "INVALID_SCHEMA"
     assert "bigint" in caught.value.fix

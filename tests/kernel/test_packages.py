@@ -15,6 +15,6 @@ def test_a_package_that_is_installed_is_imported() -> None:
 
 
 def test_the_error_of_a_missing_package_has_the_command_that_installs_it() -> None:
-    with pytest.raises(RequirementError, match="DRIVER_MISSING") as raised:
+    with pytest.raises(RequirementError, match="PACKAGE_MISSING") as raised:
         require_package("no_such_package_", package="driver", extra="db", where="sinks.x")
     assert raised.value.fix == "pip install 'streamops[db]'"

@@ -188,7 +188,7 @@ def histories(draw: st.DrawFn, *, overflows: bool = False, anchored: bool = Fals
             )
             break
         except SpecError as error:
-            if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+            if error.code not in {"PATTERN_INVALID", "PARAMETER_OUT_OF_RANGE"}:
                 raise
     spec = operator.parameters.resolve((SCHEMA,), carried=(None,), shards=1)
     count = draw(st.integers(4 if overflows else 2, 6))

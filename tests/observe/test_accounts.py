@@ -61,31 +61,31 @@ class FakeFrame:
 @pytest.mark.parametrize(
     ("make", "arguments", "code"),
     [
-        (observe.account_late, {"by": 1}, "NOT_A_NAME"),
-        (observe.account_late, {"by": ["page", None]}, "NOT_A_NAME"),
+        (observe.account_late, {"by": 1}, "PARAMETER_TYPE"),
+        (observe.account_late, {"by": ["page", None]}, "PARAMETER_TYPE"),
         (observe.account_late, {"by": ["reason"]}, "NAME_TAKEN"),
         (observe.account_late, {"by": ["Rows"]}, "NAME_TAKEN"),
         (observe.account_late, {"by": ["page", "Page"]}, "NAME_TAKEN"),
         (observe.account_late, {"by": ["producer"], "producer": "x"}, "NAME_TAKEN"),
-        (observe.account_late, {"producer": 1}, "NOT_A_NAME"),
-        (observe.account_late, {"bounds": []}, "BOUNDS_OUT_OF_RANGE"),
-        (observe.account_late, {"bounds": ["1 hour"] * 2}, "BOUNDS_NOT_ASCENDING"),
-        (observe.account_late, {"bounds": ["1 hour", "1 minute"]}, "BOUNDS_NOT_ASCENDING"),
+        (observe.account_late, {"producer": 1}, "PARAMETER_TYPE"),
+        (observe.account_late, {"bounds": []}, "PARAMETER_OUT_OF_RANGE"),
+        (observe.account_late, {"bounds": ["1 hour"] * 2}, "INVALID_PARAMETER"),
+        (observe.account_late, {"bounds": ["1 hour", "1 minute"]}, "INVALID_PARAMETER"),
         (
             observe.account_late,
             {"bounds": [f"{n} seconds" for n in range(1, 66)]},
-            "BOUNDS_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
         ),
-        (observe.account_late, {"bounds": ["0 seconds"]}, "DURATION_TOO_SMALL"),
-        (observe.account_late, {"bounds": ["1001 microseconds"]}, "DURATION_TOO_FINE"),
-        (observe.account_late, {"bounds": ["1 month"]}, "CALENDAR_DURATION"),
-        (observe.account_late, {"bounds": None}, "BAD_DURATION"),
-        (observe.merge_accounts, {"by": 1}, "NOT_A_NAME"),
+        (observe.account_late, {"bounds": ["0 seconds"]}, "INVALID_DURATION"),
+        (observe.account_late, {"bounds": ["1001 microseconds"]}, "INVALID_DURATION"),
+        (observe.account_late, {"bounds": ["1 month"]}, "INVALID_DURATION"),
+        (observe.account_late, {"bounds": None}, "INVALID_DURATION"),
+        (observe.merge_accounts, {"by": 1}, "PARAMETER_TYPE"),
         (observe.merge_accounts, {"by": "saved"}, "NAME_TAKEN"),
-        (observe.lateness_needed, {"by": 1}, "NOT_A_NAME"),
+        (observe.lateness_needed, {"by": 1}, "PARAMETER_TYPE"),
         (observe.lateness_needed, {"by": "needed"}, "NAME_TAKEN"),
         *(
-            (observe.lateness_needed, {"share": share}, "SHARE_OUT_OF_RANGE")
+            (observe.lateness_needed, {"share": share}, "PARAMETER_OUT_OF_RANGE")
             for share in (0, 1.01, -1, float("nan"), True, "0.9", None)
         ),
     ],
@@ -104,7 +104,7 @@ def test_the_error_for_bounds_shows_what_is_expected() -> None:
     with pytest.raises(SpecError) as caught:
         observe.account_late(bounds=["1 hour", "1 minute"])
     assert str(caught.value) == (
-        "[BOUNDS_NOT_ASCENDING] observe.account_late: `bounds` is not a scale\n"
+        "[INVALID_PARAMETER] observe.account_late: `bounds` is not a scale\n"
         "  got:       bounds=('1 hour', '1 minute')\n"
         "  expected:  from 1 to 64 durations, each longer than the previous one\n"
         '  fix:       use the default, or durations such as ("1 minute", "10 minutes", "1 hour")'
@@ -141,7 +141,7 @@ def test_a_frame_without_late_rows_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(SchemaError) as caught:
         observe.account_late()(FakeFrame(types))
     assert str(caught.value) == (
-        "[NOT_LATE_ROWS] observe.account_late: the frame does not have late rows\n"
+        "[FRAME_KIND] observe.account_late: the frame does not have late rows\n"
         f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  reason, lateness (interval day to second), watermark (timestamp), "
         "row (struct)\n"
@@ -191,7 +191,7 @@ def test_a_frame_that_is_not_an_account_is_refused(make: Any, changed: dict[str,
     with pytest.raises(SchemaError) as caught:
         make()(FakeFrame(types))
     assert str(caught.value) == (
-        f"[NOT_AN_ACCOUNT] observe.{make.__name__}: the frame is not an account of late rows\n"
+        f"[FRAME_KIND] observe.{make.__name__}: the frame is not an account of late rows\n"
         f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  rows, least_seconds, greatest_seconds, total_seconds, lateness, saved, "
         "as in the result of observe.account_late\n"

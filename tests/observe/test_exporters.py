@@ -194,7 +194,7 @@ def test_a_limit_below_one_is_refused(listener: str, number: Any) -> None:
     with pytest.raises(SpecError) as caught:
         getattr(observe, listener)(max_queries=number)
     assert (caught.value.code, caught.value.where) == (
-        "QUERIES_OUT_OF_RANGE",
+        "PARAMETER_OUT_OF_RANGE",
         f"observe.{listener}",
     )
 

@@ -122,7 +122,7 @@ def test_a_watermark_of_the_year_2999_is_an_instant() -> None:
 def test_what_is_not_a_query_is_refused(source: Any) -> None:
     with pytest.raises(SpecError) as caught:
         observe.history(source)
-    assert (caught.value.code, caught.value.where) == ("NOT_A_QUERY", "observe.history")
+    assert (caught.value.code, caught.value.where) == ("PARAMETER_TYPE", "observe.history")
 
 
 def test_progress_may_be_the_text_of_its_json() -> None:

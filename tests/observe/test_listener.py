@@ -193,7 +193,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
         (
             (),
             None,
-            "[NO_RULE] observe.AlarmListener: the listener has no rules\n"
+            "[PARAMETER_MISSING] observe.AlarmListener: the listener has no rules\n"
             "  got:       no rules\n"
             "  expected:  one or more rules\n"
             "  fix:       AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
@@ -201,7 +201,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
         (
             ([observe.StuckWatermark()],),
             None,
-            "[NOT_A_RULE] observe.AlarmListener: an argument is not a rule\n"
+            "[PARAMETER_TYPE] observe.AlarmListener: an argument is not a rule\n"
             "  got:       [StuckWatermark(batches=10)] of type list\n"
             "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe\n"
             "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
@@ -209,7 +209,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
         (
             (observe.StuckWatermark(),),
             "mail",
-            "[NOT_A_FUNCTION] observe.AlarmListener: `notify` is not a function\n"
+            "[PARAMETER_TYPE] observe.AlarmListener: `notify` is not a function\n"
             "  got:       an object of type str\n"
             "  expected:  a function with one parameter, the alarm\n"
             "  fix:       use a function such as print, or the default, a warning in the log",
@@ -240,13 +240,13 @@ def frame(streaming: bool = False, **types: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"time": 1}, "NOT_A_NAME"),
-        ({"by": 1}, "NOT_A_NAME"),
+        ({"time": 1}, "PARAMETER_TYPE"),
+        ({"by": 1}, "PARAMETER_TYPE"),
         ({"by": ["a", "A"]}, "NAME_TAKEN"),
         ({"by": "Newest"}, "NAME_TAKEN"),
-        ({"most": 0}, "ROWS_OUT_OF_RANGE"),
-        ({"most": True}, "ROWS_OUT_OF_RANGE"),
-        ({"most": 1.0}, "ROWS_OUT_OF_RANGE"),
+        ({"most": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"most": True}, "PARAMETER_OUT_OF_RANGE"),
+        ({"most": 1.0}, "PARAMETER_OUT_OF_RANGE"),
     ],
     ids=repr,
 )
@@ -269,7 +269,7 @@ def test_furthest_ahead_refuses_frames_that_do_not_suit() -> None:
     with pytest.raises(SpecError) as caught:
         furthest(frame(ts=TimestampType(), device=LongType(), streaming=True))
     assert str(caught.value) == (
-        "[BATCH_ONLY] observe.furthest_ahead: the frame is a stream, which has no last row\n"
+        "[STREAMING_FRAME] observe.furthest_ahead: the frame is a stream, which has no last row\n"
         "  got:       a streaming frame\n"
         "  expected:  a batch frame\n"
         "  fix:       call it in foreachBatch, on the batch"

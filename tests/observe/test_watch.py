@@ -193,8 +193,8 @@ def test_a_notebook_displays_a_table_and_a_plot(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("query", "arguments", "code"),
     [
-        ([], {}, "NOT_A_QUERY"),
-        ("views", {}, "NOT_A_QUERY"),
+        ([], {}, "PARAMETER_TYPE"),
+        ("views", {}, "PARAMETER_TYPE"),
         (Replayed("views"), {"display": "window"}, "UNKNOWN_CHOICE"),
     ],
     ids=["list", "name", "display"],

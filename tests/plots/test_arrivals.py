@@ -88,7 +88,7 @@ def test_an_event_time_in_the_year_2999_can_be_drawn() -> None:
 
 
 def test_delay_and_a_watermark_contradict() -> None:
-    with pytest.raises(SpecError, match="DELAY_AND_WATERMARK"):
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT"):
         plots.plot_watermark(ROWS, time="t", arrival="batch", delay=1, watermark="t")
 
 

@@ -111,5 +111,5 @@ def test_a_late_change_of_a_history_splits_an_interval() -> None:
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(ColumnNotFound, match="'batch', given as `batch`"):
         plots.plot_corrections([{"window_start": 0, "window_end": 1}])
-    with pytest.raises(SpecError, match="TIME_MISSING"):
+    with pytest.raises(SpecError, match="PARAMETER_MISSING"):
         plots.plot_corrections(RESULTS["route"], [{"batch": 0, "ts": at(0)}])

@@ -64,7 +64,7 @@ def test_a_spark_frame_is_drawn_at_its_instants_in_any_time_zone(spark: SparkSes
 
 @pytest.mark.parametrize("data", [7, "rows", [1, 2], None])
 def test_what_has_no_columns_is_refused(data: Any) -> None:
-    with pytest.raises(SchemaError, match="NOT_A_TABLE"):
+    with pytest.raises(SchemaError, match="NOT_A_FRAME"):
         plots.plot_windows(data)
 
 
@@ -99,6 +99,6 @@ except AttributeError as error:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "[DRIVER_MISSING] plots.plot_windows" in done.stdout
+    assert "[PACKAGE_MISSING] plots.plot_windows" in done.stdout
     assert "pip install 'streamops[plots]'" in done.stdout
     assert "no attribute 'plot_nothing'" in done.stdout

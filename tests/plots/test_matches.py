@@ -67,7 +67,7 @@ def test_a_category_that_is_null_is_drawn() -> None:
 
 def test_more_categories_than_colors_are_refused() -> None:
     events = [{"t": n, "c": str(n)} for n in range(7)]
-    with pytest.raises(SpecError, match=r"TOO_MUCH_TO_DRAW(.|\n)*`category`"):
+    with pytest.raises(SpecError, match=r"PARAMETER_OUT_OF_RANGE(.|\n)*`category`"):
         plots.plot_matches([{"match_start": 0, "match_end": 1}], events, time="t", category="c")
 
 

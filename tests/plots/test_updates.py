@@ -159,4 +159,4 @@ def test_a_column_that_does_not_exist_is_refused(column: str) -> None:
 def test_more_keys_than_one_can_read_are_refused() -> None:
     with pytest.raises(SpecError) as error:
         plots.plot_updates([change(0, n, 1) for n in range(61)], by="k", label="v")
-    assert error.value.code == "TOO_MUCH_TO_DRAW"
+    assert error.value.code == "PARAMETER_OUT_OF_RANGE"

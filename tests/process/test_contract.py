@@ -114,7 +114,7 @@ def test_a_function_that_reads_too_little_fails_the_query_although_errors_are_ro
         yield (1,)
 
     operator = process.per_key(skip, by="k", output="n int", errors="route")
-    with pytest.raises(FunctionError, match="ROWS_NOT_READ"):
+    with pytest.raises(FunctionError, match="FUNCTION_RESULT"):
         replay(operator, [[event("a", 1)]])
     assert len(calls) == 2
 

@@ -98,12 +98,12 @@ class Unnamed(Silences):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("core", "parameters", "code"),
     [
-        (Nothing(), OPERATOR.parameters, "NOT_A_CORE"),
-        (Silences, OPERATOR.parameters, "NOT_A_CORE"),
-        (process.Core(), OPERATOR.parameters, "NOT_A_CORE"),
-        (Unnamed(), OPERATOR.parameters, "NOT_A_CORE"),
-        (Silences(), Nothing(), "NOT_PARAMETERS"),
-        (Silences(), SilencesSpec, "NOT_PARAMETERS"),
+        (Nothing(), OPERATOR.parameters, "PARAMETER_TYPE"),
+        (Silences, OPERATOR.parameters, "PARAMETER_TYPE"),
+        (process.Core(), OPERATOR.parameters, "PARAMETER_TYPE"),
+        (Unnamed(), OPERATOR.parameters, "PARAMETER_TYPE"),
+        (Silences(), Nothing(), "PARAMETER_TYPE"),
+        (Silences(), SilencesSpec, "PARAMETER_TYPE"),
     ],
 )
 def test_what_is_not_complete_is_refused(core: Any, parameters: Any, code: str) -> None:
@@ -212,4 +212,4 @@ def test_a_wrong_core_violates_a_law(core: Any, violated: set[str]) -> None:
 def test_only_one_operator_can_be_checked() -> None:
     with pytest.raises(SpecError) as caught:
         laws.check_operator([sums(), sums()], [[]], schema=EVENT)  # type: ignore[arg-type]
-    assert caught.value.code == "NOT_ONE_OPERATOR"
+    assert caught.value.code == "NOT_REPLAYABLE"

@@ -154,7 +154,7 @@ def test_named_tuples_and_dataclasses_are_read_by_name() -> None:
         (2, -2),
         (3, -3),
     ]
-    with pytest.raises(FunctionError, match="OUTPUT_ROW"):
+    with pytest.raises(FunctionError, match="FUNCTION_RESULT"):
         yielded(process.per_key(emit, output="a bigint, v bigint", **TIMED), [ROWS])
 
 
@@ -199,7 +199,7 @@ def test_a_field_of_the_state_is_a_name_of_an_attribute(name: str) -> None:
     def nothing(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
         yield from ()
 
-    with pytest.raises(SpecError, match="BAD_STATE"):
+    with pytest.raises(SpecError, match="INVALID_PARAMETER"):
         process.per_key(nothing, state={name: "string"}, output="v int", **TIMED)
 
 
@@ -210,7 +210,7 @@ def test_types_without_values_in_python_are_refused_while_the_plan_is_built() ->
     for declared in ("map<array<int>,int>", "array<map<struct<a:int>,int>>"):
         for parameter in ("state", "output"):
             given = {"output": "v int", parameter: f"x {declared}"}
-            with pytest.raises(SpecError, match="BAD_SCHEMA"):
+            with pytest.raises(SpecError, match="INVALID_SCHEMA"):
                 process.per_key(nothing, **given, **TIMED)
 
 
@@ -256,5 +256,5 @@ def test_output_before_the_first_row_has_no_event_time() -> None:
 
     with pytest.raises(FunctionError, match="before it had read a row") as caught:
         yielded(process.per_key(early, output="v bigint", **TIMED), [ROWS])
-    assert caught.value.code == "OUTPUT_ROW"
+    assert caught.value.code == "FUNCTION_RESULT"
     assert yielded(process.per_key(early, by="k", output="v bigint"), [ROWS]) == [0, 1, 2, 3]

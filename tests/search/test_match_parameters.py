@@ -62,25 +62,25 @@ def with_(name: str, dtype: pa.DataType, schema: pa.Schema = QUERIES) -> pa.Sche
 @pytest.mark.parametrize(
     ("error_type", "code", "act"),
     [
-        (SpecError, "NO_COLUMNS", lambda: bound(text=[])),
-        (SpecError, "SAME_COLUMN", lambda: bound(fields="title")),
-        (SpecError, "SAME_COLUMN", lambda: bound(text=["title", "title"])),
-        (SpecError, "SAME_COLUMN", lambda: bound(id="query")),
-        (SpecError, "SAME_COLUMN", lambda: bound(sequence="id")),
-        (SpecError, "SAME_COLUMN", lambda: bound(time="query", horizon="1 day")),
-        (SpecError, "NOT_A_NAME", lambda: bound(text=3)),
-        (SpecError, "NOT_A_NAME", lambda: bound(id=3)),
-        (SpecError, "NOT_A_NAME", lambda: bound(query=None)),
-        (SpecError, "NOT_A_NAME", lambda: bound(into="")),
-        (SpecError, "NO_COLUMNS", lambda: bound(sequence=[])),
-        (SpecError, "CHANGE_TYPE_RESERVED", lambda: bound(id="_change_type")),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=10, time="ts")),
-        (SpecError, "HORIZON_WITHOUT_UNIT", lambda: bound(horizon=-1)),
-        (SpecError, "CALENDAR_DURATION", lambda: bound(horizon="1 month", time="ts")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(text=[])),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(fields="title")),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(text=["title", "title"])),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(id="query")),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(sequence="id")),
+        (SpecError, "DUPLICATE_COLUMN", lambda: bound(time="query", horizon="1 day")),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(text=3)),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(id=3)),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(query=None)),
+        (SpecError, "PARAMETER_TYPE", lambda: bound(into="")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(sequence=[])),
+        (SpecError, "NAME_TAKEN", lambda: bound(id="_change_type")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon=10, time="ts")),
+        (SpecError, "PARAMETER_MISSING", lambda: bound(horizon=-1)),
+        (SpecError, "INVALID_DURATION", lambda: bound(horizon="1 month", time="ts")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(default_operator="AND")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(rejected="fail")),
         (SpecError, "UNKNOWN_CHOICE", lambda: bound(when_full="evict")),
-        (SpecError, "MAX_KEYS_OUT_OF_RANGE", lambda: bound(max_keys=0)),
+        (SpecError, "PARAMETER_OUT_OF_RANGE", lambda: bound(max_keys=0)),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(text="Title")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(fields="city")),
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(id="key")),
@@ -93,7 +93,7 @@ def with_(name: str, dtype: pa.DataType, schema: pa.Schema = QUERIES) -> pa.Sche
         (SchemaError, "COLUMN_TYPE", lambda: bound(fields="tags")),
         (SchemaError, "COLUMN_TYPE", lambda: bound(query="ts")),
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_change_type", pa.int64()))),
-        (SchemaError, "KEY_NOT_HASHABLE", lambda: bound(id="m")),
+        (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(id="m")),
         (SchemaError, "NAME_TAKEN", lambda: bound(into="Title")),
         (SchemaError, "NAME_TAKEN", lambda: bound(into="rejected", rejected="route")),
         (SchemaError, "NAME_TAKEN", lambda: bound(query="_compiled", right=with_("_compiled", pa.string()))),
@@ -138,7 +138,7 @@ def test_without_luqum_the_plan_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "luqum.thread", None)
     with pytest.raises(RequirementError) as caught:
         bound()
-    assert caught.value.code == "DRIVER_MISSING"
+    assert caught.value.code == "PACKAGE_MISSING"
     assert "streamops[search]" in str(caught.value)
 
 
@@ -148,7 +148,7 @@ def test_more_queries_than_the_limit_fail_or_are_rejected() -> None:
     given: dict[str, Any] = {**ARGUMENTS, "max_keys": 1}
     with pytest.raises(CapacityError) as caught:
         list(replay(search.match(None, **given).options(shards=1), script))
-    assert caught.value.code == "KEYS_FULL"
+    assert caught.value.code == "STATE_FULL"
     given |= {"when_full": "reject_new", "rejected": "route"}
     (result,) = replay(search.match(None, **given).options(shards=1), script)
     assert result.counts is not None

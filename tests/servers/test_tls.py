@@ -167,7 +167,7 @@ def test_sources_pass_the_settings_on(secured: Secured, trust: Trust) -> None:
     }
     servers = secured.servers["SASL_SSL"]
     assert sources.replay(topic, servers=servers, client=client).end == {topic: {0: 1}}
-    with pytest.raises(RequirementError, match="KAFKA_REQUEST_FAILED"):
+    with pytest.raises(RequirementError, match="SOURCE_UNAVAILABLE"):
         sources.replay(
             topic, servers=servers, client={**client, "ssl.ca.location": str(trust.wrong)}
         )

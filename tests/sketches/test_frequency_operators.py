@@ -93,8 +93,8 @@ def test_both_are_aggregates_of_windows() -> None:
 @pytest.mark.parametrize(
     ("make", "code", "where"),
     [
-        (lambda: aggregates.approx_top_k("p"), "NO_SHARE", "aggregates.approx_top_k"),
-        (lambda: aggregates.count_min("p", of=()), "NO_ITEMS", "aggregates.count_min"),
+        (lambda: aggregates.approx_top_k("p"), "PARAMETER_MISSING", "aggregates.approx_top_k"),
+        (lambda: aggregates.count_min("p", of=()), "PARAMETER_MISSING", "aggregates.count_min"),
         (
             lambda: windows.running(by="p", agg={"p": sketches.count_min_sketch("p")}),
             "NAME_TAKEN",
@@ -102,7 +102,7 @@ def test_both_are_aggregates_of_windows() -> None:
         ),
         (
             lambda: windows.running(agg={3: sketches.count_min_sketch("p")}),  # type: ignore[dict-item]
-            "NOT_A_NAME",
+            "PARAMETER_TYPE",
             "windows.running",
         ),
     ],
@@ -121,5 +121,5 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     assert isinstance(operator, Operator)
     with pytest.raises(SchemaError) as caught:
         operator.parameters.resolve((changes,), carried=(None,), shards=8)
-    assert caught.value.code == "SKETCH_CANNOT_FORGET"
+    assert caught.value.code == "CHANGE_STREAM_INPUT"
     assert caught.value.where == "windows.running"

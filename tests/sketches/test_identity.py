@@ -92,7 +92,7 @@ REVISED = pa.schema([("ts", UTC), ("s", pa.binary()), ("revision", pa.int32())])
 def test_revised_counts_are_not_merged(like: Any) -> None:
     with pytest.raises(SchemaError, match="would count each revision of a result again") as refused:
         sketches.merge("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
-    assert refused.value.code == "SKETCH_REVISED"
+    assert refused.value.code == "ROWS_REVISED"
     assert "drop the column 'revision'" in refused.value.fix
 
 

@@ -89,10 +89,10 @@ def test_percentiles_of_a_long_and_of_overlapping_windows() -> None:
 @pytest.mark.parametrize(
     ("parameters", "code"),
     [
-        ({"percentage": []}, "NO_PROBABILITY"),
-        ({"percentage": [2]}, "PROBABILITY_OUT_OF_RANGE"),
-        ({"k": 1}, "K_OUT_OF_RANGE"),
-        ({"column": None}, "NOT_A_NAME"),
+        ({"percentage": []}, "PARAMETER_MISSING"),
+        ({"percentage": [2]}, "PARAMETER_OUT_OF_RANGE"),
+        ({"k": 1}, "PARAMETER_OUT_OF_RANGE"),
+        ({"column": None}, "PARAMETER_TYPE"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: Any, code: str) -> None:
@@ -106,5 +106,5 @@ def test_a_column_that_is_not_a_number_is_refused() -> None:
     running = windows.running(agg={"quantiles": aggregates.approx_percentile("k", [0.5])})
     with pytest.raises(SchemaError) as caught:
         replay(running, [[row("a", 1.0)]], schema=SCHEMA)
-    assert caught.value.code == "AGGREGATE_TYPE"
+    assert caught.value.code == "COLUMN_TYPE"
     assert caught.value.where == "windows.running"

@@ -181,7 +181,7 @@ def test_exceeding_the_capacity_fails_the_query_until_when_full_is_changed(
     frame = micro_batches(spark, many[:1], schema=SCHEMA, directory=tmp_path)
     with pytest.raises(StreamingQueryException) as caught:
         run(frame.transform(seen(capacity=100)), tmp_path)
-    assert "[SEEN_FULL] sketches.seen, identity order.id, shop" in str(caught.value)
+    assert "[STATE_FULL] sketches.seen, identity order.id, shop" in str(caught.value)
     frame = micro_batches(spark, many[1:], schema=SCHEMA, directory=tmp_path)
     got, emitted = run(frame.transform(seen(capacity=100, when_full="evict_oldest")), tmp_path)
     assert [item["seen"]["first"] for item in emitted] == [900, 900]  # both: the query had failed

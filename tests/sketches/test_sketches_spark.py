@@ -83,6 +83,6 @@ def test_sketches_of_a_column_are_queried_and_errors_name_the_row(spark: SparkSe
     assert none.toArrow().to_pylist() == [{"k": "a", "said": None}]
     with pytest.raises(PythonException) as caught:
         frame.select(question).toArrow()
-    assert "[SKETCH_FOREIGN] sketches.estimate('s.x', like=count_items('v', cells=4))" in str(
+    assert "[SKETCH_CORRUPT] sketches.estimate('s.x', like=count_items('v', cells=4))" in str(
         caught.value
     )

@@ -195,7 +195,7 @@ def test_a_slot_that_was_dropped_and_created_again_is_noticed(orders: Shop) -> N
     orders.connection.execute("SELECT pg_drop_replication_slot(%s)", [orders.slot])
     orders.insert("lost")
     query.restart()
-    with pytest.raises(RequirementError, match="SLOT_MISSING"):
+    with pytest.raises(RequirementError, match="SOURCE_MISSING"):
         list(query.steps())
     orders.connection.execute("DELETE FROM outbox")
     orders.created().close()

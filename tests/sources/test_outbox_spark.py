@@ -137,9 +137,9 @@ def test_an_error_of_a_running_query_has_its_code_and_its_fix(
     orders.insert("e1")
     run(stream, table, tmp_path)
     orders.connection.execute("SELECT pg_drop_replication_slot(%s)", [orders.slot])
-    with pytest.raises(RequirementError, match="SLOT_MISSING"):
+    with pytest.raises(RequirementError, match="SOURCE_MISSING"):
         events_of(orders, create="refuse").read_stream(spark)
-    with pytest.raises(StreamingQueryException, match=r"(?s)SLOT_MISSING.*fix:"):
+    with pytest.raises(StreamingQueryException, match=r"(?s)SOURCE_MISSING.*fix:"):
         run(stream, table, tmp_path)
     orders.connection.execute("DELETE FROM outbox")
     with pytest.raises(StreamingQueryException, match="SLOT_AHEAD"):

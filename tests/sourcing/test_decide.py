@@ -301,7 +301,7 @@ def test_what_is_not_an_event_or_a_state_is_an_error(decide: Any, evolve: Any) -
     )
     with pytest.raises(FunctionError) as caught:
         decided([[command(1, "add")]], operator)
-    assert caught.value.code == "OUTPUT_ROW"
+    assert caught.value.code == "FUNCTION_RESULT"
     assert caught.value.where == "sourcing.decide"
 
 
@@ -310,14 +310,14 @@ def test_what_is_not_an_event_or_a_state_is_an_error(decide: Any, evolve: Any) -
     [
         ({"state": "version int", "initial": {}}, "NAME_TAKEN"),
         ({"event": "rejection string"}, "NAME_TAKEN"),
-        ({"command_id": None}, "NOT_A_NAME"),
-        ({"time": None}, "NOT_A_NAME"),
-        ({"expected_version": 5}, "NOT_A_NAME"),
-        ({"max_ids": 0}, "MAX_IDS_OUT_OF_RANGE"),
-        ({"initial": {"things": {}}}, "BAD_STATE"),
-        ({"initial": {"version": 7}}, "BAD_STATE"),
-        ({"initial": [7]}, "BAD_STATE"),
-        ({"state": "from string", "initial": {}}, "BAD_STATE"),
+        ({"command_id": None}, "PARAMETER_TYPE"),
+        ({"time": None}, "PARAMETER_TYPE"),
+        ({"expected_version": 5}, "PARAMETER_TYPE"),
+        ({"max_ids": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"initial": {"things": {}}}, "INVALID_PARAMETER"),
+        ({"initial": {"version": 7}}, "INVALID_PARAMETER"),
+        ({"initial": [7]}, "INVALID_PARAMETER"),
+        ({"state": "from string", "initial": {}}, "INVALID_PARAMETER"),
         ({"stragglers": "update"}, "UNKNOWN_CHOICE"),
     ],
     ids=repr,
@@ -329,7 +329,7 @@ def test_contradictions_are_refused(changed: dict[str, Any], code: str) -> None:
 
 
 def test_functions_are_required() -> None:
-    with pytest.raises(SpecError, match="NOT_A_FUNCTION"):
+    with pytest.raises(SpecError, match="PARAMETER_TYPE"):
         sourcing.decide(None, fold_cart, by="c", command_id="i", time="t", state="", event="e int")  # type: ignore[arg-type]
 
 

@@ -62,7 +62,7 @@ def test_a_snapshot_in_parquet_and_later_events_of_another_schema(
 def test_errors_of_a_worker_have_their_code_and_no_value(spark: SparkSession) -> None:
     fold = sourcing.fold(wallets.add, by="k", **wallets.STATE)
     gap = wallet(spark, [("secret", 1, 1.0, "EUR"), ("secret", 3, 1.0, "EUR")], wallets.NEW)
-    with pytest.raises(Exception, match="EVENT_LOG") as caught:
+    with pytest.raises(Exception, match="MALFORMED_LOG") as caught:
         gap.transform(fold).collect()
     assert "secret" not in str(caught.value)
     with pytest.raises(Exception, match=r"(?s)FUNCTION_RAISED.*TypeError at .*in add") as caught:

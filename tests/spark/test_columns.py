@@ -55,7 +55,7 @@ def struct(**types: Any) -> StructType:
 def test_a_collation_is_found_at_any_depth(dtype: Any) -> None:
     with pytest.raises(SchemaError) as caught:
         refuse_collated(FakeFrame(k=dtype), ["k"], where="windows.tumbling")
-    assert caught.value.code == "COLLATED_COLUMN"
+    assert caught.value.code == "TYPE_UNSUPPORTED"
     refuse_collated(FakeFrame(k=dtype), ["other"], where="windows.tumbling")
 
 
@@ -80,7 +80,7 @@ def test_what_is_not_text_is_not_a_name(value: Any) -> None:
     with pytest.raises(SpecError) as caught:
         require_name(value, parameter="time", where="windows.tumbling")
     assert str(caught.value) == (
-        "[NOT_A_NAME] windows.tumbling: `time` is not a name\n"
+        "[PARAMETER_TYPE] windows.tumbling: `time` is not a name\n"
         f"  got:       {value!r} of type {type(value).__name__}\n"
         "  expected:  text\n"
         '  fix:       write the name in quotes, such as "ts", and not F.col("ts")'

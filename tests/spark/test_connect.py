@@ -227,12 +227,12 @@ stored = spark.createDataFrame([(1, "secret", 1), (2, "(b", 1)], "id int, query 
 good, rejected = split_side_output(rows.transform(search.match(stored, **searching)))
 assert [(row.k, row.query_id) for row in good.collect()] == [("secret", 1)] * 2
 assert [row.rejected.reason for row in rejected.collect()] == ["invalid_query"]
-for code, wrong in {
-    "COLUMN_NOT_FOUND": search.match(stored, **{**searching, "text": "title"}),
-    "MIXED_FRAMES": search.match(spark.readStream.format("rate").load(), **searching),
-    "COLUMN_TYPE": search.match(stored, **{**searching, "text": "v"}),
-    "FOLD_OF_A_STREAM": None,
-}.items():
+for code, wrong in (
+    ("COLUMN_NOT_FOUND", search.match(stored, **{**searching, "text": "title"})),
+    ("STREAMING_FRAME", search.match(spark.readStream.format("rate").load(), **searching)),
+    ("COLUMN_TYPE", search.match(stored, **{**searching, "text": "v"})),
+    ("STREAMING_FRAME", None),
+):
     try:
         if wrong is None:
             spark.readStream.format("rate").load().transform(sourcing.fold(change, **folding))

@@ -154,7 +154,7 @@ def test_sparks_own_operators_need_the_watermark_on_the_event_time() -> None:
     with pytest.raises(SpecError) as caught:
         choose(selected, watermark="end")
     assert str(caught.value) == (
-        "[NATIVE_WITHOUT_WATERMARK] windows.tumbling: "
+        "[WATERMARK_MISSING] windows.tumbling: "
         "Spark's own operators need the watermark on the event-time column itself\n"
         "  got:       engine='native' with time='ts', and a watermark on end\n"
         "  expected:  a column that has the watermark, or the kernel, which finds it on another one\n"

@@ -21,7 +21,7 @@ def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
     with pytest.raises(SpecError) as caught:
         tumbling().options(shards=shards)
     assert str(caught.value) == (
-        "[SHARDS_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
+        "[PARAMETER_OUT_OF_RANGE] windows.tumbling: `shards` is out of range\n"
         f"  got:       shards={shards!r}\n"
         "  expected:  an integer from 1 to 32768\n"
         "  fix:       use the default (8); more if the state of a shard exceeds some MB"
@@ -33,7 +33,7 @@ def test_a_number_of_expected_keys_that_is_none_is_refused(keys: Any) -> None:
     with pytest.raises(SpecError) as caught:
         tumbling().options(expected_keys=keys)
     assert str(caught.value) == (
-        "[EXPECTED_KEYS_OUT_OF_RANGE] windows.tumbling: `expected_keys` is not a number of keys\n"
+        "[PARAMETER_OUT_OF_RANGE] windows.tumbling: `expected_keys` is not a number of keys\n"
         f"  got:       expected_keys={keys!r}\n"
         "  expected:  an integer, 1 or more: about how many distinct keys have rows within a window\n"
         "  fix:       leave it out if it is not known: a stream then runs on the kernel"
@@ -63,7 +63,7 @@ def test_an_engine_or_state_api_that_does_not_exist_is_refused(
 
 @pytest.mark.parametrize("name", [1, "", ["n"]])
 def test_a_name_of_metrics_that_is_not_text_is_refused(name: Any) -> None:
-    with pytest.raises(SpecError, match=r"^\[NOT_A_NAME\] windows.tumbling: `name` "):
+    with pytest.raises(SpecError, match=r"^\[PARAMETER_TYPE\] windows.tumbling: `name` "):
         tumbling().options(name=name)
 
 
@@ -80,7 +80,7 @@ def test_a_name_of_metrics_that_is_not_text_is_refused(name: Any) -> None:
 def test_an_operator_that_spark_does_not_have_has_no_native_engine(operator: Operator) -> None:
     with pytest.raises(SpecError) as caught:
         operator.options(engine="native")
-    assert (caught.value.code, caught.value.where) == ("NO_NATIVE_ENGINE", operator.name)
+    assert (caught.value.code, caught.value.where) == ("PARAMETERS_CONTRADICT", operator.name)
     assert operator.options(engine="kernel").execution.engine == "kernel"
 
 
@@ -96,7 +96,7 @@ def test_an_operator_that_spark_does_not_have_has_no_native_engine(operator: Ope
 def test_an_operator_without_state_has_no_options_but_its_name(options: dict[str, Any]) -> None:
     guard = time.guard("ts")
     assert guard.options(name="good").metrics_name == "good"
-    with pytest.raises(SpecError, match=r"^\[OPTION_WITHOUT_EFFECT\] time.guard: ") as caught:
+    with pytest.raises(SpecError, match=r"^\[PARAMETER_WITHOUT_EFFECT\] time.guard: ") as caught:
         guard.options(**options)
     assert caught.value.fix == "omit the other options"
 

@@ -169,9 +169,9 @@ def test_mistakes_are_reported_while_the_plan_is_built(spark: SparkSession) -> N
     table = spark.sql("select 'a' key, timestamp'2024-01-01' at")
 
     mixed = refused(lambda: left.transform(earlier(table, delay="1 second")))
-    assert (type(mixed), mixed.code) == (SpecError, "MIXED_FRAMES")
+    assert (type(mixed), mixed.code) == (SpecError, "STREAMING_FRAME")
     assert "left: streaming, right: batch" in str(mixed)
-    assert refused(lambda: table.transform(tally(left, by=("key", "k")))).code == "MIXED_FRAMES"
+    assert refused(lambda: table.transform(tally(left, by=("key", "k")))).code == "STREAMING_FRAME"
 
     bare = refused(lambda: left.transform(earlier(right, delay=("1 second", None))))
     assert (type(bare), bare.code, bare.where) == (
@@ -185,15 +185,15 @@ def test_mistakes_are_reported_while_the_plan_is_built(spark: SparkSession) -> N
 
     numbers = stream_of(spark, "1 key", "timestamp at")
     unlike = refused(lambda: left.transform(earlier(numbers, delay="1 second")))
-    assert (type(unlike), unlike.code) == (SchemaError, "KEY_TYPES_DIFFER")
+    assert (type(unlike), unlike.code) == (SchemaError, "COLUMNS_DIFFER")
     assert "string and int" in str(unlike)
 
     lowered = stream_of(spark, "'a' collate utf8_lcase key", "timestamp at")
     collated = refused(lambda: left.transform(earlier(lowered, delay="1 second")))
-    assert (collated.code, collated.where) == ("COLLATED_COLUMN", "joins.earlier, right frame")
+    assert (collated.code, collated.where) == ("TYPE_UNSUPPORTED", "joins.earlier, right frame")
 
     native = refused(lambda: left.transform(tally(right, engine="native")))
-    assert native.code == "NO_NATIVE_ENGINE"
+    assert native.code == "PARAMETERS_CONTRADICT"
 
 
 def test_the_metadata_of_preceding_operators_is_read_on_both_sides(spark: SparkSession) -> None:

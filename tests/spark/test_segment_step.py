@@ -76,7 +76,7 @@ def test_a_segment_that_is_damaged_missing_or_of_others_is_refused() -> None:
     damaged[-1] ^= 1
     for blob, code in (
         (to_text(bytes(damaged)), "STATE_CORRUPT"),
-        ("", "STATE_FOREIGN"),
+        ("", "STATE_CORRUPT"),
         (foreign[1], "STATE_CORRUPT"),  # its checksum is not that of the index
         (store[2], "STATE_CORRUPT"),
     ):

@@ -78,7 +78,7 @@ def test_what_is_not_a_frame_is_refused(blob: str | None) -> None:
     stored, _ = step(None, [packed(step, 105)], 0)
     with pytest.raises(StateFormatError) as refused:
         step((*stored[:-1], blob), [packed(step, 106)], 0)
-    assert refused.value.code == "STATE_FOREIGN"
+    assert refused.value.code == "STATE_CORRUPT"
 
 
 def test_rows_that_cannot_be_placed_are_counted_and_not_added_up() -> None:

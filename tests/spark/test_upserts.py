@@ -32,7 +32,7 @@ def test_a_frame_of_upserts_is_refused_with_what_to_do() -> None:
     with pytest.raises(SchemaError) as caught:
         refuse_upserts(frame_of({UPSERTS: True}), where="changes.aggregate")
     assert str(caught.value) == (
-        "[NO_PREIMAGES] changes.aggregate: an update would add its row without removing the previous "
+        "[CHANGE_STREAM_INPUT] changes.aggregate: an update would add its row without removing the previous "
         "one\n"
         "  got:       upserts without preimages, in _change_type\n"
         "  expected:  a change stream in which each update has a preimage and a postimage\n"

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(
         numbers(pyspark.__version__)[:2] not in TESTED,
-        reason="Spark that is refused: SPARK_NOT_TESTED",
+        reason="Spark that is refused: VERSION_NOT_SUPPORTED",
     ),
 ]
 

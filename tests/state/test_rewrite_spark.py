@@ -105,7 +105,7 @@ def test_a_crash_leaves_the_original_and_a_directory_that_is_not_finished(
     assert (new / MARKER).exists()
     (problem,) = state.describe(new, spark=spark).problems
     assert problem.code == "CHECKPOINT_UNFINISHED"
-    for path, to, code in ((query, new, "TARGET_NOT_EMPTY"), (new, tmp_path / "b", problem.code)):
+    for path, to, code in ((query, new, "CHECKPOINT_PATH"), (new, tmp_path / "b", problem.code)):
         with pytest.raises(CheckpointError) as caught:
             state.rescale(path, to, shards=6, spark=spark)
         assert caught.value.code == code
@@ -155,7 +155,7 @@ def test_a_state_that_differs_is_noticed(
     monkeypatch.setattr(stores.StoreWriter, "write", forget)
     with pytest.raises(CheckpointError) as caught:
         state.rescale(query, tmp_path / "new", shards=6, spark=spark)
-    assert caught.value.code == "REWRITE_DIFFERS"
+    assert caught.value.code == "CHECKPOINT_INCONSISTENT"
     assert (tmp_path / "new" / MARKER).exists()
 
 
@@ -168,15 +168,15 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
         assert not (tmp_path / "new").exists()
         return str(getattr(caught.value, "code", ""))
 
-    assert refused(SpecError, shards=0) == "SHARDS_OUT_OF_RANGE"
-    assert refused(SpecError, partitions=True) == "PARTITIONS_OUT_OF_RANGE"
+    assert refused(SpecError, shards=0) == "PARAMETER_OUT_OF_RANGE"
+    assert refused(SpecError, partitions=True) == "PARAMETER_OUT_OF_RANGE"
     assert refused(SpecError, operators=[3]) == "UNKNOWN_OPERATOR"
     with pytest.raises(CheckpointError) as nothing:
         state.migrate(query, tmp_path / "new", spark=spark)
     assert nothing.value.code == "NOTHING_TO_MIGRATE"
     with monkeypatch.context() as patched:
         patched.setattr(stores, "TESTED", ((4, 2),))
-        assert refused(RequirementError) == "SPARK_NOT_TESTED"
+        assert refused(RequirementError) == "VERSION_NOT_SUPPORTED"
     shutil.copy(query / "offsets" / "0", query / "offsets" / "9")
     assert refused(CheckpointError) == "BATCH_UNFINISHED"
 
@@ -347,7 +347,7 @@ def test_the_command_line(
     assert main(command) == 0
     assert "4 -> 6 shards" in capsys.readouterr().out
     assert main(command) == 1
-    assert "TARGET_NOT_EMPTY" in capsys.readouterr().out
+    assert "CHECKPOINT_PATH" in capsys.readouterr().out
     assert main(["state", "migrate", str(new), "--to", str(tmp_path / "m")]) == 1
     assert "NOTHING_TO_MIGRATE" in capsys.readouterr().out
     assert main(["doctor", str(tmp_path)]) == 1

@@ -120,7 +120,7 @@ def test_a_segment_that_is_missing_or_left_over_is_a_contradiction() -> None:
         changed = dataclasses.replace(row, segments=segments)
         with pytest.raises(CheckpointError) as refused:
             decode_shards([changed, other], where="test")
-        assert refused.value.code == "SHARDS_CONTRADICT"
+        assert refused.value.code == "CHECKPOINT_INCONSISTENT"
 
 
 @pytest.mark.parametrize("count", [2, 4], ids=["of another shard", "of another operator"])
@@ -143,7 +143,7 @@ def test_a_damaged_segment_is_refused() -> None:
     with pytest.raises(StateFormatError) as refused:
         decode_shards([changed, other], where="test")
     assert (refused.value.code, f"segment {first}" in refused.value.where) == (
-        "STATE_FOREIGN",
+        "STATE_CORRUPT",
         True,
     )
 

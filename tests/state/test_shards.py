@@ -84,13 +84,13 @@ def test_a_shard_without_a_state_is_missing() -> None:
 def test_shards_that_do_not_belong_together_are_refused(other: StoredShard) -> None:
     with pytest.raises(CheckpointError) as caught:
         decode_shards([shard(0), other], where="test")
-    assert caught.value.code == "SHARDS_CONTRADICT"
+    assert caught.value.code == "CHECKPOINT_INCONSISTENT"
 
 
 def test_unknown_layouts_are_refused() -> None:
     with pytest.raises(StateFormatError) as caught:
         decode_shards([shard(0, format=StateFormat("windows.other", 1))], where="test")
-    assert caught.value.code == "STATE_UNKNOWN"
+    assert caught.value.code == "STATE_VERSION"
     assert "windows.fixed" in str(caught.value.expected)
 
 

@@ -116,7 +116,7 @@ def test_a_stream_that_contradicts_itself_is_refused(code: str, rows: list[Any])
 def test_rows_without_a_window_need_a_key() -> None:
     with pytest.raises(SpecError) as caught:
         fold([{"k": "a", "n": 1}])
-    assert caught.value.code == "KEY_REQUIRED"
+    assert caught.value.code == "PARAMETER_MISSING"
 
 
 SCRIPT = [
@@ -247,4 +247,4 @@ def test_an_unknown_key_is_refused_with_the_most_similar_name() -> None:
 def test_a_multiset_has_no_key() -> None:
     with pytest.raises(SpecError) as refused:
         fold([], key="k", rows="multiset")
-    assert refused.value.code == "KEY_OF_A_MULTISET"
+    assert refused.value.code == "PARAMETER_WITHOUT_EFFECT"

@@ -150,7 +150,7 @@ def test_keys_of_two_types_are_refused() -> None:
         SchemaError, match=r"left 'k' and right 'key': string and bigint"
     ) as refused:
         replay(earlier(delay="0 seconds"), [], schema=(LEFT, numbers))
-    assert refused.value.code == "KEY_TYPES_DIFFER"
+    assert refused.value.code == "COLUMNS_DIFFER"
 
 
 @pytest.mark.parametrize(
@@ -165,13 +165,13 @@ def test_keys_of_two_types_are_refused() -> None:
 def test_values_that_are_not_pairs_are_refused(batch: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(SpecError) as refused:
         replay(earlier(delay="0 seconds"), [batch], **arguments)
-    assert refused.value.code == "NOT_A_PAIR"
+    assert refused.value.code == "PARAMETER_TYPE"
 
 
 def test_an_operator_without_a_right_frame_runs_in_the_test_kit_only() -> None:
     with pytest.raises(SpecError) as refused:
         earlier(delay="0 seconds")(None)  # type: ignore[arg-type]
-    assert refused.value.code == "RIGHT_MISSING"
+    assert refused.value.code == "PARAMETER_MISSING"
     assert repr(earlier(delay="1 second", shards=3)).startswith("joins.earlier(by=('k', 'key'), ")
 
 

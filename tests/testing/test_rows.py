@@ -166,7 +166,7 @@ def test_values_that_are_not_rows_are_refused(given: Any, got: str) -> None:
     for sides in ((given, [{"k": "a"}]), ([{"k": "a"}], given)):
         with pytest.raises(SpecError) as caught:
             assert_rows(*sides)
-        assert (caught.value.code, caught.value.got) == ("NOT_ROWS", got)
+        assert (caught.value.code, caught.value.got) == ("INVALID_ROWS", got)
         assert "result.rows" in caught.value.fix
 
 
@@ -181,7 +181,7 @@ def test_the_error_for_a_missing_chispa_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(RequirementError, match=r"streamops\[testing\]") as caught:
         assert_rows([], [])
-    assert caught.value.code == "TESTING_EXTRA_MISSING"
+    assert caught.value.code == "PACKAGE_MISSING"
 
 
 def test_frames_are_equal_to_frames_and_to_lists(spark: SparkSession) -> None:

@@ -163,14 +163,14 @@ def test_more_micro_batches_than_spark_keeps_progress_of_are_refused() -> None:
     session: Any = SimpleNamespace(conf={"spark.sql.streaming.numRecentProgressUpdates": "3"})
     with pytest.raises(SpecError) as caught:
         stream(session, counting(), [[]] * 3)
-    assert caught.value.code == "TOO_MANY_BATCHES"
+    assert caught.value.code == "PARAMETER_OUT_OF_RANGE"
 
 
 def test_a_python_source_is_refused_before_spark_4_2(tmp_path: Path) -> None:
     session: Any = SimpleNamespace(version="4.1.1")
     with pytest.raises(RequirementError) as caught:
         micro_batches(session, [[{"n": 1}]], directory=tmp_path, source="python")
-    assert caught.value.code == "PYTHON_SOURCE_UNSUPPORTED"
+    assert caught.value.code == "VERSION_NOT_SUPPORTED"
     assert list(tmp_path.rglob("*.*")) == []
 
 

@@ -246,7 +246,7 @@ def test_a_file_holds_transcripts_of_different_names(text: str) -> None:
 def test_errors_of_the_operator_are_raised() -> None:
     with pytest.raises(SpecError) as caught:
         parse(edited(("size: 10 seconds", "size: 0 seconds")))
-    assert caught.value.code == "DURATION_TOO_SMALL"
+    assert caught.value.code == "INVALID_DURATION"
 
 
 def test_an_error_names_the_file_the_transcript_and_the_line(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_the_error_for_a_missing_yaml_names_the_extra(monkeypatch: pytest.Monkey
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(RequirementError, match=r"streamops\[testing\]") as caught:
         parse(RIGHT)
-    assert caught.value.code == "TESTING_EXTRA_MISSING"
+    assert caught.value.code == "PACKAGE_MISSING"
 
 
 TABLE = """

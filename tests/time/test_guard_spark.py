@@ -177,7 +177,7 @@ def test_the_error_of_a_failing_query_shows_value_and_limit(
         # The query fails although no column is read.
         bad.transform(time.guard("ts", **arguments)).count()
     text = str(caught.value)
-    assert "[GUARD_FAILED] time.guard: a row has an invalid event time: " in text
+    assert "[ROW_REJECTED] time.guard: a row has an invalid event time: " in text
     assert f"got:       'ts' is {value or 'null'}" in text
     assert f"expected:  {limit}" in text
     policy = next(iter(arguments))
@@ -339,5 +339,5 @@ def test_a_guard_preserves_column_comments_and_fails_a_stream(
     )
     guarded = frame.transform(time.guard("ts", future="fail"))
     assert guarded.schema["ts"].metadata["comment"] == "when it happened"
-    with pytest.raises(StreamingQueryException, match="GUARD_FAILED"):
+    with pytest.raises(StreamingQueryException, match="ROW_REJECTED"):
         run(guarded, tmp_path)

@@ -33,7 +33,7 @@ def test_invalid_names_are_refused_without_a_frame(arguments: dict[str, Any]) ->
         time.processing_time(**arguments)
     ((parameter, value),) = arguments.items()
     assert str(caught.value) == (
-        f"[NOT_A_NAME] time.processing_time: `{parameter}` is not a name\n"
+        f"[PARAMETER_TYPE] time.processing_time: `{parameter}` is not a name\n"
         f"  got:       {value!r} of type {type(value).__name__}\n"
         "  expected:  text\n"
         '  fix:       write the name in quotes, such as "ts", and not F.col("ts")'

@@ -89,7 +89,7 @@ def test_a_batch_is_filled_as_spark_would_fill_it_by_hand(spark: SparkSession) -
     empty = ours.where("n = 0").select("best").distinct().collect()
     assert [list(row["best"]) for row in empty] == [[]]
     assert theirs.where("n = 0").count() > 3
-    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT"):
         frame.transform(filled(delay=None).options(engine="native"))
 
 
@@ -132,5 +132,5 @@ def test_a_restart_continues_and_refuses_results_that_are_not_early(
 
 
 def test_spark_itself_is_refused_on_a_stream(spark: SparkSession) -> None:
-    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE"):
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT"):
         stream(spark, hopping().options(engine="native"), SCRIPT[:1], schema=SCHEMA)

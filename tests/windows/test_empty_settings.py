@@ -61,7 +61,7 @@ def test_how_long_a_key_has_empty_windows_is_a_duration(make: Any) -> None:
 
 @pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
 def test_no_duration_is_no_bound_of_empty_windows(make: Any) -> None:
-    assert refused(make, empty_for="0 seconds").code == "DURATION_TOO_SMALL"
+    assert refused(make, empty_for="0 seconds").code == "INVALID_DURATION"
 
 
 @pytest.mark.parametrize("make", [tumbling, calendar, cumulative])
@@ -81,7 +81,7 @@ def test_without_a_bound_there_are_no_empty_windows(make: Any) -> None:
 def test_a_bound_in_which_no_window_ends_is_refused(error: Any, arguments: str, least: str) -> None:
     formatted = error.got.partition(", ")[0]
     assert str(error) == (
-        f"[EMPTY_FOR_TOO_SHORT] {error.where}: no empty window ends that soon after a window with "
+        f"[PARAMETERS_CONTRADICT] {error.where}: no empty window ends that soon after a window with "
         "rows\n"
         f"  got:       {formatted}, {arguments}\n"
         f"  expected:  at least {least}\n"
@@ -92,7 +92,7 @@ def test_a_bound_in_which_no_window_ends_is_refused(error: Any, arguments: str, 
 def test_more_than_ten_thousand_empty_windows_are_refused() -> None:
     assert bound(tumbling("1 second", empty_for="10000 seconds")).empty_for == 10_000_000_000
     assert str(refused(tumbling, "1 second", empty_for="10001 seconds")) == (
-        "[TOO_MANY_WINDOWS] windows.tumbling: each key would have too many empty windows after its "
+        "[PARAMETER_OUT_OF_RANGE] windows.tumbling: each key would have too many empty windows after its "
         "last row\n"
         "  got:       empty_for='2 hours 46 minutes 41 seconds', hop='1 second': 10,001 windows\n"
         "  expected:  at most 10,000 empty windows after one with rows\n"
@@ -103,8 +103,10 @@ def test_more_than_ten_thousand_empty_windows_are_refused() -> None:
         bound(tumbling("1 second", empty_for="10000 seconds 500 milliseconds")).empty_for
         == 10_000_500_000
     )
-    assert refused(cumulative, every="1 minute", empty_for="7 days").code == "TOO_MANY_WINDOWS"
-    assert refused(calendar, empty_for="10000 days").code == "TOO_MANY_WINDOWS"
+    assert (
+        refused(cumulative, every="1 minute", empty_for="7 days").code == "PARAMETER_OUT_OF_RANGE"
+    )
+    assert refused(calendar, empty_for="10000 days").code == "PARAMETER_OUT_OF_RANGE"
 
 
 def test_the_limit_of_empty_cumulative_windows_counts_the_ends_of_periods() -> None:
@@ -113,13 +115,15 @@ def test_the_limit_of_empty_cumulative_windows_counts_the_ends_of_periods() -> N
         "empty_for='1 day 1 hour', every='9 seconds': 18,000 windows"
     )
     assert bound(cumulative(**arguments, empty_for="50000 seconds")).empty_for == 50_000_000_000
-    assert refused(cumulative, **arguments, empty_for="50009 seconds").code == "TOO_MANY_WINDOWS"
+    assert (
+        refused(cumulative, **arguments, empty_for="50009 seconds").code == "PARAMETER_OUT_OF_RANGE"
+    )
     assert bound(cumulative(every="1 minute", empty_for="10000 minutes"))
     error = refused(cumulative, every="1 minute", empty_for="10001 minutes")
     assert error.got.endswith("every='1 minute': 10,001 windows")
     days: dict[str, Any] = {"size": "day", "zone": "Europe/Berlin", "every": "1 minute"}
     assert bound(cumulative(**days, empty_for="9993 minutes"))
-    assert refused(cumulative, **days, empty_for="9994 minutes").code == "TOO_MANY_WINDOWS"
+    assert refused(cumulative, **days, empty_for="9994 minutes").code == "PARAMETER_OUT_OF_RANGE"
 
 
 @pytest.mark.thorough
@@ -176,7 +180,7 @@ def test_an_aggregate_without_a_value_for_no_rows_is_refused(mistake: str, got: 
     with pytest.raises(SpecError) as caught:
         bound(transform)
     assert str(caught.value) == (
-        "[NO_VALUE_OF_NOTHING] windows.tumbling: 'own' has no value for a window without rows\n"
+        "[PARAMETERS_CONTRADICT] windows.tumbling: 'own' has no value for a window without rows\n"
         f"  got:       OfRows(mistake={mistake!r}) over no rows: {got}\n"
         "  expected:  a state and an estimate, such as null, for a group without rows\n"
         "  fix:       return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for"

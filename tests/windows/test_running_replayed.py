@@ -120,7 +120,7 @@ def test_a_bound_holds_over_everything_so_far(when_full: Any) -> None:
     script = [[{"k": "a", "v": v}] for v in (1, 2, 3)]
     totals = windows.running(by="k", agg={"n": distinct})
     if when_full == "fail":
-        with pytest.raises(CapacityError, match="AGGREGATE_FULL"):
+        with pytest.raises(CapacityError, match="STATE_FULL"):
             replay(totals, script, schema=SCHEMA)
         return
     rows = [row for batch in replay(totals, script, schema=SCHEMA) for row in batch.rows]

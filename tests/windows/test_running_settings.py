@@ -63,11 +63,11 @@ def test_only_the_columns_that_are_needed_are_read() -> None:
     [
         ({"changes": "route"}, "UNKNOWN_CHOICE", "changes='route'"),
         ({"when_full": "null"}, "UNKNOWN_CHOICE", "when_full='null'"),
-        ({"max_keys": 0}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=0"),
-        ({"max_keys": True}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=True"),
-        ({"max_keys": 16.0}, "MAX_KEYS_OUT_OF_RANGE", "max_keys=16.0"),
-        ({"by": 3}, "NOT_A_NAME", "3 of type int"),
-        ({"into": None}, "NOT_A_NAME", "None of type NoneType"),
+        ({"max_keys": 0}, "PARAMETER_OUT_OF_RANGE", "max_keys=0"),
+        ({"max_keys": True}, "PARAMETER_OUT_OF_RANGE", "max_keys=True"),
+        ({"max_keys": 16.0}, "PARAMETER_OUT_OF_RANGE", "max_keys=16.0"),
+        ({"by": 3}, "PARAMETER_TYPE", "3 of type int"),
+        ({"into": None}, "PARAMETER_TYPE", "None of type NoneType"),
         ({"by": "N"}, "NAME_TAKEN", "by=['N'], agg=['n']"),
         ({"into": "Revision"}, "NAME_TAKEN", "by=[], agg=['Revision']"),
         ({"by": "_change_type"}, "NAME_TAKEN", "by=['_change_type'], agg=['n']"),
@@ -87,7 +87,11 @@ def test_parameters_of_windows_are_unknown(parameter: str) -> None:
 
 @pytest.mark.parametrize(
     ("aggregates", "code"),
-    [({}, "NO_AGGREGATE"), (agg.count(), "NOT_AN_AGGREGATE"), ({"n": "count"}, "NOT_AN_AGGREGATE")],
+    [
+        ({}, "PARAMETER_MISSING"),
+        (agg.count(), "NOT_AN_AGGREGATE"),
+        ({"n": "count"}, "NOT_AN_AGGREGATE"),
+    ],
 )
 def test_aggregates_are_named_and_at_least_one(aggregates: Any, code: str) -> None:
     with pytest.raises(SpecError) as caught:
@@ -110,7 +114,7 @@ def test_aggregates_that_order_rows_by_event_time_are_refused_with_a_remedy(aggr
         windows.running(agg={"x": aggregate}).parameters.resolve(
             (schema,), carried=(None,), shards=1
         )
-    assert (caught.value.code, caught.value.where) == ("AGGREGATE_BY_TIME", "windows.running")
+    assert (caught.value.code, caught.value.where) == ("PARAMETER_MISSING", "windows.running")
     assert caught.value.got == f"agg: {aggregate!r}"
     assert "aggregates.top(1, 'v', ranked_by=" in caught.value.fix
 
@@ -137,7 +141,7 @@ def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
     with pytest.raises(SchemaError) as caught:
         count(by="m").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert (caught.value.code, caught.value.where) == (
-        "KEY_NOT_HASHABLE",
+        "TYPE_UNSUPPORTED",
         "windows.running, key 'm'",
     )
     assert caught.value.got == "map<tinyint,tinyint>"
@@ -145,7 +149,7 @@ def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("aggregate", "code"),
-    [(count_items("k"), "SKETCH_CANNOT_FORGET"), (agg.count(), "CHANGE_STREAM_INPUT")],
+    [(count_items("k"), "CHANGE_STREAM_INPUT"), (agg.count(), "CHANGE_STREAM_INPUT")],
     ids=repr,
 )
 def test_a_change_stream_is_refused(aggregate: Any, code: str) -> None:

@@ -91,7 +91,7 @@ def test_a_batch_has_the_final_values_in_the_types_of_its_frame(spark: SparkSess
     assert arguments == {97: (3, 0), 98: (1, 0), 99: (1, 0), None: (1, 0)}
     # Two operators without a name; metrics are observed only for one with a name.
     assert result.union(frame.transform(running_count(by="k").options(name="counts"))).count() == 8
-    with pytest.raises(Exception, match=r"\[KEYS_FULL\] windows.running"):
+    with pytest.raises(Exception, match=r"\[STATE_FULL\] windows.running"):
         frame.transform(running_count(by="k", max_keys=1).options(shards=1)).toArrow()
 
 

@@ -97,26 +97,26 @@ def test_closing_rows_delay_the_watermark_of_spark_by_a_gap() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "got"),
     [
-        ({"gap": "0 seconds"}, "DURATION_TOO_SMALL", "'0 seconds'"),
-        ({"gap": "1 month"}, "CALENDAR_DURATION", "'1 month'"),
-        ({"max_length": "-1 hours"}, "DURATION_TOO_SMALL", "'-1 hours'"),
+        ({"gap": "0 seconds"}, "INVALID_DURATION", "'0 seconds'"),
+        ({"gap": "1 month"}, "INVALID_DURATION", "'1 month'"),
+        ({"max_length": "-1 hours"}, "INVALID_DURATION", "'-1 hours'"),
         (
             {"max_length": "29 minutes"},
-            "MAX_LENGTH_BELOW_GAP",
+            "PARAMETERS_CONTRADICT",
             "max_length='29 minutes', gap='30 minutes'",
         ),
         ({"when_longer": "split it", "max_length": "1 hour"}, "UNKNOWN_CHOICE", "'split it'"),
         (
             {"when_longer": "fail"},
-            "WHEN_LONGER_WITHOUT_LENGTH",
+            "PARAMETER_WITHOUT_EFFECT",
             "when_longer='fail' without max_length",
         ),
         ({"early": True}, "UNKNOWN_CHOICE", "early=True"),
-        ({"stragglers": "update"}, "UPDATE_CANNOT_MERGE", "stragglers='update'"),
-        ({"too_late": "route"}, "TOO_LATE_WITHOUT_CORRECTIONS", "too_late='route'"),
-        ({"until": 7}, "NOT_A_NAME", "7 of type int"),
+        ({"stragglers": "update"}, "PARAMETERS_CONTRADICT", "stragglers='update'"),
+        ({"too_late": "route"}, "PARAMETER_WITHOUT_EFFECT", "too_late='route'"),
+        ({"until": 7}, "PARAMETER_TYPE", "7 of type int"),
         ({"by": "timing"}, "NAME_TAKEN", "by=['timing']"),
-        ({"allowed_lateness": "-1 second"}, "DURATION_TOO_SMALL", "'-1 second'"),
+        ({"allowed_lateness": "-1 second"}, "INVALID_DURATION", "'-1 second'"),
     ],
 )
 def test_contradictory_parameters_are_refused(
@@ -132,7 +132,7 @@ def test_contradictory_parameters_are_refused(
 
 def test_update_is_refused_with_a_remedy() -> None:
     assert str(refused(SpecError, stragglers="update")) == (
-        "[UPDATE_CANNOT_MERGE] windows.session: a straggler can merge sessions, and an update "
+        "[PARAMETERS_CONTRADICT] windows.session: a straggler can merge sessions, and an update "
         "cannot retract one\n"
         "  got:       stragglers='update'\n"
         "  expected:  one of 'drop', 'route', 'retract'\n"
@@ -183,7 +183,7 @@ def test_a_session_that_is_too_long_fails_the_query_if_chosen() -> None:
     with pytest.raises(CapacityError) as caught:
         replay(transform, [[{"ts": at(s), "user": "a"} for s in (0, 9, 15)]], schema=SCHEMA)
     assert str(caught.value) == (
-        "[SESSION_TOO_LONG] windows.session: a session is longer than `max_length`\n"
+        "[STATE_FULL] windows.session: a session is longer than `max_length`\n"
         "  got:       a session of 25 seconds\n"
         "  expected:  at most 15 seconds, because of when_longer='fail'\n"
         "  fix:       use when_longer='split', or a longer max_length"

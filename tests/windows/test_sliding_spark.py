@@ -153,7 +153,7 @@ def test_both_engines_agree_on_odd_keys_borders_and_types(spark: SparkSession, s
 
 def test_spark_has_no_sliding_windows_on_streams(spark: SparkSession) -> None:
     frame = micro_batches(spark, SCRIPT[:1], schema=SCHEMA)
-    with pytest.raises(SpecError, match="NO_NATIVE_ENGINE") as caught:
+    with pytest.raises(SpecError, match="PARAMETERS_CONTRADICT") as caught:
         frame.transform(
             windows.sliding("1 hour", delay="1 second", **COMMON).options(
                 engine="native", shards=SHARDS

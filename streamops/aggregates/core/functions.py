@@ -335,7 +335,7 @@ def _overflow(function: str, column: str, dtype: pa.DataType) -> CapacityError:
     spark = {pa.int64(): "bigint", pa.duration("us"): "interval day to second"}
     wanted = spark.get(dtype) or f"decimal({dtype.precision},{dtype.scale})"
     return CapacityError(
-        "SUM_OVERFLOW",
+        "NUMERIC_OVERFLOW",
         f"the {function} of {column!r} does not fit into its type",
         where=f"aggregates.{function}",
         got=f"a {function} out of range",

@@ -89,7 +89,7 @@ def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> No
     """Fail if a group has exceeded its bound."""
     if lists.null_count:
         raise CapacityError(
-            "AGGREGATE_FULL",
+            "STATE_FULL",
             f"a result needs more values of {column!r} than `at_most`",
             where=f"aggregates.{function}",
             got=f"more than {at_most:,} in {lists.null_count:,} of {len(lists):,} results",

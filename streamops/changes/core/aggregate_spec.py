@@ -62,7 +62,7 @@ class AggregateSpec(WithoutEventTime):
         require_choice(self.rejected, Rejected, parameter="rejected", where=self.where)
         if not self.agg:
             raise SpecError(
-                "NO_AGGREGATE",
+                "PARAMETER_MISSING",
                 "no aggregate to compute",
                 where=self.where,
                 got="agg={}",
@@ -73,7 +73,7 @@ class AggregateSpec(WithoutEventTime):
             if function in _BY_EVENT_TIME:
                 column = aggregation.columns[0]
                 raise SpecError(
-                    "AGGREGATE_BY_TIME",
+                    "PARAMETER_MISSING",
                     f"{aggregation!r} is ordered by event time, which rows of a table do not have",
                     where=self.where,
                     got=f"{name}={aggregation!r}",
@@ -103,7 +103,7 @@ class AggregateSpec(WithoutEventTime):
         (schema,) = schemas
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise SchemaError(
-                "NOT_A_CHANGE_STREAM",
+                "FRAME_KIND",
                 "the frame is not a change stream",
                 where=self.where,
                 got=f"columns {', '.join(schema.names)}",

@@ -75,7 +75,7 @@ class TableSpec(WithoutEventTime, KeyedTable):
         """Validate the parameters."""
         if {*self.key} & {*self.sequence, self.time}:
             raise SpecError(
-                "SAME_COLUMN",
+                "DUPLICATE_COLUMN",
                 "a key column cannot order the changes of a key",
                 where=self.where,
                 got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}",
@@ -184,7 +184,7 @@ class ApplySpec(TableSpec):
         require_choice(self.history, History, parameter="history", where=self.where)
         if self.track is not None and self.history == "overwrite":
             raise SpecError(
-                "TRACK_WITHOUT_HISTORY",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`track` defines where an interval ends, and the table has no intervals",
                 where=self.where,
                 got=f"track={self.track!r}, history={self.history!r}",

@@ -228,7 +228,7 @@ class DecimalTotal(Total):
 
 def _overflow(summary: Summary, wanted: str) -> CapacityError:
     return CapacityError(
-        "SUM_OVERFLOW",
+        "NUMERIC_OVERFLOW",
         f"the sum of {summary.inputs[0]!r} does not fit into its type",
         where="changes.aggregate",
         got="a sum out of range",

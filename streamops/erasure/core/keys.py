@@ -87,7 +87,7 @@ class Wrapping:
             # The message has the size, and never the bytes.
             size = f", of {len(key)} bytes" if isinstance(key, bytes | str) else ""
             raise SpecError(
-                "WRAPPING_KEY_SIZE",
+                "INVALID_PARAMETER",
                 "the function of the wrapping key does not return a key",
                 where=where,
                 got=f"a value of type {type(key).__name__}{size}",

@@ -336,7 +336,7 @@ def _fail(spec: Columns, failures: npt.NDArray[np.uint8]) -> None:
         f"{UNSHRED_REASONS[code - 1]}: {count}" for code, count in zip(codes, counts, strict=True)
     )
     raise StreamopsError(
-        "VALUES_REJECTED",
+        "ROW_REJECTED",
         "values could not be processed",
         where=spec.where,
         got=f"values by reason: {reasons}",

@@ -100,7 +100,7 @@ class AsofSpec(JoinSpec):
         """Refuse a forward search without a bound, on a stream."""
         if self.direction != "backward" and self.tolerance is None:
             raise SpecError(
-                "TOLERANCE_MISSING",
+                "PARAMETER_MISSING",
                 "a later version can always arrive: a fact without a match would wait for ever",
                 where=self.where,
                 got=f"direction={self.direction!r} on a stream, without tolerance",
@@ -208,7 +208,7 @@ class AsofSpec(JoinSpec):
         names = [name for columns in used.values() for name in columns]
         if len(set(names)) < len(names):
             raise SpecError(
-                "COLUMN_TWICE",
+                "DUPLICATE_COLUMN",
                 "a column of the versions has two roles",
                 where=self.where,
                 got=", ".join(f"{k}={v!r}" for k, v in {"by": self.by, **roles}.items()),
@@ -217,7 +217,7 @@ class AsofSpec(JoinSpec):
             )
         if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
             raise SpecError(
-                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`too_late` applies beyond the allowed lateness of late facts and corrections",
                 where=self.where,
                 got=f"too_late='route' with stragglers={self.stragglers!r}, "
@@ -229,7 +229,7 @@ class AsofSpec(JoinSpec):
     def _refuse_directions(self) -> None:
         if type(self.allow_exact) is not bool:
             raise SpecError(
-                "NOT_A_BOOLEAN",
+                "PARAMETER_TYPE",
                 "`allow_exact` is neither true nor false",
                 where=self.where,
                 got=f"allow_exact={self.allow_exact!r}",
@@ -238,7 +238,7 @@ class AsofSpec(JoinSpec):
             )
         if self.direction == "forward" and self.until is not None:
             raise SpecError(
-                "UNTIL_WITHOUT_BACKWARD",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`until` ends a version that began before the fact, and forward finds later ones only",
                 where=self.where,
                 got=f"until={self.until!r} with direction='forward'",
@@ -247,7 +247,7 @@ class AsofSpec(JoinSpec):
             )
         if self.tolerance == 0 and not self.allow_exact:
             raise SpecError(
-                "NO_VERSION_CAN_MATCH",
+                "PARAMETERS_CONTRADICT",
                 "versions at the event time are excluded, and so are all others",
                 where=self.where,
                 got="tolerance of 0 with allow_exact=False",
@@ -278,7 +278,7 @@ class AsofSpec(JoinSpec):
             refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=versions)
         if UNAVAILABLE in right.names:
             raise SchemaError(
-                "ROWS_NOT_WHOLE",
+                "FRAME_KIND",
                 "versions must be complete rows, and some values of these may not have been sent",
                 where=versions,
                 got=f"a column {UNAVAILABLE!r} with their names: these values are null",

@@ -85,7 +85,7 @@ class EnrichSpec(JoinSpec, PairWithoutEventTime):
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
         if {*self.right_by} & {*self.sequence, self.time}:
             raise SpecError(
-                "SAME_COLUMN",
+                "DUPLICATE_COLUMN",
                 "a key column cannot order the changes of a key",
                 where=self.where,
                 got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",

@@ -239,7 +239,7 @@ class IntervalSpec(JoinSpec):
     def _refuse_contradictions(self) -> None:
         if self.lower > self.upper:
             raise SpecError(
-                "BOUNDS_REVERSED",
+                "PARAMETERS_CONTRADICT",
                 "no time lies between the bounds",
                 where=self.where,
                 got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
@@ -248,7 +248,7 @@ class IntervalSpec(JoinSpec):
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise SpecError(
-                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`too_late` applies beyond the allowed lateness of corrections",
                 where=self.where,
                 got=f"too_late='route' with stragglers={self.stragglers!r}",
@@ -259,7 +259,7 @@ class IntervalSpec(JoinSpec):
         preserved = any(self.preserves(side) for side in SIDES)
         if self.early != "never" and not preserved and self.matches == "every":
             raise SpecError(
-                "EARLY_WITHOUT_EFFECT",
+                "PARAMETER_WITHOUT_EFFECT",
                 "a match is final at once, and nothing else is emitted",
                 where=self.where,
                 got=f"early={self.early!r} with how={self.how!r}",
@@ -271,7 +271,7 @@ class IntervalSpec(JoinSpec):
         if self.matches == "every":
             if self.tie_break is not None:
                 raise SpecError(
-                    "TIE_BREAK_WITHOUT_CHOICE",
+                    "PARAMETER_WITHOUT_EFFECT",
                     "every match is emitted: there are no ties to break",
                     where=self.where,
                     got=f"tie_break={self.tie_break!r} with matches='every'",
@@ -281,7 +281,7 @@ class IntervalSpec(JoinSpec):
             return
         if self.how not in ("inner", "left"):
             raise SpecError(
-                "MATCHES_OF_LEFT_ROWS",
+                "PARAMETERS_CONTRADICT",
                 "one match is chosen for each left row, and not for right rows",
                 where=self.where,
                 got=f"matches={self.matches!r} with how={self.how!r}",
@@ -290,7 +290,7 @@ class IntervalSpec(JoinSpec):
             )
         if self.tie_break is None:
             raise SpecError(
-                "TIE_BREAK_MISSING",
+                "PARAMETER_MISSING",
                 "the order of two right rows with the same time is undefined",
                 where=self.where,
                 got=f"matches={self.matches!r} without tie_break",

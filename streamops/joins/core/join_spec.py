@@ -232,7 +232,7 @@ def parse_keys(by: Any, *, where: str) -> Keys:
         pairs = tuple((name, name) for name in names)
     if not pairs:
         raise SpecError(
-            "NO_KEY",
+            "PARAMETER_MISSING",
             "`by` names no column",
             where=where,
             got=f"by={by!r}",
@@ -272,7 +272,7 @@ def parse_name_pair(value: Any, *, parameter: str, where: str) -> tuple[str, str
 
 def _not_a_pair(parameter: str, got: Any, example: str, where: str) -> SpecError:
     return SpecError(
-        "NOT_A_PAIR",
+        "PARAMETER_TYPE",
         f"`{parameter}` is neither one value for both inputs nor a pair",
         where=where,
         got=f"{parameter}={got!r}",
@@ -318,7 +318,7 @@ def require_order(schema: pa.Schema, name: str, use: str, *, where: str) -> None
 def revisions_as_sequence(sequence: object, fix: str, *, where: str) -> SpecError:
     """The error if the changes of a key are ordered by revision."""
     return SpecError(
-        "SEQUENCE_OF_REVISIONS",
+        "PARAMETERS_CONTRADICT",
         "a delete has the same revision as the row that it deletes: their order is unknown",
         where=where,
         got=f"sequence={sequence!r}",

@@ -142,7 +142,7 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
     def _refuse_contradictions(self) -> None:
         if self.sequence is not None and self.key is None:
             raise SpecError(
-                "SEQUENCE_WITHOUT_KEY",
+                "PARAMETER_MISSING",
                 "a sequence orders the changes of a key, and there is no key",
                 where=self.where,
                 got=f"sequence={self.sequence!r}, key=None",
@@ -154,7 +154,7 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
             raise revisions_as_sequence(self.sequence, fix, where=self.where)
         if (self.sequence is None) != (self.remember is None):
             raise SpecError(
-                "REMEMBER_WITH_SEQUENCE",
+                "PARAMETERS_CONTRADICT",
                 "`sequence` and `remember` belong together",
                 where=self.where,
                 got=f"sequence={self.sequence!r}, remember={self.remember!r}",
@@ -164,7 +164,7 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
             )
         if self.remember is not None and (type(self.remember) is not int or self.remember < 0):
             raise SpecError(
-                "REMEMBER_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`remember` is not a number of rows",
                 where=self.where,
                 got=f"remember={self.remember!r}",
@@ -178,7 +178,7 @@ def _not_a_change_stream(schema: pa.Schema, where: str) -> SchemaError:
     if CHANGE_TYPE in schema.names:
         got = f"{CHANGE_TYPE} {type_name(schema.field(CHANGE_TYPE).type)}"
     return SchemaError(
-        "NOT_A_CHANGE_STREAM",
+        "FRAME_KIND",
         "the frame is not a change stream",
         where=where,
         got=got,

@@ -64,7 +64,7 @@ class TimelineParameters(PairWithoutEventTime):
         refuse_change_type(columns, where=self.where)
         if type(self.cap) is not int or self.cap not in range(1, MAX_CAP):  # not 100.0 or True
             raise SpecError(
-                "CAP_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`cap` is not a number of posts",
                 where=self.where,
                 got=f"cap={self.cap!r}",
@@ -74,7 +74,7 @@ class TimelineParameters(PairWithoutEventTime):
         for name in self.user:
             if name in self.join.right_by:
                 raise SpecError(
-                    "USER_IS_AUTHOR",
+                    "DUPLICATE_COLUMN",
                     f"column {name!r} cannot be both the follower and the followed author",
                     where=self.where,
                     got=f"user={self.user!r}, by={show_keys(self.by)}",

@@ -303,7 +303,7 @@ def require_share(share: object, *, where: str, fix: str) -> None:
     """Raise an error if the value is not in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise SpecError(
-            "SHARE_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`share` is not a share",
             where=where,
             got=f"share={share!r}",
@@ -316,7 +316,7 @@ def require_count(value: object, *, parameter: str, where: str, fix: str) -> Non
     """Raise an error if the value is not a positive integer."""
     if type(value) is not int or value < 1:
         raise SpecError(
-            "ROWS_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is not a number of rows",
             where=where,
             got=f"{parameter}={value!r}",
@@ -335,7 +335,7 @@ def require_batches(rule: Rule, *, least: int) -> None:
     batches: object = rule.batches
     if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
         raise SpecError(
-            "BATCHES_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`batches` is out of range",
             where=_where(rule),
             got=f"batches={batches!r}",
@@ -349,7 +349,7 @@ def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
     names = (counts,) if isinstance(counts, str) or not isinstance(counts, Sequence) else counts
     if not names or not all(isinstance(name, str) and name for name in names):
         raise SpecError(
-            "NOT_A_NAME",
+            "PARAMETER_TYPE",
             "`counts` is not a list of metrics",
             where=_where(rule),
             got=f"counts={counts!r}",
@@ -359,7 +359,7 @@ def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
     gauges = [name for name in names if name in GAUGES]
     if gauges:
         raise SpecError(
-            "NOT_A_COUNT",
+            "INVALID_PARAMETER",
             f"a gauge cannot be summed over micro-batches: {', '.join(gauges)}",
             where=_where(rule),
             got=f"counts={counts!r}",

@@ -93,8 +93,8 @@ def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) ->
     Raises
     ------
     SpecError
-        ``PATTERN_EMPTY``: it matches no row. ``PATTERN_OPEN``: it begins or ends with a gap.
-        ``PATTERN_TOO_LARGE``.
+        ``PATTERN_INVALID``: it matches no row, or begins or ends with a gap.
+        ``PARAMETER_OUT_OF_RANGE``.
     """
     graph = _Graph(pattern, bits, where)
     states: dict[tuple[tuple[int, ...], int], int] = {}
@@ -309,7 +309,7 @@ def _refuse_open(
     """Refuse patterns that match no row, or that begin or end at an arbitrary row."""
     if automaton.accepts(0):
         raise SpecError(
-            "PATTERN_EMPTY",
+            "PATTERN_INVALID",
             "the pattern matches no row at all, and so at every row",
             where=where,
             got=f"{pattern.text!r}",
@@ -319,7 +319,7 @@ def _refuse_open(
     begins = any(t.variable == NO_VARIABLE for t in automaton.transitions[0])
     if begins or ends_with_gap:
         raise SpecError(
-            "PATTERN_OPEN",
+            "PATTERN_INVALID",
             f"the pattern {'begins' if begins else 'may end'} with a gap, which has no certain bound",
             where=where,
             got=f"{pattern.text!r}",
@@ -331,7 +331,7 @@ def _refuse_open(
 
 def _too_large(pattern: Pattern, where: str) -> SpecError:
     return SpecError(
-        "PATTERN_TOO_LARGE",
+        "PARAMETER_OUT_OF_RANGE",
         "the pattern has too many states",
         where=where,
         got=f"{pattern.text!r}",

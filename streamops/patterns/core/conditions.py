@@ -109,7 +109,7 @@ class Expression:
 
     def __bool__(self) -> bool:
         raise SpecError(
-            "CONDITION_AS_BOOLEAN",
+            "CONDITION_INVALID",
             "a condition has no value before there are rows",
             where="patterns.match",
             got=f"{self!r} with `and`, `or`, `not` or in an `if`",
@@ -225,14 +225,14 @@ def holds(name: str, condition: Expression, values: Values) -> Mask:
     Raises
     ------
     CapacityError
-        ``CONDITION_OVERFLOW``: a number does not fit into its type, as in Spark's arithmetic.
+        ``NUMERIC_OVERFLOW``: a number does not fit into its type, as in Spark's arithmetic.
     """
     try:
         return np.asarray(evaluate(condition, values).fill_null(False))
     except pa.ArrowInvalid:
         types = {of.text: type_name(values(of).type) for of in values_of(condition)}
         raise CapacityError(
-            "CONDITION_OVERFLOW",
+            "NUMERIC_OVERFLOW",
             f"a number in the condition of {name!r} does not fit into its type",
             where="patterns.match",
             got=f"{condition!r}; {', '.join(f'{text} is {dtype}' for text, dtype in types.items())}",
@@ -269,7 +269,7 @@ def to_expression(value: object) -> Expression:
     if isinstance(value, bool | int | float):
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise SpecError(
-                "NOT_A_CONDITION",
+                "CONDITION_INVALID",
                 "an integer in a condition does not fit into 64 bits",
                 where="patterns.match",
                 got=f"{value:.5e}"
@@ -290,14 +290,14 @@ def require_boolean(
     Raises
     ------
     SchemaError
-        ``CONDITION_TYPE`` or ``CONDITION_NOT_BOOLEAN``.
+        ``CONDITION_INVALID``.
     """
     listed = ", ".join(f"{text} is {type_name(dtype)}" for text, dtype in types.items())
     try:
         value = evaluate(condition, lambda of: pa.nulls(1, types[of.text]))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         raise SchemaError(
-            "CONDITION_TYPE",
+            "CONDITION_INVALID",
             f"the condition of {name!r} does not suit the types of its columns",
             where=where,
             got=f"{condition!r}; {listed}",
@@ -306,7 +306,7 @@ def require_boolean(
         ) from None
     if not pa.types.is_boolean(value.type):
         raise SchemaError(
-            "CONDITION_NOT_BOOLEAN",
+            "CONDITION_INVALID",
             f"the condition of {name!r} is neither true nor false",
             where=where,
             got=f"{condition!r} of type {type_name(value.type)}",
@@ -320,7 +320,7 @@ def not_a_condition(value: object) -> SpecError:
     if isinstance(value, Measure):
         return value.in_condition()
     return SpecError(
-        "NOT_A_CONDITION",
+        "CONDITION_INVALID",
         "this cannot be part of a condition",
         where="patterns.match",
         got=f"{value!r} of type {type(value).__name__}",

@@ -413,7 +413,7 @@ def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
         return rows, 0
     if spec.when_full == "fail":
         raise CapacityError(
-            "ROWS_FULL",
+            "STATE_FULL",
             "a key has more undecided rows than `max_rows`",
             where=spec.operator,
             got=f"{int(sizes.max()):,} rows of one key",

@@ -46,7 +46,7 @@ class Measure:
     def in_condition(self) -> SpecError:
         """The error for a measure in a condition."""
         return SpecError(
-            "CONDITION_OVER_MATCH",
+            "CONDITION_INVALID",
             "a condition cannot refer to other rows of the match than its first one",
             where="patterns.match",
             got=f"{self.text} in a condition",

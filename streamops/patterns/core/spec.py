@@ -361,7 +361,7 @@ class PatternSpec:
         name = f"{_COMPUTED}{self.texts.index(text)}"
         if name not in schema.names:
             raise SchemaError(
-                "CONDITION_NEEDS_SPARK",
+                "NOT_REPLAYABLE",
                 "the test kit evaluates no Spark SQL",
                 where=self.operator,
                 got=f"{text!r} in define",
@@ -373,7 +373,7 @@ class PatternSpec:
     def _require_boolean(self, name: str, column: pa.Field) -> None:
         if not pa.types.is_boolean(column.type):
             raise SchemaError(
-                "CONDITION_NOT_BOOLEAN",
+                "CONDITION_INVALID",
                 f"the condition of {name!r} is neither true nor false",
                 where=self.operator,
                 got=f"{dict(self.define)[name]!r} of type {type_name(column.type)}",
@@ -398,7 +398,7 @@ class PatternSpec:
         for name in pattern.negated:
             if name not in defined:
                 raise SpecError(
-                    "VARIABLE_UNDEFINED",
+                    "PATTERN_INVALID",
                     f"!{name} would exclude every row",
                     where=self.operator,
                     got=f"{pattern.text!r}, define={dict(self.define)!r}",
@@ -411,7 +411,7 @@ class PatternSpec:
                     self._refuse_unknown(name, repr(measure))
         if len(defined) > MAX_CONDITIONS:
             raise SpecError(
-                "TOO_MANY_CONDITIONS",
+                "PARAMETER_OUT_OF_RANGE",
                 "there are too many conditions",
                 where=self.operator,
                 got=f"{len(defined)} in define",
@@ -423,7 +423,7 @@ class PatternSpec:
         variables = self.pattern.variables
         near = difflib.get_close_matches(name, variables, n=1)
         raise SpecError(
-            "VARIABLE_UNKNOWN",
+            "PATTERN_INVALID",
             f"the pattern has no variable {name!r}",
             where=self.operator,
             got=f"{name!r} in {given}; pattern {self.pattern.text!r}",
@@ -434,16 +434,13 @@ class PatternSpec:
     def _refuse_skip(self) -> None:
         to, _, variable = str(self.skip).rpartition(" ")
         if self.skip not in _SKIPS[:2] and not (to in _SKIPS[2:] and variable):
-            code, what = "UNKNOWN_CHOICE", "`skip` is not one of its choices"
+            what = "`skip` is not one of its choices"
             fix = "'past last row' if matches must not overlap, 'to next row' if they may"
             if re.search(r"\bany\b", str(self.skip), re.IGNORECASE):
-                code, what = (
-                    "SKIP_TILL_ANY",
-                    "there are exponentially many combinations of later rows",
-                )
+                what = "there are exponentially many combinations of later rows"
                 fix = "'to next row' finds one match from every row that starts one, the preferred one"
             raise SpecError(
-                code,
+                "UNKNOWN_CHOICE",
                 what,
                 where=self.operator,
                 got=f"skip={self.skip!r}",
@@ -454,7 +451,7 @@ class PatternSpec:
             self._number(variable)
         if self.matches == "first" and self.skip != _SKIPS[0]:
             raise SpecError(
-                "SKIP_WITHOUT_EVERY",
+                "PARAMETER_WITHOUT_EFFECT",
                 "the search does not continue after the first match of a key",
                 where=self.operator,
                 got=f"skip={self.skip!r} with matches='first'",
@@ -465,7 +462,7 @@ class PatternSpec:
     def _refuse_bounds(self) -> None:
         if self.horizon is not None and self.matches == "every":
             raise SpecError(
-                "HORIZON_WITHOUT_FIRST",
+                "PARAMETER_WITHOUT_EFFECT",
                 "no match is remembered: all of them are emitted",
                 where=self.operator,
                 got=f"horizon={format_duration(self.horizon)!r} with matches='every'",
@@ -474,7 +471,7 @@ class PatternSpec:
             )
         if type(self.max_rows) is not int or self.max_rows < 1:
             raise SpecError(
-                "MAX_ROWS_OUT_OF_RANGE",
+                "PARAMETER_OUT_OF_RANGE",
                 "`max_rows` is not a number of rows",
                 where=self.operator,
                 got=f"max_rows={self.max_rows!r}",

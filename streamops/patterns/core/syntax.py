@@ -116,7 +116,7 @@ def parse_pattern(text: object, *, where: str) -> Pattern:
     Raises
     ------
     SpecError
-        ``PATTERN_SYNTAX``, with the position of the mistake.
+        ``PATTERN_INVALID``, with the position of the mistake.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def parse_pattern(text: object, *, where: str) -> Pattern:
     """
     if not isinstance(text, str):
         raise SpecError(
-            "PATTERN_SYNTAX",
+            "PATTERN_INVALID",
             "the pattern is not text",
             where=where,
             got=f"{text!r} of type {type(text).__name__}",
@@ -262,7 +262,7 @@ class _Parser:
 
     def _refuse(self, at: int, what: str) -> NoReturn:
         raise SpecError(
-            "PATTERN_SYNTAX",
+            "PATTERN_INVALID",
             f"the pattern cannot be read: {what}",
             where=self.where,
             got=f"{self.text!r}, at character {at + 1}",

@@ -50,7 +50,7 @@ class Timers:
         micros = self._micros(time)
         if self._after is not None and micros <= self._after:
             raise FunctionError(
-                "TIMER_NOT_LATER",
+                "FUNCTION_RESULT",
                 "a timer sets another one that is not later: they would never end",
                 where=self._where,
                 got=f"a timer {(self._after - micros) / 1e6} s before the one that fires",
@@ -86,7 +86,7 @@ class Timers:
         if instant is not None:
             return micros_of(instant)
         raise FunctionError(
-            "TIMER_NOT_AN_INSTANT",
+            "FUNCTION_RESULT",
             "the time of a timer is not an instant",
             where=self._where,
             got=got,
@@ -284,7 +284,7 @@ class _Caller:
         self._collect(spec.function(*arguments), -1 if spec.time is None else first)
         if self.at < end and not self.is_cut:
             raise FunctionError(
-                "ROWS_NOT_READ",
+                "FUNCTION_RESULT",
                 "the function returned before it had read all rows",
                 where=self.spec.operator,
                 got=f"{end - self.at} rows that were not read",
@@ -300,7 +300,7 @@ class _Caller:
         for row in yielded:
             if self.at == unread:
                 raise FunctionError(
-                    "OUTPUT_ROW",
+                    "FUNCTION_RESULT",
                     "the function yielded before it had read a row, so the output has no event time",
                     where=self.spec.operator,
                     got="a yield before the first row",
@@ -331,7 +331,7 @@ class _Caller:
             return 0
         if fired >= _MOST_TIMERS_AT_THE_END:
             raise FunctionError(
-                "TIMERS_WITHOUT_END",
+                "FUNCTION_RESULT",
                 "timers set each other without end, and a batch has an end",
                 where=self.spec.operator,
                 got=f"{fired:,} timers after the last row of a key",

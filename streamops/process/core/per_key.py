@@ -344,7 +344,7 @@ def _to_tuple(
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
     names = spec.columns.names
     return FunctionError(
-        "OUTPUT_ROW",
+        "FUNCTION_RESULT",
         "the function did not yield a row of the output",
         where=spec.operator,
         got=got,
@@ -356,7 +356,7 @@ def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
 def _refuse_full(spec: PerKeySpec, keys: pa.Table) -> None:
     if len(keys) > spec.limit:
         raise CapacityError(
-            "KEYS_FULL",
+            "STATE_FULL",
             "there are more keys than `max_keys`",
             where=spec.operator,
             got=f"{len(keys):,} keys in one shard",

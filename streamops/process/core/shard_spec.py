@@ -128,11 +128,11 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
     Raises
     ------
     SpecError
-        ``NOT_A_CORE`` or ``NOT_PARAMETERS``.
+        ``PARAMETER_TYPE``.
     """
     if not isinstance(core, Core):
         raise SpecError(
-            "NOT_A_CORE",
+            "PARAMETER_TYPE",
             "`core` is not an object of a class derived from process.Core",
             where=where,
             got=repr(core),
@@ -146,7 +146,7 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
     ]
     if missing:
         raise SpecError(
-            "NOT_A_CORE",
+            "PARAMETER_TYPE",
             f"`core` does not define {', '.join(missing)}",
             where=where,
             got=repr(core),
@@ -155,7 +155,7 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
         )
     if find_spec(f"streamops.{core.STATE.kind.partition('.')[0]}") is not None:
         raise SpecError(
-            "NOT_A_CORE",
+            "PARAMETER_TYPE",
             "the name of the state is one of streamops",
             where=where,
             got=f"STATE={core.STATE!r}",
@@ -164,7 +164,7 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
         )
     if not isinstance(parameters, ShardSpec):
         raise SpecError(
-            "NOT_PARAMETERS",
+            "PARAMETER_TYPE",
             "`parameters` is not an object of a class derived from process.ShardSpec",
             where=where,
             got=repr(parameters),

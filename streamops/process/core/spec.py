@@ -101,7 +101,7 @@ class PerKeySpec:
         self._require_functions()
         if not self.columns.names:
             raise SpecError(
-                "NO_OUTPUT",
+                "PARAMETER_MISSING",
                 "the function yields no columns",
                 where=where,
                 got="output without columns",
@@ -133,7 +133,7 @@ class PerKeySpec:
         for name, value in given.items():
             if value is not None:
                 raise SpecError(
-                    "NO_EVENT_TIME",
+                    "PARAMETER_MISSING",
                     f"`{name}` needs an event time: without one, rows are processed as they arrive",
                     where=self.operator,
                     got=f"{name}=... without time",
@@ -257,13 +257,13 @@ def _require_function(
         got = f"{parameter}={function!r}"
         fix = "pass a function"
         raise SpecError(
-            "NOT_A_FUNCTION", f"`{parameter}` is not a function", got=got, fix=fix, **facts
+            "PARAMETER_TYPE", f"`{parameter}` is not a function", got=got, fix=fix, **facts
         )
     got = f"{parameter}={getattr(function, '__qualname__', type(function).__name__)}"
     call = function if inspect.isroutine(function) else getattr(function, "func", function.__call__)
     if not (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)):
         raise SpecError(
-            "NOT_A_GENERATOR",
+            "PARAMETER_TYPE",
             f"`{parameter}` does not yield its output: a row has the event time of the input row that was "
             "read before it",
             got=got,
@@ -274,7 +274,7 @@ def _require_function(
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         raise SpecError(
-            "WRONG_ARGUMENTS",
+            "PARAMETER_TYPE",
             f"`{parameter}` cannot be called with its arguments: {error}",
             got=f"{got}{inspect.signature(function)}",
             fix=f"{expected}; `timers` is passed if `on_timer` is given",

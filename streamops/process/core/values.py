@@ -75,7 +75,7 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
     Raises
     ------
     FunctionError
-        ``VALUE_TYPE``: a value does not have the type of the column. ``VALUE_MISSING``: it is None, and the
+        ``VALUE_TYPE``: a value does not have the type of the column. ``FUNCTION_RESULT``: it is None, and the
         column is declared NOT NULL.
     """
     try:
@@ -88,7 +88,7 @@ def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> Fu
     """The error for a value that a field does not take. It does not have the value in it."""
     if isinstance(error, Missing):
         return FunctionError(
-            "VALUE_MISSING",
+            "FUNCTION_RESULT",
             f"{what} {field.name!r} has None where it is declared NOT NULL",
             where=where,
             got=str(error),
@@ -198,7 +198,7 @@ def parse_initial(state: pa.Schema, initial: Any, *, where: str) -> tuple[tuple[
     """Return the initial values of a state, whose fields are names of attributes."""
 
     def refuse(what: str, got: str, expected: str, fix: str) -> NoReturn:
-        raise SpecError("BAD_STATE", what, where=where, got=got, expected=expected, fix=fix)
+        raise SpecError("INVALID_PARAMETER", what, where=where, got=got, expected=expected, fix=fix)
 
     for name in state.names:
         if not _is_attribute(name):
@@ -306,7 +306,7 @@ def _column_values(table: pa.Table, name: str) -> list[Any]:
         return to_values(table.column(name))
     except (OverflowError, ValueError) as error:
         raise FunctionError(
-            "VALUE_NOT_IN_PYTHON",
+            "VALUE_TYPE",
             f"column {name!r} has a value that Python cannot represent",
             where=f"column {name!r}",
             got=f"{table.schema.field(name).type}, {error}",

@@ -95,7 +95,7 @@ class MatchSpec:
         both = [name for name in self.text if name in self.fields]
         if both or not self.text + self.fields:
             raise SpecError(
-                "SAME_COLUMN" if both else "NO_COLUMNS",
+                "DUPLICATE_COLUMN" if both else "PARAMETER_MISSING",
                 "a column cannot be text and a field"
                 if both
                 else "the documents have neither text nor fields",
@@ -107,7 +107,7 @@ class MatchSpec:
         reserved = {self.id, self.query} & {*self.sequence, self.time}
         if reserved:
             raise SpecError(
-                "SAME_COLUMN",
+                "DUPLICATE_COLUMN",
                 "the id and the query cannot order the changes of a query",
                 where=self.where,
                 got=f"id={self.id!r}, query={self.query!r}, sequence={self.sequence!r}, "
@@ -125,7 +125,7 @@ class MatchSpec:
             require_name(self.as_of, parameter="as_of", where=self.where)
         elif self.delay != (None, None) or self.waits_for != "both":
             raise SpecError(
-                "DELAY_WITHOUT_AS_OF",
+                "PARAMETER_WITHOUT_EFFECT",
                 "no document waits: each is matched with the queries of its micro-batch",
                 where=self.where,
                 got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None",

@@ -219,7 +219,7 @@ class Bloom(ColumnSketch):
 
     def _refuse_size(self, size: int, count: int) -> None:
         raise CapacityError(
-            "FILTERS_TOO_LARGE",
+            "STATE_FULL",
             "the Bloom filters of a shard do not fit into one column",
             where=f"bloom, column {self.column!r}",
             got=f"{size} bytes, in {count} filters of {8 * self.shape.length} bytes and others",

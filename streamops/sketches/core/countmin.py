@@ -123,7 +123,7 @@ def weigh(
     """Which rows count, and the weights of these; None without weights.
 
     A row counts if neither its item nor its weight is null, and the weight is not 0. A negative one
-    raises ``WEIGHT_NEGATIVE``.
+    raises ``CHANGE_STREAM_INPUT``.
     """
     counted = np.asarray(items.is_valid())
     if weights is None:
@@ -132,7 +132,7 @@ def weigh(
     below = counted & (numbers < 0)
     if below.any():
         raise SchemaError(
-            "WEIGHT_NEGATIVE",
+            "CHANGE_STREAM_INPUT",
             f"a sketch cannot forget, but column {weight!r} has negative weights",
             where="sketches",
             got=f"weight={weight!r} with a minimum of {numbers[below].min()}",
@@ -144,14 +144,14 @@ def weigh(
 
 
 def total(groups: Groups, weights: Ints | None, column: str) -> Ints:
-    """Sum of the weights per group; ``SUM_OVERFLOW`` if it does not fit."""
+    """Sum of the weights per group; ``NUMERIC_OVERFLOW`` if it does not fit."""
     if weights is None:
         return groups.sizes()
     try:
         return groups.sum_ints(weights)
     except OverflowError:
         raise CapacityError(
-            "SUM_OVERFLOW",
+            "NUMERIC_OVERFLOW",
             f"the number of items counted of {column!r} does not fit into its type",
             where="sketches",
             got="a sum of weights out of range",

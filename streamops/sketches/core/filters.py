@@ -152,7 +152,7 @@ def require_capacity(capacity: object, *, where: str) -> None:
     """Refuse a capacity that is not a positive integer."""
     if type(capacity) is not int or capacity < 1:
         raise SpecError(
-            "CAPACITY_OUT_OF_RANGE",
+            "PARAMETER_OUT_OF_RANGE",
             "`capacity` is out of range",
             where=where,
             got=f"capacity={capacity!r}",
@@ -166,7 +166,7 @@ def require_rate(rate: object, *, where: str) -> float:
     if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
         return rate
     raise SpecError(
-        "RATE_OUT_OF_RANGE",
+        "PARAMETER_OUT_OF_RANGE",
         "`false_positive_rate` is out of range",
         where=where,
         got=f"false_positive_rate={rate!r}",
@@ -178,7 +178,7 @@ def require_rate(rate: object, *, where: str) -> float:
 def too_large(got: str, *, fix: str, where: str) -> SpecError:
     """The error for a filter with too many bits."""
     return SpecError(
-        "FILTER_TOO_LARGE",
+        "PARAMETER_OUT_OF_RANGE",
         "a Bloom filter would be too large",
         where=where,
         got=got,

@@ -32,7 +32,7 @@ _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 def items(column: pa.Array | pa.ChunkedArray) -> tuple[Ints, Mask]:
     """The item of each value, and whether it has one: it is any number where the value is null.
 
-    Raises ``KEY_NOT_HASHABLE`` if Spark does not hash the type.
+    Raises ``TYPE_UNSUPPORTED`` if Spark does not hash the type.
     """
     array = combine_chunks(column)
     return xxhash64([array]), np.asarray(array.is_valid())

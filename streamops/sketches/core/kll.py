@@ -109,11 +109,11 @@ def unpack(states: Sequence[pa.Array]) -> tuple[Floats, Ids, Ids, Ints]:
 
 
 def make_view(states: Sequence[pa.Array], k: int) -> View:
-    """The view of states, none of which is empty; ``SKETCH_FULL`` if they represent 2^62 values."""
+    """The view of states, none of which is empty; ``STATE_FULL`` if they represent 2^62 values."""
     items, _, levels, sizes = unpack(states)
     if (2.0**levels * sizes).sum() >= _NO_OVERFLOW:
         raise CapacityError(
-            "SKETCH_FULL",
+            "STATE_FULL",
             "the sketches represent too many values",
             where="sketches.quantiles",
             got=f"{len(states[0]):,} sketches of {(2.0**levels * sizes).sum():.3g} values",
@@ -259,7 +259,7 @@ class QuantileSketch(ColumnSketch):
         return _states(*kll_bytes.read(payloads, self.k, where=_WHERE))
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
-        """The payloads, which Apache DataSketches and Spark read; ``SKETCH_HAS_NAN`` if one has a NaN."""
+        """The payloads, which Apache DataSketches and Spark read; ``SKETCH_UNSUPPORTED`` if one has a NaN."""
         kll_bytes.refuse_nan(states)
         return self.payload(states)
 

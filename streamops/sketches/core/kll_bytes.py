@@ -99,7 +99,7 @@ def refuse_nan(states: Sequence[pa.Array]) -> None:
     wrong = np.flatnonzero(np.asarray(pc.is_nan(states[1]).fill_null(False)))
     if len(wrong):
         raise SketchFormatError(
-            "SKETCH_HAS_NAN",
+            "SKETCH_UNSUPPORTED",
             "sketches of Apache DataSketches have no NaN",
             where="sketches.kll",
             got=f"sketch {wrong[0]}, whose greatest value is NaN",
@@ -115,7 +115,7 @@ def read(
 
     ``foreign`` payloads are from Apache DataSketches: their lowest level may be unsorted, and they have
     two zeros but no NaN. ``dtype`` is a key of ``ITEMS``. ``SKETCH_CORRUPT`` names the first invalid sketch
-    and the reason, ``SKETCH_ITEM_TYPE`` the first one with items of another type.
+    and the reason, ``SKETCH_KIND`` the first one with items of another type.
     """
     try:
         found = _read(payloads, k, foreign=foreign, dtype=np.dtype(ITEMS[dtype or "double"]))
@@ -124,7 +124,7 @@ def read(
         return found
     except _OtherItemsError as error:
         raise SketchFormatError(
-            "SKETCH_ITEM_TYPE",
+            "SKETCH_KIND",
             "these bytes are a sketch of items of another type, which they do not contain",
             where=where,
             got=f"sketch {error}",

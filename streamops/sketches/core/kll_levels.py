@@ -71,7 +71,7 @@ def compact(
     items : array of float64
         By sketch, by level, by value.
     sizes : array of int64, sketches x levels
-        Number of items. A sketch that would represent 2^48 values raises ``SKETCH_FULL``.
+        Number of items. A sketch that would represent 2^48 values raises ``STATE_FULL``.
     """
     runs = Runs(items, sizes)
     depth = int(levels.max(initial=0)) + 1
@@ -231,7 +231,7 @@ def _totals(table: list[Ints]) -> Ints:
     rough = sum((held * 2.0**h for h, held in enumerate(table)), np.zeros(len(table[0])))
     if rough.max(initial=0) >= MAX_VALUES:
         raise CapacityError(
-            "SKETCH_FULL",
+            "STATE_FULL",
             "a sketch cannot represent so many values",
             where="sketches.quantiles",
             got=f"about {rough.max():.3g}",

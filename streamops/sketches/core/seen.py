@@ -107,7 +107,7 @@ class SeenParameters:
         where = self.where
         if not self.identity or len(set(self.identity)) < len(self.identity):
             raise SpecError(
-                "NO_IDENTITY",
+                "PARAMETER_MISSING",
                 "`identity` must name the columns that are equal in duplicates",
                 where=where,
                 got=f"identity={self.identity!r}",
@@ -122,7 +122,7 @@ class SeenParameters:
             require_name(self.time, parameter="time", where=where)
         if self.horizon is not None and self.time is None:
             raise SpecError(
-                "HORIZON_WITHOUT_TIME",
+                "PARAMETER_MISSING",
                 "`horizon` is measured in event time, and there is no event-time column",
                 where=where,
                 got=f"horizon={format_duration(self.horizon)!r}, time=None",
@@ -347,7 +347,7 @@ def _make_room(
     if parameters.when_full == "fail":
         items = sum(of.items for of in generations) + sum(of.items for of in older)
         raise CapacityError(
-            "SEEN_FULL",
+            "STATE_FULL",
             "there are more identities than `capacity`",
             where=f"sketches.seen, identity {', '.join(parameters.identity)}",
             got=f"{items} in one of {spec.shards} shards",

@@ -239,8 +239,7 @@ def unpack_frames(
 ) -> pa.Array:
     """The payloads of frames with these parameters; null for a null.
 
-    Raises an error for the first sketch that is not valid: ``SKETCH_FOREIGN``, ``SKETCH_CORRUPT``,
-    ``SKETCH_VERSION``, ``SKETCH_KIND`` or ``SKETCH_PARAMETERS``.
+    Raises an error for the first sketch that is not valid: ``SKETCH_CORRUPT``, ``SKETCH_UNSUPPORTED``, ``SKETCH_KIND`` or ``SKETCH_PARAMETERS``.
 
     Examples
     --------
@@ -289,7 +288,7 @@ def are_valid(blobs: pa.Array, format: Format, parameters: Mapping[str, Paramete
 def read_header(blob: bytes, *, where: str) -> Header:
     """The header of a sketch of any type and parameters.
 
-    Raises ``SKETCH_FOREIGN``, ``SKETCH_CORRUPT``, or ``SKETCH_VERSION`` of the frame.
+    Raises ``SKETCH_CORRUPT`` or ``SKETCH_UNSUPPORTED`` of the frame.
     """
     frame = read_frame(blob, _SKETCH, where=where)
     if frame.layout != FRAME:  # the rest of the layout is unknown
@@ -362,7 +361,7 @@ def _refuse_other(found: Header, expected: Header, where: str) -> NoReturn:
 
 def _refuse_version(got: str, expected: str, where: str) -> NoReturn:
     _refuse(
-        "SKETCH_VERSION",
+        "SKETCH_UNSUPPORTED",
         "this sketch was written in another format",
         where=where,
         got=got,

@@ -36,12 +36,12 @@ class Offset:
         Raises
         ------
         CheckpointError
-            ``OFFSET_UNREADABLE``.
+            ``OTHER_SERVER``.
         """
         lsn = parse_lsn(stored.get("lsn")) if isinstance(stored, dict) else None
         if lsn is None or not isinstance(stored.get("system"), str):
             raise CheckpointError(
-                "OFFSET_UNREADABLE",
+                "OTHER_SERVER",
                 "the checkpoint has an offset of another source",
                 where=_WHERE,
                 got=stored,

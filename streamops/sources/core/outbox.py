@@ -153,7 +153,7 @@ def read_events(
     Raises
     ------
     ChangeStreamError
-        ``MALFORMED_MESSAGE``.
+        ``MALFORMED_LOG``.
     """
     read = Read()
     for piece in pieces:
@@ -163,7 +163,7 @@ def read_events(
         yield events, read
     if read.log.open is not None and not read.is_full:
         raise ChangeStreamError(
-            "MALFORMED_MESSAGE",
+            "MALFORMED_LOG",
             "the log ends within a transaction",
             where="sources.outbox",
             got="no commit",

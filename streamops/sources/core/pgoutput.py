@@ -116,7 +116,7 @@ def decode(messages: pa.Array, state: State, *, schema: str, table: str) -> tupl
     Raises
     ------
     ChangeStreamError
-        ``MALFORMED_MESSAGE``: the bytes are not messages of `pgoutput`, or not in a valid order.
+        ``MALFORMED_LOG``: the bytes are not messages of `pgoutput`, or not in a valid order.
     """
     cut = _Messages.of(messages)
     letters = cut.byte(cut.start)
@@ -219,7 +219,7 @@ def _require(holds: Bools, what: str, message: Ints | None = None) -> None:
 
 def _refuse(what: str, message: int) -> NoReturn:
     raise ChangeStreamError(
-        "MALFORMED_MESSAGE",
+        "MALFORMED_LOG",
         "the log has a message that pgoutput does not write",
         where="sources.outbox",
         got=f"{what}, message {message} of the piece",

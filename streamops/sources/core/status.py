@@ -70,13 +70,13 @@ def check_server(status: Status, names: Names) -> None:
     Raises
     ------
     RequirementError
-        ``SERVER_IS_A_STANDBY``, ``WAL_LEVEL``.
+        ``SOURCE_UNFIT``.
     SpecError
-        ``TABLE_NOT_FOUND``.
+        ``SOURCE_MISSING``.
     """
     if status.in_recovery:
         raise RequirementError(
-            "SERVER_IS_A_STANDBY",
+            "SOURCE_UNFIT",
             "the server is a standby: its slots do not move with a query",
             where=_WHERE,
             got="pg_is_in_recovery() is true",
@@ -85,7 +85,7 @@ def check_server(status: Status, names: Names) -> None:
         )
     if status.wal_level != "logical":
         raise RequirementError(
-            "WAL_LEVEL",
+            "SOURCE_UNFIT",
             "the log of the server does not have what is needed to read rows from it",
             where=_WHERE,
             got=f"wal_level={status.wal_level}",
@@ -94,7 +94,7 @@ def check_server(status: Status, names: Names) -> None:
         )
     if not status.has_table:
         raise SpecError(
-            "TABLE_NOT_FOUND",
+            "SOURCE_MISSING",
             "the outbox table does not exist",
             where=_WHERE,
             got=f"{names.table} in database {status.database!r}",
@@ -109,7 +109,7 @@ def check_publication(status: Status, names: Names) -> None:
     Raises
     ------
     RequirementError
-        ``PUBLICATION_MISSING``, ``PUBLICATION_UNFIT``.
+        ``SOURCE_UNFIT``.
     """
     publication = quote(names.publication)
     if not status.has_publication:
@@ -120,7 +120,7 @@ def check_publication(status: Status, names: Names) -> None:
 and create it again"
             )
         raise RequirementError(
-            "PUBLICATION_MISSING",
+            "SOURCE_UNFIT",
             "the publication does not exist; without it the log has no rows of the outbox table",
             where=_WHERE,
             got=f"no publication {names.publication!r} in database {status.database!r}",
@@ -130,7 +130,7 @@ and create it again"
     expected = "a publication of the inserts and updates of the outbox table"
     if not status.publishes_table:
         raise RequirementError(
-            "PUBLICATION_UNFIT",
+            "SOURCE_UNFIT",
             "the publication does not have the outbox table",
             where=_WHERE,
             got=f"{names.table} is not in {names.publication!r}",
@@ -140,7 +140,7 @@ and create it again"
         )
     if not status.publishes_inserts:
         raise RequirementError(
-            "PUBLICATION_UNFIT",
+            "SOURCE_UNFIT",
             "the publication does not have inserts",
             where=_WHERE,
             got=f"inserts are not published by {names.publication!r}",
@@ -155,11 +155,11 @@ def check_slot(status: Status, names: Names) -> int:
     Raises
     ------
     RequirementError
-        ``SLOT_MISSING``, ``SLOT_UNFIT``, ``SLOT_LOST``.
+        ``SOURCE_MISSING``, ``SOURCE_UNFIT``, ``SLOT_LOST``.
     """
     if not status.has_slot:
         raise RequirementError(
-            "SLOT_MISSING",
+            "SOURCE_MISSING",
             "the replication slot does not exist: events that are written before it is created, or were "
             "written after it was dropped, are not read",
             where=_WHERE,
@@ -170,7 +170,7 @@ def check_slot(status: Status, names: Names) -> int:
     found = (status.slot_type, status.plugin, status.slot_database)
     if found != ("logical", sql.PLUGIN, status.database):
         raise RequirementError(
-            "SLOT_UNFIT",
+            "SOURCE_UNFIT",
             "the slot belongs to another plugin or another database",
             where=_WHERE,
             got=f"type {status.slot_type}, plugin {status.plugin}, database {status.slot_database}",

@@ -43,7 +43,7 @@ class Record:
         after = function(state, event)
         if type(after) is not self.type:
             raise FunctionError(
-                "OUTPUT_ROW",
+                "FUNCTION_RESULT",
                 "`evolve` did not return a state",
                 where=where,
                 got=f"a value of type {type(after).__name__}",

@@ -221,7 +221,7 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
 
 def _log_error(spec: FoldSpec, what: str, got: str, expected: str) -> StreamopsError:
     return SchemaError(
-        "EVENT_LOG",
+        "MALFORMED_LOG",
         what,
         where=spec.operator,
         got=got,

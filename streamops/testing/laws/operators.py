@@ -117,7 +117,7 @@ def _require_single(operator: Operator) -> list[Operator]:
     operators = expand(operator)
     if len(operators) > 1:
         raise SpecError(
-            "NOT_ONE_OPERATOR",
+            "NOT_REPLAYABLE",
             "the laws are those of one operator",
             where="streamops.testing.laws",
             got=repr(operator),

@@ -65,7 +65,7 @@ class ProducersSpec(PassThrough):
         require_distinct_columns(self.where, producer=self.producer, time=self.time, **optional)
         if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
             raise SpecError(
-                "NOT_A_LIST",
+                "PARAMETER_TYPE",
                 "`expected` is not a list of producers",
                 where=self.where,
                 got=f"expected={self.expected!r}",
@@ -85,7 +85,7 @@ class ProducersSpec(PassThrough):
             pa.array(self.expected, producer_type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(
-                "EXPECTED_TYPE",
+                "VALUE_TYPE",
                 "a value of `expected` does not have the type of the column of producers",
                 where=self.where,
                 got=f"expected={list(self.expected)!r}, {self.producer!r} of type "

@@ -287,7 +287,7 @@ def _overflow(
     keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
     return CapacityError(
-        "CHANGE_OVERFLOW",
+        "NUMERIC_OVERFLOW",
         "a change does not fit into its type",
         where="windows.compare",
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "

@@ -63,7 +63,7 @@ class CompareSpec(WindowSpec):
         self.refuse_too_late_without_corrections()
         if not self.values:
             raise SpecError(
-                "NO_VALUE",
+                "PARAMETER_MISSING",
                 "nothing to compare",
                 where=self.operator,
                 got=f"values={self.values!r}",
@@ -143,7 +143,7 @@ class CompareSpec(WindowSpec):
         where = self.operator
         if not {"window_start", "window_end"} <= set(schema.names):
             raise SchemaError(
-                "NOT_WINDOWED",
+                "FRAME_KIND",
                 "the rows are not results of windows",
                 where=where,
                 got=f"columns {', '.join(schema.names)}",
@@ -158,7 +158,7 @@ class CompareSpec(WindowSpec):
             fields = {member.name for member in schema.field("late").type}
             if fields >= _LATE_FIELDS:
                 raise SchemaError(
-                    "LATE_ROWS_IN_INPUT",
+                    "FRAME_KIND",
                     "the frame includes late rows, which are not results of windows",
                     where=where,
                     got="a column 'late', as stragglers='route' adds it",
@@ -180,7 +180,7 @@ class CompareSpec(WindowSpec):
             return "never"
         if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
             raise SchemaError(
-                "REVISION_MISSING",
+                "FRAME_KIND",
                 "without a revision, the newer row of a window is not known",
                 where=self.operator,
                 got=f"columns {', '.join(schema.names)}",
@@ -191,7 +191,7 @@ class CompareSpec(WindowSpec):
         if self.stragglers not in wanted:
             how = "a change stream" if has_changes else "results with a revision"
             raise SchemaError(
-                "REVISED_INPUT",
+                "ROWS_REVISED",
                 f"the input is revised, and stragglers={self.stragglers!r} ignores revisions",
                 where=self.operator,
                 got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",

@@ -70,7 +70,7 @@ class GridSpec(WindowSpec):
         given = f"empty_for={show_duration(self.empty_for)}"
         if self.empty_for < pace:
             raise SpecError(
-                "EMPTY_FOR_TOO_SHORT",
+                "PARAMETERS_CONTRADICT",
                 "no empty window ends that soon after a window with rows",
                 where=self.operator,
                 got=f"{given}, {got}",
@@ -80,7 +80,7 @@ class GridSpec(WindowSpec):
         windows = self.most_empty_windows(pace)
         if windows > MOST_WINDOWS:
             raise SpecError(
-                "TOO_MANY_WINDOWS",
+                "PARAMETER_OUT_OF_RANGE",
                 "each key would have too many empty windows after its last row",
                 where=self.operator,
                 got=f"{given}, {got}: {windows:,} windows",
@@ -96,7 +96,7 @@ class GridSpec(WindowSpec):
         """Refuse too many windows per event."""
         if windows > MOST_WINDOWS:
             raise SpecError(
-                "TOO_MANY_WINDOWS",
+                "PARAMETER_OUT_OF_RANGE",
                 "each event would lie in too many windows",
                 where=self.operator,
                 got=f"{got}: {windows:,} windows",
@@ -116,7 +116,7 @@ class GridSpec(WindowSpec):
             got, cause = f"{type(error).__name__}: {error}", error
         if got is not None:
             raise SpecError(
-                "NO_VALUE_OF_NOTHING",
+                "PARAMETERS_CONTRADICT",
                 f"{name!r} has no value for a window without rows",
                 where=self.operator,
                 got=f"{written} over no rows: {got}",
@@ -138,7 +138,7 @@ class FixedSpec(GridSpec):
         got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         if self.hop > self.size:
             raise SpecError(
-                "HOP_EXCEEDS_SIZE",
+                "PARAMETERS_CONTRADICT",
                 "`hop` is longer than `size`: events between two windows would be lost",
                 where=self.operator,
                 got=got,
@@ -193,7 +193,7 @@ class CumulativeSpec(GridSpec):
             require_unit(size, self.zone, self.week_start, parameter="size", where=where)
         elif self.week_start != "monday":
             raise SpecError(
-                "WEEK_START_WITHOUT_WEEK",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`week_start` applies to weeks only",
                 where=where,
                 got=f"week_start={self.week_start!r} with size={show_length(size)}",
@@ -204,7 +204,7 @@ class CumulativeSpec(GridSpec):
         got = f"every={show_duration(self.every)}, size={show_length(size)}"
         if self.every > longest:
             raise SpecError(
-                "EVERY_EXCEEDS_SIZE",
+                "PARAMETERS_CONTRADICT",
                 "`every` is longer than `size`: no window would end within its period",
                 where=where,
                 got=got,
@@ -253,7 +253,7 @@ def parse_period_origin(origin: Duration | dt.datetime, size: int | Unit, *, whe
         return parse_origin(origin, size, where=where)
     if origin != "0 seconds":
         raise SpecError(
-            "ORIGIN_WITH_ZONE",
+            "PARAMETER_WITHOUT_EFFECT",
             "`origin` shifts fixed periods, and calendar periods start at fixed dates",
             where=where,
             got=f"origin={origin!r} with a zone",

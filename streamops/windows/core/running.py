@@ -259,7 +259,7 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
         return new
     if spec.when_full == "fail":
         raise CapacityError(
-            "KEYS_FULL",
+            "STATE_FULL",
             "there are more keys than `max_keys`",
             where=spec.operator,
             got=f"{stored + len(new):,} keys in one shard",

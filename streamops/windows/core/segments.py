@@ -276,7 +276,7 @@ def _sessions(
 def _too_long(spec: SessionSpec, length: int) -> CapacityError:
     longest = format_duration(spec.max_length or 0)
     return CapacityError(
-        "SESSION_TOO_LONG",
+        "STATE_FULL",
         "a session is longer than `max_length`",
         where="windows.session",
         got=f"a session of {format_duration(length)}",

@@ -119,7 +119,7 @@ class SessionSpec(WindowSpec):
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":
             raise SpecError(
-                "WHEN_LONGER_WITHOUT_LENGTH",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`when_longer` applies to a maximum length only",
                 where=self.operator,
                 got=f"when_longer={self.when_longer!r} without max_length",
@@ -128,7 +128,7 @@ class SessionSpec(WindowSpec):
             )
         if self.max_length is not None and self.max_length < self.gap:
             raise SpecError(
-                "MAX_LENGTH_BELOW_GAP",
+                "PARAMETERS_CONTRADICT",
                 "`max_length` is shorter than `gap`: every session would be cut",
                 where=self.operator,
                 got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}",
@@ -139,7 +139,7 @@ class SessionSpec(WindowSpec):
     def _refuse_update(self) -> None:
         if self.stragglers == "update":
             raise SpecError(
-                "UPDATE_CANNOT_MERGE",
+                "PARAMETERS_CONTRADICT",
                 "a straggler can merge sessions, and an update cannot retract one",
                 where=self.operator,
                 got="stragglers='update'",

@@ -111,7 +111,7 @@ class AggregatingSpec:
         """Refuse an operator without aggregates."""
         if not self.agg:
             raise SpecError(
-                "NO_AGGREGATE",
+                "PARAMETER_MISSING",
                 "nothing to compute",
                 where=self.operator,
                 got="agg={}",
@@ -325,7 +325,7 @@ class WindowSpec(AggregatingSpec, ABC):
         self.refuse_too_late_without_corrections()
         if self.corrects and not self.allowed_lateness and not self.is_early:
             raise SpecError(
-                "NOTHING_TO_CORRECT",
+                "PARAMETER_MISSING",
                 "no straggler would be accepted, so there is nothing to correct",
                 where=self.operator,
                 got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
@@ -339,7 +339,7 @@ class WindowSpec(AggregatingSpec, ABC):
         """Refuse ``too_late`` where no straggler is accepted."""
         if self.too_late == "route" and not self.corrects:
             raise SpecError(
-                "TOO_LATE_WITHOUT_CORRECTIONS",
+                "PARAMETER_WITHOUT_EFFECT",
                 "`too_late` applies to corrections only",
                 where=self.operator,
                 got=f"too_late='route' with stragglers={self.stragglers!r}",
@@ -370,7 +370,7 @@ def parse_length(
         return cast("Unit", length)  # the spec checks that it is one
     if length in get_args(Unit):
         raise SpecError(
-            "UNIT_WITHOUT_ZONE",
+            "PARAMETER_MISSING",
             reason.format(length),
             where=where,
             got=f"{parameter}={length!r} without zone",
@@ -399,7 +399,7 @@ def require_unit(
     _refuse_unknown_zone(zone, where)
     if unit != "week" and week_start != "monday":
         raise SpecError(
-            "WEEK_START_WITHOUT_WEEK",
+            "PARAMETER_WITHOUT_EFFECT",
             "`week_start` applies to weeks only",
             where=where,
             got=f"week_start={week_start!r} with {parameter}={unit!r}",
@@ -425,7 +425,7 @@ def _refuse_unknown_zone(zone: object, where: str) -> None:
     ]
     listed = "zoneinfo.available_timezones() lists them"
     raise SpecError(
-        "UNKNOWN_ZONE",
+        "INVALID_PARAMETER",
         "`zone` is not a time zone",
         where=where,
         got=f"zone={zone!r}",

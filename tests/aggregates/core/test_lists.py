@@ -194,7 +194,7 @@ def test_a_full_group_fails_only_where_its_result_is_asked_for(
     with pytest.raises(CapacityError) as caught:
         summary.estimate(whole)
     assert str(caught.value) == (
-        f"[AGGREGATE_FULL] aggregates.{function.split()[0]}: a result needs more values of 'long' than "
+        f"[STATE_FULL] aggregates.{function.split()[0]}: a result needs more values of 'long' than "
         "`at_most`\n"
         "  got:       more than 2 in 1 of 2 results\n"
         "  expected:  at most 2 per group: at_most=2\n"

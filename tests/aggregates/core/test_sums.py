@@ -72,7 +72,7 @@ def test_a_sum_of_integers_that_does_not_fit_is_an_error(parts: Any) -> None:
     with pytest.raises(CapacityError) as caught:
         over_parts(agg.sum("long"), *parts)
     assert str(caught.value) == (
-        "[SUM_OVERFLOW] aggregates.sum: the sum of 'long' does not fit into its type\n"
+        "[NUMERIC_OVERFLOW] aggregates.sum: the sum of 'long' does not fit into its type\n"
         "  got:       a sum out of range\n"
         "  expected:  a value of type bigint\n"
         "  fix:       cast the column to a wider type first: decimal(38,0) for integers; double, which rounds"
@@ -150,7 +150,7 @@ def test_a_sum_of_decimals_beyond_38_digits_is_an_error() -> None:
     for parts in ([nearly, Decimal(1)],), ([nearly], [Decimal(1)]):
         with pytest.raises(CapacityError) as caught:
             over_parts(agg.sum("huge"), *parts)
-        assert caught.value.code == "SUM_OVERFLOW"
+        assert caught.value.code == "NUMERIC_OVERFLOW"
         assert caught.value.expected == "a value of type decimal(38,0)"
 
 

@@ -261,7 +261,7 @@ def test_a_sum_may_be_out_of_range_within_a_micro_batch() -> None:
     with pytest.raises(CapacityError) as caught:
         play(spec, ahead[:2])
     assert str(caught.value) == (
-        "[SUM_OVERFLOW] changes.aggregate: the sum of 'v' does not fit into its type\n"
+        "[NUMERIC_OVERFLOW] changes.aggregate: the sum of 'v' does not fit into its type\n"
         "  got:       a sum out of range\n"
         "  expected:  a value of type bigint, or a day-time interval\n"
         "  fix:       cast the column to a wider type first: decimal(38,0) for integers; double, which rounds"

@@ -71,7 +71,7 @@ def test_a_wrapped_key_is_unwrapped_for_its_subject_only() -> None:
 
 @pytest.mark.parametrize("returned", [b"short", "x" * 32, None, bytes(33)])
 def test_a_wrapping_key_of_the_wrong_size_is_refused_without_showing_it(returned: Any) -> None:
-    with pytest.raises(SpecError, match="WRAPPING_KEY_SIZE") as caught:
+    with pytest.raises(SpecError, match="INVALID_PARAMETER") as caught:
         Wrapping.of(lambda: returned, "test")
     assert "short" not in str(caught.value)
     assert "xxx" not in str(caught.value)

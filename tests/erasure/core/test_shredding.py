@@ -129,7 +129,7 @@ def test_routed_rows_have_the_readable_values() -> None:
 
 def test_a_failure_has_neither_values_nor_subjects() -> None:
     spec = columns_of("fail", email=pa.string())
-    with pytest.raises(StreamopsError, match="VALUES_REJECTED") as caught:
+    with pytest.raises(StreamopsError, match="ROW_REJECTED") as caught:
         shred(spec, ["secret-subject", None], {}, email=["secret-value", "b"])
     assert all(f"{reason}: 1" in str(caught.value) for reason in ("no_subject", "no_key"))
     assert "secret" not in str(caught.value)

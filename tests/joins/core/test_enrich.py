@@ -146,7 +146,7 @@ def test_a_value_that_was_not_sent_is_carried_forward() -> None:
 def test_more_keys_than_max_keys_fail_or_are_rejected() -> None:
     with pytest.raises(CapacityError) as caught:
         Played(max_keys=2)("", upsert("a", 1), upsert("b", 1), upsert("c", 1))
-    assert (caught.value.code, caught.value.where) == ("KEYS_FULL", "joins.enrich")
+    assert (caught.value.code, caught.value.where) == ("STATE_FULL", "joins.enrich")
     play = Played(max_keys=2, when_full="reject_new")
     play("", upsert("a", 1), upsert("b", 1))
     assert play("abc", upsert("a", 2, "new"), upsert("c", 3)) == ["new", "v", None]

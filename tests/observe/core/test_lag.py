@@ -72,7 +72,7 @@ def test_lags_are_parsed_from_the_offsets_of_a_source(
 
 
 def test_parameters_out_of_range_are_refused() -> None:
-    with pytest.raises(SpecError, match="ROWS_OUT_OF_RANGE"):
+    with pytest.raises(SpecError, match="PARAMETER_OUT_OF_RANGE"):
         ConsumerLag(0)
-    with pytest.raises(SpecError, match="BATCHES_OUT_OF_RANGE"):
+    with pytest.raises(SpecError, match="PARAMETER_OUT_OF_RANGE"):
         ConsumerLag(1, batches=0)

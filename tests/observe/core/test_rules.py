@@ -105,29 +105,32 @@ def test_an_alarm_shows_query_operator_numbers_rule_and_remedy() -> None:
 @pytest.mark.parametrize(
     ("make", "arguments", "code"),
     [
-        *((LateRows, {"rows": rows}, "ROWS_OUT_OF_RANGE") for rows in (0, -1, 1.5, True, None)),
         *(
-            (LateRows, {"rows": 1, "batches": batches}, "BATCHES_OUT_OF_RANGE")
+            (LateRows, {"rows": rows}, "PARAMETER_OUT_OF_RANGE")
+            for rows in (0, -1, 1.5, True, None)
+        ),
+        *(
+            (LateRows, {"rows": 1, "batches": batches}, "PARAMETER_OUT_OF_RANGE")
             for batches in (0, 10_001, 2.0, True)
         ),
         *(
-            (LateRows, {"rows": 1, "counts": counts}, "NOT_A_NAME")
+            (LateRows, {"rows": 1, "counts": counts}, "PARAMETER_TYPE")
             for counts in ((), "", [1], None, ["too_late", ""])
         ),
         *(
-            (LateShare, {"share": share}, "SHARE_OUT_OF_RANGE")
+            (LateShare, {"share": share}, "PARAMETER_OUT_OF_RANGE")
             for share in (0, 1.5, -0.1, float("nan"), True, "1 %", None)
         ),
-        (LateShare, {"share": 0.1, "batches": 0}, "BATCHES_OUT_OF_RANGE"),
-        (LateShare, {"share": 0.1, "at_least": 0}, "ROWS_OUT_OF_RANGE"),
-        (LateShare, {"share": 0.1, "counts": 1}, "NOT_A_NAME"),
-        (LateShare, {"share": 0.1, "counts": ["too_late", "active"]}, "NOT_A_COUNT"),
-        (LateRows, {"rows": 1, "counts": "state_bytes"}, "NOT_A_COUNT"),
-        (StuckWatermark, {"batches": 2}, "BATCHES_OUT_OF_RANGE"),
-        (StuckWatermark, {"batches": "10"}, "BATCHES_OUT_OF_RANGE"),
-        (PoisonedWatermark, {"ahead": "-1 second"}, "DURATION_TOO_SMALL"),
-        (PoisonedWatermark, {"ahead": "1 month"}, "CALENDAR_DURATION"),
-        (PoisonedWatermark, {"ahead": None}, "BAD_DURATION"),
+        (LateShare, {"share": 0.1, "batches": 0}, "PARAMETER_OUT_OF_RANGE"),
+        (LateShare, {"share": 0.1, "at_least": 0}, "PARAMETER_OUT_OF_RANGE"),
+        (LateShare, {"share": 0.1, "counts": 1}, "PARAMETER_TYPE"),
+        (LateShare, {"share": 0.1, "counts": ["too_late", "active"]}, "INVALID_PARAMETER"),
+        (LateRows, {"rows": 1, "counts": "state_bytes"}, "INVALID_PARAMETER"),
+        (StuckWatermark, {"batches": 2}, "PARAMETER_OUT_OF_RANGE"),
+        (StuckWatermark, {"batches": "10"}, "PARAMETER_OUT_OF_RANGE"),
+        (PoisonedWatermark, {"ahead": "-1 second"}, "INVALID_DURATION"),
+        (PoisonedWatermark, {"ahead": "1 month"}, "INVALID_DURATION"),
+        (PoisonedWatermark, {"ahead": None}, "INVALID_DURATION"),
     ],
     ids=repr,
 )
@@ -145,7 +148,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
     with pytest.raises(SpecError) as caught:
         LateShare(5)
     assert str(caught.value) == (
-        "[SHARE_OUT_OF_RANGE] observe.LateShare: `share` is not a share\n"
+        "[PARAMETER_OUT_OF_RANGE] observe.LateShare: `share` is not a share\n"
         "  got:       share=5\n"
         "  expected:  a number above 0, at most 1\n"
         "  fix:       share=0.01 is one row in a hundred"
@@ -153,7 +156,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
     with pytest.raises(SpecError) as caught:
         LateRows(1, counts=["forgotten", "behind"])
     assert str(caught.value) == (
-        "[NOT_A_COUNT] observe.LateRows: a gauge cannot be summed over micro-batches: behind\n"
+        "[INVALID_PARAMETER] observe.LateRows: a gauge cannot be summed over micro-batches: behind\n"
         "  got:       counts=['forgotten', 'behind']\n"
         "  expected:  counts of rows or events, such as 'too_late' or 'forgotten'\n"
         "  fix:       read a gauge from observedMetrics; a rule adds up counts"
@@ -161,7 +164,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
     with pytest.raises(SpecError) as caught:
         StuckWatermark(batches=2)
     assert str(caught.value) == (
-        "[BATCHES_OUT_OF_RANGE] observe.StuckWatermark: `batches` is out of range\n"
+        "[PARAMETER_OUT_OF_RANGE] observe.StuckWatermark: `batches` is out of range\n"
         "  got:       batches=2\n"
         "  expected:  an integer from 3 to 10000\n"
         "  fix:       batches=10 evaluates the last ten micro-batches with rows"

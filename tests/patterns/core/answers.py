@@ -32,7 +32,7 @@ def draw_compiled(
         try:
             return query, text, pattern, compile_pattern(pattern, BITS, where="test")
         except SpecError as error:
-            if error.code not in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+            if error.code not in {"PATTERN_INVALID", "PARAMETER_OUT_OF_RANGE"}:
                 raise
 
 

@@ -37,7 +37,7 @@ def compile_text(text: str) -> int:
 def test_too_many_states_are_refused_before_they_are_built(text: str) -> None:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     before = time.process_time()
-    with pytest.raises(SpecError, match="PATTERN_TOO_LARGE"):
+    with pytest.raises(SpecError, match="PARAMETER_OUT_OF_RANGE"):
         compile_text(text)
     assert time.process_time() - before < 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000, "kilobytes"

@@ -156,7 +156,7 @@ def draw_search(dice: random.Random) -> Search | None:
             horizon=query.horizon,
         )
     except SpecError as error:
-        if error.code in {"PATTERN_EMPTY", "PATTERN_OPEN", "PATTERN_TOO_LARGE"}:
+        if error.code in {"PATTERN_INVALID", "PARAMETER_OUT_OF_RANGE"}:
             return None
         raise
 

@@ -92,7 +92,7 @@ def test_filters_that_do_not_fit_into_a_column_are_refused(monkeypatch: pytest.M
     states_of(SMALL, np.arange(40), np.arange(40))
     with pytest.raises(CapacityError) as caught:
         states_of(SMALL, np.arange(40), np.arange(40), np.arange(40))
-    assert caught.value.code == "FILTERS_TOO_LARGE"
+    assert caught.value.code == "STATE_FULL"
     assert caught.value.got == "384 bytes, in 3 filters of 128 bytes and others"
 
 

@@ -103,7 +103,7 @@ def test_a_header_is_read_without_knowing_the_sketch() -> None:
 def test_other_bytes_are_foreign(blob: bytes) -> None:
     error = refused(blob)
     assert str(error) == (
-        "[SKETCH_FOREIGN] day, sketch 2: these bytes are not a sketch of streamops\n"
+        "[SKETCH_CORRUPT] day, sketch 2: these bytes are not a sketch of streamops\n"
         f"  got:       {len(blob)} bytes that begin with {blob[:4]!r}\n"
         "  expected:  a frame that begins with b'SOPS'\n"
         "  fix:       name the column that has the sketches; a sketch of another library has no "
@@ -124,7 +124,7 @@ def test_truncated_extended_and_changed_frames_are_corrupt(payload: bytes) -> No
     )
     (checksum,) = struct.unpack_from("<I", blob, 28)
     assert error.expected == f"{rest} bytes with checksum {checksum:08x}"
-    assert refused(blob[:31]).code == "SKETCH_FOREIGN"
+    assert refused(blob[:31]).code == "SKETCH_CORRUPT"
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_a_header_that_no_sketch_has_is_corrupt(found: bytes) -> None:
 def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
     newer = framed(b"\xff" * 30, b"abc", layout=3)
     assert str(refused(newer)) == (
-        "[SKETCH_VERSION] day, sketch 2: this sketch was written in another format\n"
+        "[SKETCH_UNSUPPORTED] day, sketch 2: this sketch was written in another format\n"
         "  got:       frame 3\n"
         "  expected:  frame 2\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md)"
     )
     (other,) = pack_frames(Format("hll", 4), PARAMETERS, pa.array([b"abc"])).to_pylist()
     error = refused(other)
-    assert (error.code, error.got) == ("SKETCH_VERSION", "hll version 4")
+    assert (error.code, error.got) == ("SKETCH_UNSUPPORTED", "hll version 4")
     assert error.expected == "hll version 3"
 
 

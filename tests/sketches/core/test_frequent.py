@@ -157,7 +157,7 @@ def test_a_negative_weight_is_an_error() -> None:
     with pytest.raises(SchemaError) as caught:
         sketch.update(one_group(2), pa.table({"c": ["a", "b"], "w": [1, -2]}))
     assert str(caught.value) == (
-        "[WEIGHT_NEGATIVE] sketches: a sketch cannot forget, but column 'w' has negative weights\n"
+        "[CHANGE_STREAM_INPUT] sketches: a sketch cannot forget, but column 'w' has negative weights\n"
         "  got:       weight='w' with a minimum of -2\n"
         "  expected:  weights >= 0\n"
         "  fix:       leave such rows out, or count exactly: aggregates.sum"
@@ -172,7 +172,7 @@ def test_more_items_than_a_number_can_count_are_an_error() -> None:
     with pytest.raises(CapacityError) as caught:
         merged(sketch, half, half)
     assert str(caught.value) == (
-        "[SUM_OVERFLOW] sketches: the number of items counted of 'c' does not fit into its type\n"
+        "[NUMERIC_OVERFLOW] sketches: the number of items counted of 'c' does not fit into its type\n"
         "  got:       a sum of weights out of range\n"
         "  expected:  a value of type bigint\n"
         "  fix:       use smaller weights: a coarser unit, such as kilobytes for bytes"

@@ -129,7 +129,7 @@ def test_items_of_other_types_have_no_image(dtype: pa.DataType) -> None:
     sketch = Frequent("c", dtype, counters=9)
     with pytest.raises(SchemaError) as caught:
         sketch.from_images(pa.array([], pa.binary()))
-    assert caught.value.code == "NO_APACHE_ITEMS"
+    assert caught.value.code == "SKETCH_UNSUPPORTED"
 
 
 def test_images_that_were_damaged_are_refused_or_read_as_states() -> None:

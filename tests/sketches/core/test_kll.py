@@ -203,9 +203,9 @@ def test_more_values_than_can_be_counted_are_refused() -> None:
     assert MEDIAN.estimate(allowed)[0]["count"].as_py() == 3 * MAX_VALUES // 4
     with pytest.raises(CapacityError) as caught:
         united(heavy(48), heavy(48))
-    assert caught.value.code == "SKETCH_FULL"
+    assert caught.value.code == "STATE_FULL"
     assert str(caught.value) == (
-        "[SKETCH_FULL] sketches.quantiles: a sketch cannot represent so many values\n"
+        "[STATE_FULL] sketches.quantiles: a sketch cannot represent so many values\n"
         "  got:       about 2.81e+14\n"
         "  expected:  fewer than 2^48, or 281,474,976,710,656\n"
         "  fix:       store one sketch a month or a year, and do not merge those"
@@ -216,7 +216,7 @@ def test_too_many_values_of_several_sketches_are_refused() -> None:
     states = [pa.concat_arrays([item] * 2**15) for item in heavy(48)]
     with pytest.raises(CapacityError) as caught:
         MEDIAN.estimate(states)
-    assert caught.value.code == "SKETCH_FULL"
+    assert caught.value.code == "STATE_FULL"
     assert caught.value.got == "32,768 sketches of 4.61e+18 values"
 
 

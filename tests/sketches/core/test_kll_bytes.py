@@ -248,7 +248,7 @@ def test_a_sketch_with_nan_is_not_exported() -> None:
     with pytest.raises(SketchFormatError) as caught:
         SKETCH.images(states_of([1.0], [2.0, NAN]))
     assert str(caught.value) == (
-        "[SKETCH_HAS_NAN] sketches.kll: sketches of Apache DataSketches have no NaN\n"
+        "[SKETCH_UNSUPPORTED] sketches.kll: sketches of Apache DataSketches have no NaN\n"
         "  got:       sketch 1, whose greatest value is NaN\n"
         "  expected:  sketches of numbers\n"
         "  fix:       leave NaN out before the sketch is made: where(~isnan(column))"

@@ -170,7 +170,7 @@ def test_exceeding_the_capacity_fails_with_a_fix() -> None:
     with pytest.raises(CapacityError) as caught:
         filled_up("fail", 20)
     error = caught.value
-    assert error.code == "SEEN_FULL"
+    assert error.code == "STATE_FULL"
     assert error.where == "sketches.seen, identity id"
     assert error.got == "1492 in one of 1 shards"
     assert error.expected.startswith(

@@ -56,22 +56,22 @@ def test_a_server_with_all_that_is_needed_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "code", "text"),
     [
-        ({"in_recovery": True}, RequirementError, "SERVER_IS_A_STANDBY", "read-write"),
-        ({"wal_level": "replica"}, RequirementError, "WAL_LEVEL", "ALTER SYSTEM"),
-        ({"has_table": False}, SpecError, "TABLE_NOT_FOUND", '"shop"."out ""box"""'),
+        ({"in_recovery": True}, RequirementError, "SOURCE_UNFIT", "read-write"),
+        ({"wal_level": "replica"}, RequirementError, "SOURCE_UNFIT", "ALTER SYSTEM"),
+        ({"has_table": False}, SpecError, "SOURCE_MISSING", '"shop"."out ""box"""'),
         (
             {"has_publication": False, "has_slot": False},
             RequirementError,
-            "PUBLICATION_MISSING",
+            "SOURCE_UNFIT",
             "create='create'",
         ),
-        ({"has_publication": False}, RequirementError, "PUBLICATION_MISSING", "drop the slot"),
-        ({"publishes_table": False}, RequirementError, "PUBLICATION_UNFIT", "ADD TABLE"),
-        ({"publishes_inserts": False}, RequirementError, "PUBLICATION_UNFIT", "insert, update"),
-        ({"has_slot": False}, RequirementError, "SLOT_MISSING", "are not read"),
-        ({"slot_type": "physical"}, RequirementError, "SLOT_UNFIT", "physical"),
-        ({"plugin": "test_decoding"}, RequirementError, "SLOT_UNFIT", "test_decoding"),
-        ({"slot_database": "other"}, RequirementError, "SLOT_UNFIT", "other"),
+        ({"has_publication": False}, RequirementError, "SOURCE_UNFIT", "drop the slot"),
+        ({"publishes_table": False}, RequirementError, "SOURCE_UNFIT", "ADD TABLE"),
+        ({"publishes_inserts": False}, RequirementError, "SOURCE_UNFIT", "insert, update"),
+        ({"has_slot": False}, RequirementError, "SOURCE_MISSING", "are not read"),
+        ({"slot_type": "physical"}, RequirementError, "SOURCE_UNFIT", "physical"),
+        ({"plugin": "test_decoding"}, RequirementError, "SOURCE_UNFIT", "test_decoding"),
+        ({"slot_database": "other"}, RequirementError, "SOURCE_UNFIT", "other"),
         ({"wal_status": "lost"}, RequirementError, "SLOT_LOST", "events that were not read"),
         ({"confirmed": None}, RequirementError, "SLOT_LOST", "max_slot_wal_keep_size"),
     ],
@@ -125,7 +125,7 @@ def test_an_offset_is_stored_as_postgres_shows_it() -> None:
     "stored", [None, {}, {"lsn": "1/FF"}, {"system": 73, "lsn": "1/FF"}, {"system": "73", "lsn": 5}]
 )
 def test_offsets_of_another_source_are_refused(stored: Any) -> None:
-    with pytest.raises(CheckpointError, match="OFFSET_UNREADABLE"):
+    with pytest.raises(CheckpointError, match="OTHER_SERVER"):
         Offset.from_json(stored)
 
 

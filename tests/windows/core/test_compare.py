@@ -335,7 +335,7 @@ def test_a_window_deleted_before_it_is_published_is_only_evicted() -> None:
 @pytest.mark.parametrize("rest", [[(0, 5)], [(0, 5), (0, 4)]])
 def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...]]) -> None:
     message = (
-        "[WINDOW_TWICE] windows.compare: two different rows have the same key, window and "
+        "[INSERTED_TWICE] windows.compare: two different rows have the same key, window and "
         "revision\n"
         "  got:       values [4] and [5] of {'k': 'a'}, window of 1970-01-01 00:00:00Z\n"
         "  expected:  one row per key and window, or a higher revision in the later row\n"
@@ -347,11 +347,11 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
     with pytest.raises(ChangeStreamError) as caught:
         stream.step(*rest)
     assert str(caught.value) == message
-    with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
+    with pytest.raises(ChangeStreamError, match="INSERTED_TWICE"):
         Stream().run((0, 4), *rest)
     stream = Stream(stragglers="update", revised="upserts", lateness=100)
     stream.step((0, 4, 1), (0, 3, 0))
-    with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
+    with pytest.raises(ChangeStreamError, match="INSERTED_TWICE"):
         stream.step((0, 5, 1))
 
 
@@ -372,7 +372,7 @@ def test_a_conflict_is_detected_though_both_rows_are_superseded_in_the_same_step
     stream = Stream(**arguments)
     stream.step(rows[0])
     if rows[0][1] == 4:  # also if one of them was stored
-        with pytest.raises(ChangeStreamError, match="WINDOW_TWICE"):
+        with pytest.raises(ChangeStreamError, match="INSERTED_TWICE"):
             stream.step(*rows[1:])
     else:  # windows older than the newest stored one are evicted
         stream.step(rows[1])
@@ -422,7 +422,7 @@ def test_a_change_that_does_not_fit_is_an_error(
     with pytest.raises(CapacityError) as caught:
         Stream(dtype=dtype).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
     assert str(caught.value) == (
-        "[CHANGE_OVERFLOW] windows.compare: a change does not fit into its type\n"
+        "[NUMERIC_OVERFLOW] windows.compare: a change does not fit into its type\n"
         f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
         "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {type_name}\n"

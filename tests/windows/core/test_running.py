@@ -103,7 +103,7 @@ def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
     with pytest.raises(CapacityError) as caught:
         play(spec_of(max_keys=2), some[:2], some)
     assert str(caught.value) == (
-        "[KEYS_FULL] windows.running: there are more keys than `max_keys`\n"
+        "[STATE_FULL] windows.running: there are more keys than `max_keys`\n"
         "  got:       3 keys in one shard\n"
         "  expected:  at most 2 there: max_keys, divided by shards\n"
         "  fix:       raise max_keys, which a checkpoint survives; or leave further keys out: "

@@ -223,5 +223,5 @@ def test_a_sum_overflows_only_where_a_window_does() -> None:
     for way in (core.merge_entries, partial(core.merge_blocks, size=2)):
         (sums,) = way(spec, stored, last - 1, last)
         assert sums.to_pylist() == [most, most]
-        with pytest.raises(CapacityError, match="SUM_OVERFLOW"):
+        with pytest.raises(CapacityError, match="NUMERIC_OVERFLOW"):
             way(spec, stored, last, last + 1)
