@@ -121,8 +121,8 @@ def _straggler(ax: Axes) -> Axes:
     ax = plots.plot_corrections(results, events, time="ts", label="n", ax=ax)
     bottom = ax.get_ylim()[0]
     for time, share, text in ((75, 0.23, "the minute is over"), (55, 0.73, "a straggler")):
-        position: Any = second(time - 1), share * bottom
-        ax.text(*position, text, ha="right", va="center")
+        at: Any = second(time - 1)
+        ax.text(at, share * bottom, text, ha="right", va="center")
     return ax
 
 

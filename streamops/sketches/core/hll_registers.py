@@ -155,7 +155,8 @@ def estimates(registers: Registers, p: int) -> Floats:
     between = sums - empty - full * 0.5**top
     total = between + count * (_sigma(empty / count) + 0.5 ** (top - 1) * _tau(1 - full / count))
     with np.errstate(divide="ignore"):  # infinite if every register has the highest value
-        return count**2 / (2 * np.log(2) * (1 + 1.079 / count)) / total
+        found: Floats = count**2 / (2 * np.log(2) * (1 + 1.079 / count)) / total
+    return found
 
 
 def _sigma(x: Floats) -> Floats:
