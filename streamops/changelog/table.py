@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,16 +72,6 @@ def drop_tombstones(rows: pa.Table) -> pa.Table:
     if TOMBSTONE not in rows.column_names:
         return rows
     return rows.filter(pc.invert(combine_chunks(rows.column(TOMBSTONE)).fill_null(False)))
-
-
-class WithoutEventTime:
-    """Defaults of parameters for operators with one input and without event time."""
-
-    times: ClassVar[tuple[str | None, ...]] = (None,)
-    delays: ClassVar[tuple[int | None, ...]] = (None,)
-    accepts_revisions: ClassVar[tuple[bool, ...]] = (True,)
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -179,7 +180,7 @@ def _start_with_snapshot(
     changes = right
     if SNAPSHOT not in right.columns:
         changes = right.withColumn(SNAPSHOT, F.lit(False))
-    rows = _snapshot_rows(operator.parameters, snapshot, changes)
+    rows = _snapshot_rows(cast("EnrichSpec", operator.parameters), snapshot, changes)
     if not frame.isStreaming:
         return changes.unionByName(rows), None
     if operator.execution.state_api == "applyInPandasWithState":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -122,10 +122,16 @@ class Input:
     time : str, optional
         Event-time column. None if the operator works without event time.
     schema : Schema
-        Columns that ``Core.pack`` reads.
+        Columns that ``Core.pack`` reads; no columns before ``Spec.resolve``.
     delay : int, optional
         Delay of the watermark that the operator defines on this input, in microseconds. None if the
         frame brings a watermark, or if none is needed.
+    columns : tuple of str
+        Further columns whose values are compared or computed with.
+    accepts_revisions : bool
+        Whether the input may have rows that revise others, instead of rows that count once.
+    needs_preimages : bool
+        Whether an update must come with its preimage.
     replicate : callable, optional
         From rows of the input to those of them that every shard receives, or None if there are none.
     is_broadcast : bool
@@ -135,11 +141,18 @@ class Input:
     """
 
     by: tuple[str, ...]
-    time: str | None
-    schema: pa.Schema
+    time: str | None = None
+    schema: pa.Schema = field(default=pa.schema([]))
     delay: int | None = None
+    columns: tuple[str, ...] = ()
+    accepts_revisions: bool = False
+    needs_preimages: bool = False
     replicate: Callable[[pa.Table], pa.Table | None] | None = None
     is_broadcast: bool = False
+
+    def resolve(self, schema: pa.Schema, carried: int | None) -> Input:
+        """The input with these columns. A watermark that the frame brings replaces its delay."""
+        return replace(self, schema=schema, delay=None if carried is not None else self.delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,61 +182,6 @@ class Step:
         return pa.concat_tables([self.output, self.late]).combine_chunks()
 
 
-class Spec(Protocol):
-    """The parameters of an operator, resolved against the schemas of its inputs."""
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """One input, or the left and the right one."""
-
-    @property
-    def output(self) -> pa.Schema:
-        """Columns of the output."""
-
-    @property
-    def origins(self) -> Mapping[str, tuple[int, str]]:
-        """Output columns with values of an input column, or lists of them: which input and column."""
-
-    @property
-    def event_time(self) -> str | None:
-        """Column of the output with its event time, if it has one."""
-
-    @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the watermark of the operator, in microseconds.
-
-        Rows this far back can still be accepted, and results this far back are still emitted.
-        """
-
-    @property
-    def held_back(self) -> int:
-        """The part of ``lag`` by which results that are on time lie behind the operator's watermark.
-
-        The next operator in a chain has so much less room for late rows.
-        """
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on: a checkpoint is refused if one of them changed."""
-
-
 def mark_owned(packed: pa.Table, is_owned: pa.Array) -> pa.Table:
     """Packed rows of a broadcast input, for the shard that owns some of them."""
     return packed.set_column(packed.num_columns - 1, OWNED, is_owned)
-
-
-class PassThrough:
-    """Parameters of an operator with one input that emits each input row in its micro-batch.
-
-    The input may have rows that revise others, because each row is passed on independently.
-    """
-
-    __slots__ = ()
-
-    delays: ClassVar[tuple[int | None, ...]] = (None,)
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
-    accepts_revisions: ClassVar[tuple[bool, ...]] = (True,)
-    needs_preimages: ClassVar[bool] = False
-    origins: ClassVar[Mapping[str, tuple[int, str]]] = {}
-    event_time: ClassVar[str | None] = None

@@ -1,4 +1,4 @@
-"""The bases of an operator: its algorithm, for all keys of one shard.
+"""The bases of an operator: its parameters, and its algorithm for all keys of one shard.
 
 An operator is a pure function over (spec, state, inputs, watermark). Spark's streaming queries, Spark's
 batch jobs and the replay of the test kit call the same functions. States are values: nothing mutates a
@@ -8,16 +8,170 @@ state after a function returned it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import pyarrow as pa
 
 from streamops.kernel.columns import conform
-from streamops.kernel.core import SIDES, Metrics, SideName, Spec, State, StateFormat, Step
+from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.parameters import (
+    require_columns,
+    require_instant,
+    require_keys,
+    require_name,
+    show_duration,
+)
 from streamops.kernel.placement import BY_KEY, Placement, Rule
 from streamops.kernel.segments import UNMERGED
 from streamops.kernel.time import AFTER_ALL
+
+
+class Spec:
+    """The parameters of an operator, as a frozen dataclass.
+
+    A public function builds it from its arguments, and validates them. ``resolve`` checks it against the
+    columns of the frames, and fills in the fields that depend on them. The algorithm reads the result.
+    """
+
+    __slots__ = ()
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """One input, or the left and the right one."""
+        raise NotImplementedError
+
+    @property
+    def output(self) -> pa.Schema:
+        """Columns of the output: results and side output. Resolved."""
+        raise NotImplementedError
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Spec:
+        """Resolve the parameters against the schemas of the inputs.
+
+        ``carried`` has the delays, in microseconds, of watermarks that the frames bring. An input
+        with such a watermark has no delay in the result.
+        """
+        raise NotImplementedError
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes."""
+        raise NotImplementedError
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Output columns with values of an input column, or lists of them: which input and column."""
+        return {name: (0, name) for name in self.inputs[0].by if name in self.output.names}
+
+    @property
+    def event_time(self) -> str | None:
+        """Column of the output with its event time, or that carries the metadata for the next operator."""
+        return None
+
+    @property
+    def lag(self) -> int:
+        """How far Spark's watermark must lie behind the watermark of the operator, in microseconds.
+
+        Rows this far back can still be accepted, and results this far back are still emitted.
+        """
+        return 0
+
+    @property
+    def held_back(self) -> int:
+        """The part of ``lag`` by which results that are on time lie behind the operator's watermark.
+
+        The next operator in a chain has so much less room for late rows.
+        """
+        return 0
+
+    @property
+    def times(self) -> tuple[str | None, ...]:
+        """The event-time column of each input."""
+        return tuple(of.time for of in self.inputs)
+
+    @property
+    def delays(self) -> tuple[int | None, ...]:
+        """The delay of the watermark that the operator defines on each input."""
+        return tuple(of.delay for of in self.inputs)
+
+    @property
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of each input whose values are compared or computed with."""
+        return tuple((*of.by, *of.columns) for of in self.inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardSpec(Spec):
+    """Parameters of an operator with one input: the base of those of your own.
+
+    A subclass is a frozen dataclass (``@dataclass(frozen=True, kw_only=True)``). It adds fields, defines
+    ``output``, and overrides ``identity`` if its state depends on these fields.
+
+    Parameters
+    ----------
+    operator : str
+        Name of the operator, for errors and as the name of its metrics.
+    by : tuple of str
+        Key columns. Rows with equal keys are in one shard.
+    time : str, optional
+        Event-time column. None if the operator works without event time.
+    delay : int, optional
+        Delay of the watermark that the operator defines, in microseconds.
+    input : Schema
+        Resolved: the columns of the frame.
+    """
+
+    operator: str = field(repr=False)
+    by: tuple[str, ...]
+    time: str | None = None
+    delay: int | None = field(default=None, metadata={"shown": show_duration})
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
+
+    def __post_init__(self) -> None:
+        require_name(self.operator, parameter="operator", where="process.per_shard")
+        for name in self.by:
+            require_name(name, parameter="by", where=self.operator)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns that the operator reads. Override it to have them checked."""
+        return ()
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes."""
+        keys = [[name, str(self.input.field(name).type)] for name in self.by]
+        return {"by": keys, "time": self.time}
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> Self:
+        """Resolve the columns against the schema of the frame."""
+        (schema,) = schemas
+        required = {"by": self.by, "time": [self.time], "columns": self.columns}
+        require_columns(schema.names, required, where=self.operator)
+        require_keys(schema, self.by, where=self.operator)
+        read = {*self.by, *self.columns}
+        if self.time is not None:
+            require_instant(schema, self.time, where=self.operator)
+            read.add(self.time)
+        read = read or {schema.names[0]}  # rows without columns cannot be counted
+        columns = pa.schema([column for column in schema if column.name in read])
+        return replace(self, input=columns, delay=None if carried[0] is not None else self.delay)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input."""
+        return (Input(self.by, self.time, self.input, self.delay, self.columns),)
+
+    @property
+    def event_time(self) -> str | None:
+        """The event-time column, if the output has it."""
+        return self.time if self.time in self.output.names else None
+
 
 S = TypeVar("S", bound=Spec)
 

@@ -13,10 +13,9 @@ from streamops.kernel.calls import explain_calls
 from streamops.kernel.columns import key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, ShardSpec, Table
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.process.core.calls import Timers
-from streamops.process.core.shard_spec import ShardSpec
 from streamops.process.core.spec import Errors as Errors
 from streamops.process.core.spec import Stragglers as Stragglers
 from streamops.process.per_key import per_key

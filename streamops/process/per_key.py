@@ -163,7 +163,7 @@ def per_key(
         function=function,
         by=parse_names(by, parameter="by", where=where),
         state=fields,
-        columns=to_schema(output, parameter="output", where=where),
+        result=to_schema(output, parameter="output", where=where),
         initial=parse_initial(fields, initial, where=where),
         on_timer=on_timer,
         time=time,

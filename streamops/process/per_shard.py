@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamops.kernel.operator import Core
-from streamops.process.core.shard_spec import ShardSpec, require_core
+from streamops.kernel.operator import Core, ShardSpec
+from streamops.process.core.shard_spec import require_core
 from streamops.spark.operator import Operator
 
 __all__ = ["per_shard"]

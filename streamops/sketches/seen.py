@@ -12,7 +12,7 @@ from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.sketches.aggregation import require_range
 from streamops.sketches.core.seen import Again, SeenCore, SeenParameters, WhenFull
-from streamops.spark.annotate import annotate_rows
+from streamops.spark.annotate import AnnotatedSpec, annotate_rows
 from streamops.spark.columns import instant_field
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
@@ -147,7 +147,7 @@ def seen(
         micros = parse_duration(horizon, parameter="horizon", where=where, minimum=generations)
     parameters = _Seen(
         where=where,
-        identity=parse_names(identity, parameter="identity", where=where),
+        by=parse_names(identity, parameter="identity", where=where),
         capacity=capacity,
         false_positive_rate=false_positive_rate,
         time=time,
@@ -159,13 +159,13 @@ def seen(
     return annotate_rows(where, parameters, SeenCore())
 
 
-class _Seen(SeenParameters):
+class _Seen(SeenParameters, AnnotatedSpec):
     """The parameters, and the checks of a frame."""
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns, with a watermark, or with changes."""
         fields = {column.name: column for column in frame.schema.fields}
-        require_columns(fields, {"identity": self.identity}, where=self.where)
+        require_columns(fields, {"identity": self.by}, where=self.where)
         if self.time is not None:
             instant_field(frame, self.time, role="time", where=self.where)
         if CHANGE_TYPE in fields:

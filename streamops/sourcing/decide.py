@@ -205,7 +205,7 @@ def decide(
         function=decider,
         by=parse_names(by, parameter="by", where=_WHERE),
         state=pa.schema([*own, *fields]),
-        columns=pa.schema(
+        result=pa.schema(
             [(_VERSION, pa.int64()), (_COMMAND, pa.string()), *columns, (_REJECTION, pa.string())]
         ),
         initial=((_VERSION, 0), (_IDS, []), *given),

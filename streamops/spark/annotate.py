@@ -2,48 +2,60 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, Spec
 from streamops.spark.checks import refuse_taken
-from streamops.spark.definition import Parameters
 from streamops.spark.metadata import METRICS, STATE_API, add_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.results import restore
 
 
-class AnnotateParameters(Parameters, Protocol):
+class AnnotatedSpec(Spec, ABC):
     """The parameters of an operator that passes its rows on, annotated."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def adds(self) -> tuple[str, ...]:
         """Columns that are added to the rows."""
 
     @property
+    @abstractmethod
     def marked(self) -> str:
         """Column that carries the metadata for the next operator."""
 
+    @abstractmethod
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame that does not suit."""
 
+    @abstractmethod
     def build_result(self, rows: DataFrame, columns: list[str]) -> DataFrame:
         """Compute the result from the rows of the core and the names of the input columns."""
 
+    @abstractmethod
+    def build_rows(self, rows: pa.Table) -> pa.Table:
+        """Compute the result of a table: what the test kit passes on."""
+
+    @abstractmethod
     def counts(self) -> Mapping[str, Column]:
         """Metrics that are aggregates over the result."""
 
 
-def annotate_rows(name: str, parameters: AnnotateParameters, core: Core[Any]) -> Operator:
+def annotate_rows(name: str, parameters: AnnotatedSpec, core: Core[Any]) -> Operator:
     """Build an operator that passes its rows on, annotated by a core.
 
     Parameters
     ----------
     name : str
         Public name of the operator.
-    parameters : AnnotateParameters
+    parameters : AnnotatedSpec
     core : Core
         Its output has the columns of the input and what ``build_result`` of the parameters needs.
     """

@@ -8,16 +8,17 @@ watermark is defined after the union, where the rows of the clock are filtered o
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import WatermarkError
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, Spec
 from streamops.spark.columns import column
-from streamops.spark.definition import Parameters
 from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.operator import Operator
 
@@ -99,25 +100,32 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
         )
 
 
-class ClockParameters(Parameters, Protocol):
-    """The parameters of a clock."""
+class ClockSpec(Spec, ABC):
+    """The parameters of a clock.
 
-    @property
-    def time(self) -> str:
-        """Event-time column."""
+    ``time`` is the event-time column, and ``delay`` how far the watermark is behind the clock, in
+    microseconds.
+    """
 
-    @property
-    def delay(self) -> int:
-        """How far the watermark is behind the clock, in microseconds."""
+    __slots__ = ()
 
+    time: str
+    delay: int
+
+    @abstractmethod
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame that does not suit."""
 
+    @abstractmethod
+    def projected(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Compute the columns of a table: what the test kit packs."""
+
+    @abstractmethod
     def columns(self) -> Sequence[Column]:
         """Column expressions that the core reads."""
 
 
-def follow_clock(name: str, parameters: ClockParameters, core: Core[Any]) -> Operator:
+def follow_clock(name: str, parameters: ClockSpec, core: Core[Any]) -> Operator:
     """Build an operator that passes its rows on, and defines their watermark by a clock.
 
     The core emits one row per micro-batch: ``clock`` and ``newest``, in microseconds, and further

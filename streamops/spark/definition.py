@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.core import Spec
 from streamops.kernel.errors import SpecError
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_choice, require_name
 
 Engine = Literal["auto", "kernel", "native"]
@@ -107,46 +105,6 @@ class Options:
             )
 
 
-class Parameters(Protocol):
-    """What the user passed to an operator: a frozen dataclass, validated where it is built.
-
-    Properties about the inputs are tuples: of one entry, or of two, left first.
-    """
-
-    @property
-    def times(self) -> tuple[str | None, ...]:
-        """Event-time columns. None for an input without; with no time at all there is no watermark."""
-
-    @property
-    def delays(self) -> tuple[int | None, ...]:
-        """Delays of the watermarks that the operator defines, in microseconds."""
-
-    @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own, in microseconds."""
-
-    @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """Whether an input may have rows that revise others, instead of rows that count once."""
-
-    @property
-    def needs_preimages(self) -> bool:
-        """Whether an update must come with its preimage, on every input."""
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared or computed with."""
-
-    def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
-    ) -> Spec:
-        """Resolve the parameters against the schemas of the inputs.
-
-        ``carried`` has the delays, in microseconds, of watermarks that the frames bring. An input
-        with such a watermark has no delay in the spec.
-        """
-
-
 class RowParameters(Protocol):
     """Parameters of an operator without a core: column expressions over each row."""
 
@@ -176,7 +134,7 @@ class Definition:
     ----------
     name : str
         Public name, such as "windows.tumbling".
-    parameters : Parameters or RowParameters
+    parameters : Spec or RowParameters
     core : Core, optional
         The algorithm. None if the operator needs neither state nor a shuffle: its parameters are
         :class:`RowParameters` then.
@@ -201,7 +159,7 @@ class Definition:
     """
 
     name: str
-    parameters: Any
+    parameters: Spec | RowParameters
     core: Core[Any] | None = None
     right: DataFrame | None = None
     native: Native | None = None
@@ -219,8 +177,14 @@ class Definition:
         return self.execution.name or self.name.rpartition(".")[2]
 
     @property
+    def spec(self) -> Spec:
+        """The parameters of an operator with a core."""
+        assert isinstance(self.parameters, Spec), f"{self.name} has no core"
+        return self.parameters
+
+    @property
     def sides(self) -> tuple[str, ...]:
         """Where each input is, for errors."""
-        if len(self.parameters.times) == 1:
+        if len(self.spec.inputs) == 1:
             return (self.name,)
         return (f"{self.name}, left frame", f"{self.name}, right frame")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 
 from streamops.environment.settings import refuse_policy
 from streamops.kernel.columns import with_large_types
-from streamops.kernel.core import SIDES, Spec, State
+from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.widening import fix_types
 from streamops.spark.checks import (
@@ -37,7 +38,7 @@ from streamops.spark.columns import (
     spark_schema,
     type_name,
 )
-from streamops.spark.definition import Definition, Parameters, RowParameters
+from streamops.spark.definition import Definition, RowParameters
 from streamops.spark.engines import EngineChoice, engine_of
 from streamops.spark.metadata import (
     METRICS,
@@ -114,13 +115,11 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
         operator.check(frames[0])
     if operator.prepare is not None:
         frames = (operator.prepare(frames[0]), *frames[1:])
-    parameters: Parameters = operator.parameters
-    for input_, accepts, where in zip(
-        frames, parameters.accepts_revisions, operator.sides, strict=True
-    ):
-        if not accepts:
+    parameters = operator.spec
+    for input_, of, where in zip(frames, parameters.inputs, operator.sides, strict=True):
+        if not of.accepts_revisions:
             refuse_revised(input_, where=where)
-        if parameters.needs_preimages:
+        if of.needs_preimages:
             refuse_upserts(input_, where=where)
     schemas = []
     for input_, reads, where in zip(frames, parameters.reads, operator.sides, strict=True):
@@ -143,7 +142,7 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
 
 def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
     """Apply an operator without a core, and observe its metrics."""
-    parameters: RowParameters = operator.parameters
+    parameters = cast("RowParameters", operator.parameters)
     frame = drop_stale_metadata(frame)
     refuse_duplicates(frame, where=operator.name)
     parameters.check(frame)
@@ -173,7 +172,7 @@ def resolve(
     SchemaError
         ``COLUMNS_DIFFER``: equal values of the two inputs would not meet.
     """
-    spec: Spec = operator.parameters.resolve(schemas, carried=carried, shards=shards_of(operator))
+    spec: Spec = operator.spec.resolve(schemas, carried=carried, shards=shards_of(operator))
     if len(spec.inputs) == 1:
         return spec
     left, right = spec.inputs
@@ -217,7 +216,7 @@ def _frames(
     operator: Definition, frame: DataFrame
 ) -> tuple[tuple[DataFrame, ...], DataFrame | None]:
     """The frames of all inputs, and rows that the state of the right one starts with."""
-    if len(operator.parameters.times) == 1:
+    if len(operator.spec.inputs) == 1:
         return (drop_stale_metadata(frame),), None
     if operator.right is None:
         raise SpecError(
@@ -259,20 +258,20 @@ def _carried_watermarks(
 
     Spark waits for the watermark of an input without event time, too, if the other input has one.
     """
-    parameters: Parameters = operator.parameters
+    parameters = operator.spec
     found: list[int | None] = []
-    for at, frame in enumerate(frames):
-        time, carried = parameters.times[at], None
-        if frame.isStreaming and time is not None and operator.project is None:
+    for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
+        carried = None
+        if frame.isStreaming and of.time is not None:
             carried = carried_watermark(
                 frame,
-                parameters.delays[at],
+                of.delay,
                 parameters.lag,
-                time=time,
+                time=of.time,
                 where=operator.sides[at],
-                of_results=len(frames) == 1 and parameters.accepts_revisions[at],
+                of_results=len(frames) == 1 and of.accepts_revisions,
             )
-        elif frame.isStreaming and any(parameters.times):
+        elif frame.isStreaming and any(of.time for of in parameters.inputs):
             marks = (field.metadata or {} for field in frame.schema.fields)
             brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
             carried = max(brought, default=None)

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from streamops.kernel.core import Spec
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import Spec
 from streamops.spark.definition import Definition, KeyLimit, Options
 from streamops.spark.metadata import WATERMARK
 

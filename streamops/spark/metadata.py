@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.kernel.core import Spec
+from streamops.kernel.operator import Spec
 from streamops.spark.columns import column
 
 WATERMARK = "spark.watermarkDelayMs"

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
-from streamops.kernel.core import SIDES, Input, Spec, mark_owned
+from streamops.kernel.core import SIDES, Input, mark_owned
 from streamops.kernel.hashing import shard_of
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
 from streamops.spark.metadata import WATERMARK

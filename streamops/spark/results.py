@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.core import SIDES, Spec
+from streamops.kernel.core import SIDES
+from streamops.kernel.operator import Spec
 from streamops.spark.columns import column, make_nullable, spark_schema
 from streamops.spark.metadata import REVISED, WATERMARK
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat
-from streamops.kernel.core import SIDES, SideName, Spec
-from streamops.kernel.operator import Core
+from streamops.kernel.core import SIDES, SideName
+from streamops.kernel.operator import Core, Spec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -69,7 +69,7 @@ def expand(operator: Chain) -> list[Operator]:
     operators: list[Operator] = []
     for position, item in enumerate(chain or [None]):
         is_operator = isinstance(item, Operator) and item.core is not None
-        if not is_operator or (position and len(item.parameters.times) > 1):
+        if not is_operator or (position and len(item.spec.times) > 1):
             raise SpecError(
                 "NOT_REPLAYABLE",
                 "the test kit cannot run this",
@@ -101,19 +101,19 @@ def remedies_for_a_script() -> Iterator[None]:
 
 def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:
     """The delay of the frame's watermark for each input: one, a pair, or one for both."""
-    if isinstance(watermark, tuple) and len(operator.parameters.times) > 1:
+    if isinstance(watermark, tuple) and len(operator.spec.times) > 1:
         if len(watermark) != 2:
             raise _not_a_pair("watermark", watermark, 'one delay, or a pair: ("5 seconds", None)')
         return watermark
     delay: Any = watermark
-    return (delay,) * len(operator.parameters.times)
+    return (delay,) * len(operator.spec.times)
 
 
 def infer_schemas(
     operator: Operator, batches: Sequence[Any], schema: Schemas
 ) -> tuple[pa.Schema, ...]:
     """The columns of each input of a script, see :func:`infer_schema`."""
-    if len(operator.parameters.times) == 1:
+    if len(operator.spec.times) == 1:
         single: Any = schema
         return (infer_schema(batches, single),)
     given: Any = (None, None) if schema is None else schema

@@ -22,7 +22,9 @@ from streamops.kernel.columns import concat, conform, timestamp_micros
 from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
+from streamops.spark.annotate import AnnotatedSpec
 from streamops.spark.checks import carried_watermark
+from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import resolve, shards_of, watermark_delays
 from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
@@ -156,7 +158,7 @@ class Replay:
             _Frame(schema_, {} if delay is None else {time or "": _mark(_micros(delay))})
             for schema_, time, delay in zip(
                 self._schemas,
-                operators[0].parameters.times,
+                operators[0].spec.times,
                 per_input(operators[0], watermark),
                 strict=True,
             )
@@ -350,7 +352,7 @@ class _Stage:
             time, delay = input_.time, self.delays[at]
             newest: int | None = None
             if self.is_clock:
-                delay = self.operator.parameters.delay
+                delay = self._clock.delay
                 newest = result.clock.clock if result.clock is not None else None
             elif time is None or delay is None:
                 continue
@@ -372,7 +374,7 @@ class _Stage:
             if not self.is_clock:
                 rows = rows.select(input_.schema.names)
             else:
-                rows = self.operator.parameters.projected(rows, input_.schema)
+                rows = self._clock.projected(rows, input_.schema)
             has_delay = input_.delay is not None
             pack = packer(self.run_step.core, self.spec, at, self.count, newest=has_delay)
             for row in pack(iter(rows.to_batches())):
@@ -420,8 +422,12 @@ class _Stage:
         """The rows that the next operator reads."""
         if self.operator.build_result is None or self.is_clock:
             return table
-        result: pa.Table = self.operator.parameters.build_rows(table)
-        return result
+        return cast("AnnotatedSpec", self.operator.parameters).build_rows(table)
+
+    @property
+    def _clock(self) -> ClockSpec:
+        """The parameters of a clock."""
+        return cast("ClockSpec", self.operator.parameters)
 
     def _result(
         self, number: int, table: pa.Table, metrics: dict[str, int], watermark: int
@@ -459,21 +465,19 @@ def _mark(delay: int) -> dict[str, Any]:
 
 def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple[int | None, ...]:
     """The delays of the watermarks of the frames, by the checks of the driver."""
-    parameters, delays = operator.parameters, list[int | None]()
-    for at, frame in enumerate(frames):
-        time, carried = parameters.times[at], None
-        if operator.project is not None:
-            pass  # a clock defines its own
-        elif time is not None:
+    parameters, delays = operator.spec, list[int | None]()
+    for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
+        carried = None
+        if of.time is not None:
             carried = carried_watermark(
                 cast("DataFrame", frame),
-                parameters.delays[at],
+                of.delay,
                 parameters.lag,
-                time=time,
+                time=of.time,
                 where=operator.sides[at],
-                of_results=len(frames) == 1 and parameters.accepts_revisions[at],
+                of_results=len(frames) == 1 and of.accepts_revisions,
             )
-        elif any(parameters.times):
+        elif any(of.time for of in parameters.inputs):
             marks = frame.metadata.values()
             own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
             carried = max(own, default=None)

@@ -175,8 +175,8 @@ def _split_late(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table
     late = table.filter(is_late)
     details = late.column("late").combine_chunks()
     keys: list[str] = []
-    if len(operator.parameters.times) == 1 and operator.parameters.times[0] is not None:
-        time = operator.parameters.times[0]
+    if len(operator.spec.times) == 1 and operator.spec.times[0] is not None:
+        time = operator.spec.times[0]
         last = next(name for name in ("window_end", "match_end", time) if name in names)
         keys = names[: names.index(last) + 1]
     columns = [*(late.column(name) for name in keys), *details.flatten()]

@@ -178,7 +178,7 @@ def stream(
     _refuse_too_many(spark, len(script))
     operators = expand(operator)
     first, *rest = operators
-    names = ("",) if len(first.parameters.times) == 1 else SIDES
+    names = ("",) if len(first.spec.times) == 1 else SIDES
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="streamops-"))
@@ -189,7 +189,7 @@ def stream(
             schemas = infer_schemas(first, script, schema)
         tables = [to_tables(batch, schemas) for batch in script]
         frames = []
-        inputs = zip(names, first.parameters.times, per_input(first, watermark), strict=True)
+        inputs = zip(names, first.spec.times, per_input(first, watermark), strict=True)
         for position, (name, time, delay) in enumerate(inputs):
             frame = micro_batches(
                 spark,
@@ -303,11 +303,11 @@ def _read_metrics(
 
 def _watermark(operator: Operator, progress: Any) -> dt.datetime | None:
     """The operator's own watermark."""
-    if not any(operator.parameters.times):
+    if not any(operator.spec.times):
         return None
     text = progress.eventTime.get("watermark")  # missing in a query without a watermark
     mark = (dt.datetime.fromisoformat(text) - _EPOCH) if text else None
-    lag = dt.timedelta(microseconds=operator.parameters.lag)
+    lag = dt.timedelta(microseconds=operator.spec.lag)
     return _EPOCH + mark + lag if mark else None
 
 

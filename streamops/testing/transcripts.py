@@ -60,13 +60,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from streamops.changelog.table import REJECTED
 from streamops.kernel.core import SIDES
 from streamops.kernel.time import parse_duration
+from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
 from streamops.testing.batches import START, remedies_for_a_script
@@ -321,7 +322,7 @@ def _transcript(value: Any, where: str) -> Transcript:
         document["operator"], require_mapping(document["spec"], where, "spec"), where
     )
     operator = operator.options(**require_mapping(document.get("options", {}), where, "options"))
-    sides = SIDES[: len(operator.parameters.times)]
+    sides = SIDES[: len(operator.spec.times)]
     columns = document.get(
         "columns", _COLUMNS if len(sides) == 1 else dict.fromkeys(sides, _COLUMNS)
     )
@@ -334,7 +335,7 @@ def _transcript(value: Any, where: str) -> Transcript:
     behind = None
     if "behind" in document:
         behind = _clock(require_mapping(document["behind"], where, "behind"), where)
-        carried = (behind.parameters.delay,)
+        carried = (cast("ClockSpec", behind.parameters).delay,)
     spec: Any = resolve(operator, schemas, carried)
     counts = frozenset({*operator.core.METRICS.values(), "state_rows"})
     if operator.build_result is not None:

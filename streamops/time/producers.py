@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.parameters import parse_delay, require_columns
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.clocks import follow_clock
+from streamops.spark.clocks import ClockSpec, follow_clock
 from streamops.spark.columns import column, instant_field
 from streamops.spark.operator import Operator
 from streamops.time.core.producers import ProducersCore, ProducersSpec
@@ -136,7 +136,7 @@ def producers(
     return follow_clock(where, spec, ProducersCore())
 
 
-class _Producers(ProducersSpec):
+class _Producers(ProducersSpec, ClockSpec):
     """The specification with its Spark expressions."""
 
     __slots__ = ()

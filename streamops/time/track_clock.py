@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.errors import WatermarkError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
-from streamops.spark.annotate import annotate_rows
+from streamops.spark.annotate import AnnotatedSpec, annotate_rows
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time.core.correct_clock import Otherwise, parse_limit
@@ -134,7 +134,7 @@ def track_clock(
     return annotate_rows(where, spec, TrackClockCore())
 
 
-class _TrackClock(TrackClockSpec, CorrectClock):
+class _TrackClock(TrackClockSpec, CorrectClock, AnnotatedSpec):
     """The parameters with their Spark expressions."""
 
     __slots__ = ()

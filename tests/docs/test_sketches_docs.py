@@ -37,7 +37,7 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
     text = (ROOT / "docs" / "state-formats.md").read_text()
     heading = f"## {SeenCore.STATE.kind}, version {SeenCore.STATE.version}\n"
     own = text.partition(heading)[2].partition("\n## ")[0]
-    spec = seen_spec(pa.schema([("v", pa.int8())]), identity=("v",), capacity=10, time=None)
+    spec = seen_spec(pa.schema([("v", pa.int8())]), by=("v",), capacity=10, time=None)
     assert set(spec.identity) <= set(re.findall(r"`(\w+)`", own))
     for table, schema in SeenCore().layout(spec).items():
         assert f"**Table `{table}`**" in own

@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 )
 SPEC = seen_spec(
     SCHEMA,
-    identity=("order", "shop"),
+    by=("order", "shop"),
     horizon=400 * SECOND,
     capacity=120,
     false_positive_rate=1e-6,

@@ -175,9 +175,7 @@ def seen_steps(case: test_seen_laws.Case, numbers: tuple[int, int, int]) -> list
 
 def test_filters_of_other_shards_are_not_asked() -> None:
     spec = change(
-        test_seen_laws.seen_spec(
-            test_seen_laws.SCHEMA, identity=("id",), time=None, capacity=3_000
-        ),
+        test_seen_laws.seen_spec(test_seen_laws.SCHEMA, by=("id",), time=None, capacity=3_000),
         false_positive_rate=0.01,
         shards=16,
     )

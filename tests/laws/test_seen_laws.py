@@ -86,7 +86,7 @@ def histories(draw: st.DrawFn, *, in_order: bool = False) -> Case:
         batches.append(table_of(rows))
     # So large that a false positive is all but impossible.
     spec = seen_spec(
-        SCHEMA, identity=by, time=time, horizon=horizon, generations=generations, capacity=2_000
+        SCHEMA, by=by, time=time, horizon=horizon, generations=generations, capacity=2_000
     )
     oracle = SeenOracle(by, time, horizon, generations)
     return Case(spec, tuple(batches), oracle.fresh, draw(st.integers(0, 2**16)))
@@ -259,7 +259,7 @@ def filters(spec: SeenSpec, state: State) -> list[Any]:
 
 def test_a_large_filter_is_written_again_when_it_has_enough_new_items() -> None:
     """Until then, a step writes the new items only."""
-    spec = seen_spec(SCHEMA, identity=("n",), time=None, capacity=40)
+    spec = seen_spec(SCHEMA, by=("n",), time=None, capacity=40)
     stored, state = MemorySegments(limit=3), State.empty(SeenCore().layout(spec))
     numbers, recent = [], []
     for n in range(6):

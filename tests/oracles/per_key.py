@@ -163,4 +163,4 @@ class PerKeyOracle:
                 return
             for values in found:
                 time = {} if spec.time is None else {spec.time: now}
-                yield {**names, **time, **dict(zip(spec.columns.names, values, strict=True))}
+                yield {**names, **time, **dict(zip(spec.result.names, values, strict=True))}

@@ -545,7 +545,7 @@ def test_revised_results_are_refused() -> None:
     )
     query = Replay(revising, pa.schema([("k", pa.string()), ("ts", TS), ("v", pa.int64())]))
     assert query is not None
-    assert window_totals().parameters.accepts_revisions == (False,)
+    assert not window_totals().spec.inputs[0].accepts_revisions
 
 
 # -- refused while the plan is built
@@ -656,7 +656,7 @@ def test_the_columns_may_be_spark_types_arrow_types_or_text() -> None:
         StructType([StructField("n", IntegerType()), StructField("s", StringType())]),
     ):
         spec = process.per_key(scaled_to_nothing, by="k", output=output).parameters
-        assert [(field.name, field.type) for field in spec.columns] == wanted
+        assert [(field.name, field.type) for field in spec.result] == wanted
 
 
 def scaled_to_nothing(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:

@@ -65,7 +65,7 @@ def suppressed(
     schema = pa.schema([("v", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
     spec = seen_spec(
         schema,
-        identity=("v",),
+        by=("v",),
         horizon=1_000 * generations,
         generations=generations,
         capacity=capacity,

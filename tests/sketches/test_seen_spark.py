@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import sketches, state, windows
 from streamops.kernel import segments
-from streamops.sketches.core.seen import METRICS
+from streamops.sketches.core.seen import SeenCore
 from streamops.testing import at, micro_batches
 from streamops.testing.laws import to_rows
 from tests.oracles.seen import SeenOracle
@@ -113,7 +113,7 @@ def test_a_stream_equals_its_oracle_also_after_a_restart(
     }
     assert not any(row["seen_full"] for row in got)
     assert got[0]["tags"] == [("a", got[0]["ts"].second)]
-    totals = {name: sum(item[name] or 0 for item in emitted) for name in METRICS}
+    totals = {name: sum(item[name] or 0 for item in emitted) for name in SeenCore.METRICS}
     assert totals.pop("rows") == len(wanted)
     names_ = list(wanted.values())
     assert totals == {word: names_.count(word) for word in totals}

@@ -24,7 +24,8 @@ def spec_of(schema: pa.Schema = LOG) -> Any:
 
 def test_a_fold_has_no_time_no_watermark_and_no_state() -> None:
     spec = spec_of()
-    assert (spec.times, spec.delays, spec.accepts_revisions) == ((None,), (None,), (False,))
+    assert (spec.times, spec.delays) == ((None,), (None,))
+    assert not spec.inputs[0].accepts_revisions
     assert (spec.identity, spec.origins) == ({}, {"cart": (0, "cart")})
     assert [of.by for of in spec.inputs] == [("cart",)]
     assert spec.reads == (("cart", "version"),)

@@ -21,6 +21,7 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups
 from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Spec as BaseSpec
 from streamops.kernel.placement import ByKey
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_duration
 from streamops.spark.operator import Operator
@@ -29,7 +30,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(BaseSpec):
     """The resolved parameters of either operator."""
 
     inputs: tuple[Input, ...]
@@ -39,43 +40,40 @@ class Spec:
     lag: int
     identity: Mapping[str, Any]
 
-    held_back: ClassVar[int] = 0
-
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(BaseSpec):
     """The parameters of either operator."""
 
     by: tuple[str, str]
-    times: tuple[str | None, str | None] = ("ts", "at")
-    delays: tuple[int | None, int | None] = (None, None)
+    time: tuple[str | None, str | None] = ("ts", "at")
+    delay: tuple[int | None, int | None] = (None, None)
     lag: int = 0
     word: str = ""
-    accepts_revisions: tuple[bool, bool] = (False, False)
-    needs_preimages: bool = False
 
     @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return (self.by[0],), (self.by[1],)
+    def inputs(self) -> tuple[Input, ...]:
+        parts = zip(self.by, self.time, self.delay, strict=True)
+        return tuple(Input((key,), time, delay=delay) for key, time, delay in parts)
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Spec:
         (left, right), inputs = schemas, []
         for at, schema in enumerate(schemas):
             read = schema if at == 0 else pa.schema([schema.field(n) for n in self._named(at)])
-            delay = None if carried[at] is not None else self.delays[at]
-            inputs.append(Input((self.by[at],), self.times[at], read, delay))
-        has_event_time = self.times != (None, None)
+            delay = None if carried[at] is not None else self.delay[at]
+            inputs.append(Input((self.by[at],), self.time[at], read, delay))
+        has_event_time = self.time != (None, None)
         output = _earlier(left, right) if has_event_time else _tally(left.field(self.by[0]))
         passed = left.names if has_event_time else self.by[:1]
         origins = {name: (0, name) for name in passed}
         identity = {"by": list(self.by), "word": self.word, "lag": self.lag}
-        event_time = self.times[0]
+        event_time = self.time[0]
         return Spec(tuple(inputs), output, origins, event_time, self.lag, identity)
 
     def _named(self, at: int) -> list[str]:
-        return [name for name in (self.by[at], self.times[at]) if name is not None]
+        return [name for name in (self.by[at], self.time[at]) if name is not None]
 
 
 def _earlier(left: pa.Schema, right: pa.Schema) -> pa.Schema:

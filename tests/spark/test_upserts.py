@@ -50,7 +50,7 @@ def test_operators_that_retract_need_preimages_and_operators_that_store_rows_do_
         changes.normalize("k", sequence="lsn", horizon=1),
         changes.apply("k", sequence="lsn", horizon=1, history="intervals"),
     ]
-    assert [operator.parameters.needs_preimages for operator in (*needing, *others)] == [
+    assert [operator.spec.inputs[0].needs_preimages for operator in (*needing, *others)] == [
         *(True, True),
         *(False, False),
     ]

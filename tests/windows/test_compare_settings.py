@@ -52,9 +52,9 @@ def refused(error_type: type[StreamopsError], schema: pa.Schema = SCHEMA, **argu
 
 
 def test_it_reads_results_and_other_windows_read_events() -> None:
-    assert settings().accepts_revisions == (True,)
+    assert settings().inputs[0].accepts_revisions
     agg = {"n": aggregates.count()}
-    assert windows.tumbling("1 hour", time="ts", agg=agg).parameters.accepts_revisions == (False,)
+    assert not windows.tumbling("1 hour", time="ts", agg=agg).spec.inputs[0].accepts_revisions
 
 
 def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:

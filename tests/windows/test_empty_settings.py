@@ -55,7 +55,7 @@ def bound(transform: Operator) -> Any:
 def test_how_long_a_key_has_empty_windows_is_a_duration(make: Any) -> None:
     transform = make(empty_for="2 days")
     assert bound(transform).empty_for == 48 * HOUR
-    assert "early='never', empty_for='2 days'" in repr(transform)
+    assert "empty_for='2 days'" in repr(transform)
     assert bound(make()).empty_for is None
 
 

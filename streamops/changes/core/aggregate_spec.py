@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.table import REJECTED, WithoutEventTime
+from streamops.changelog.table import REJECTED
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -41,7 +42,7 @@ class BoundAggregate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregateSpec(WithoutEventTime):
+class AggregateSpec(Spec):
     """Parameters of ``aggregate``."""
 
     where: str = field(repr=False)  # name of the operator, for errors
@@ -54,8 +55,6 @@ class AggregateSpec(WithoutEventTime):
     # Set by ``resolve``. Columns to read are all columns if rejected rows are routed.
     aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
-
-    needs_preimages: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
@@ -87,17 +86,21 @@ class AggregateSpec(WithoutEventTime):
         refuse_taken_names([*self.by, *names], added, given, RENAME_KEY_OR_AGGREGATE, self.where)
 
     @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared or aggregated."""
-        return ((*self.by, *(name for _, item in self.agg for name in item.columns)),)
-
-    @property
     def inputs(self) -> tuple[Input, ...]:
         """The input."""
-        return (Input(self.by, None, self.input),)
+        columns = tuple(name for _, item in self.agg for name in item.columns)
+        return (
+            Input(
+                self.by,
+                schema=self.input,
+                columns=columns,
+                accepts_revisions=True,
+                needs_preimages=True,
+            ),
+        )
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> AggregateSpec:
         """The parameters, with the columns of a frame."""
         (schema,) = schemas

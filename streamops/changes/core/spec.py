@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from streamops.changelog.table import (
     KeyedTable,
     Snapshots,
     WhenFull,
-    WithoutEventTime,
     require_change_columns,
     value_columns,
 )
@@ -29,6 +28,7 @@ from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     require_choice,
     require_columns,
@@ -63,13 +63,11 @@ METRICS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSpec(WithoutEventTime, KeyedTable):
+class TableSpec(KeyedTable, Spec):
     """Parameters of an operator that stores the latest row of each key, and emits its changes."""
 
     max_keys: int  # number of keys that the operator may store, over all shards
     publish: Publish  # which changes of a micro-batch are emitted
-
-    needs_preimages: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
@@ -94,17 +92,20 @@ class TableSpec(WithoutEventTime, KeyedTable):
         return True
 
     @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared."""
-        return ((*self.key, *self.sequence),)
-
-    @property
     def inputs(self) -> tuple[Input, ...]:
         """The input. Every shard receives the truncates."""
-        return (Input(self.key, None, self.input, replicate=partial(copy_truncates, self)),)
+        return (
+            Input(
+                self.key,
+                schema=self.input,
+                columns=self.sequence,
+                accepts_revisions=True,
+                replicate=partial(copy_truncates, self),
+            ),
+        )
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TableSpec:
         """The parameters, with the columns of a frame.
 
@@ -199,7 +200,7 @@ class ApplySpec(TableSpec):
         return self.history == "overwrite"
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TableSpec:
         """The parameters, with the columns of a frame."""
         spec = super().resolve(schemas, carried=carried, shards=shards)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from streamops.joins.core.join_spec import (
     require_key_types,
     revisions_as_sequence,
 )
+from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
@@ -42,9 +43,6 @@ WaitsFor = Literal["both", "facts"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsofSpec(JoinSpec):
     """The parameters of :func:`streamops.joins.asof`. Durations are in microseconds."""
-
-    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
-    needs_preimages: ClassVar[bool] = False
 
     time: str
     version: str
@@ -81,21 +79,6 @@ class AsofSpec(JoinSpec):
         self._refuse_contradictions()
         self._refuse_directions()
 
-    @property
-    def times(self) -> tuple[str | None, str | None]:
-        """Event-time columns that determine the watermark."""
-        return self.time, self.version if self.waits_for == "both" else None
-
-    @property
-    def delays(self) -> Delays:
-        """Delays of the watermarks that the operator defines."""
-        return self.delay
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Columns whose values are compared."""
-        return (*self.left_by, self.time), (*self.right_by, self.version, self.sequence)
-
     def require_tolerance(self) -> None:
         """Refuse a forward search without a bound, on a stream."""
         if self.direction != "backward" and self.tolerance is None:
@@ -108,8 +91,23 @@ class AsofSpec(JoinSpec):
                 fix='tolerance="10 minutes", for example; batches do not need it',
             )
 
+    @property
+    def declared(self) -> tuple[Input, Input]:
+        """The facts, and the versions."""
+        version = self.version if self.waits_for == "both" else None
+        return (
+            Input(self.left_by, self.time, delay=self.delay[0], columns=(self.time,)),
+            Input(
+                self.right_by,
+                version,
+                delay=self.delay[1],
+                columns=(self.version, self.sequence),
+                accepts_revisions=True,
+            ),
+        )
+
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> AsofSpec:
         """Resolve the parameters against the schemas of facts and versions."""
         left, right = schemas
@@ -117,7 +115,7 @@ class AsofSpec(JoinSpec):
         if self.waits_for == "facts" and carried[1] is not None:
             raise unused_watermark(carried[1], waits_for=self.waits_for, where=self.where)
         hidden = {self.deleted, CHANGE_TYPE, TOMBSTONE}
-        inputs = self.build_inputs(schemas, self.times, self.delay, carried)
+        inputs = self.resolve_inputs(schemas, carried)
         added = added_columns(
             self.into, changes=self.retracts, late=(left, right) if self.routes else None
         )

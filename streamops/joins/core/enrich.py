@@ -37,7 +37,6 @@ from streamops.changelog.table import (
 )
 from streamops.joins.core.join_spec import (
     JoinSpec,
-    PairWithoutEventTime,
     added_columns,
     require_choices,
     require_into,
@@ -47,7 +46,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.joins.core.side_output import build_late, join_values
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.operator import Core, Table
@@ -59,15 +58,12 @@ Rejected = Literal["drop", "route"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnrichSpec(JoinSpec, PairWithoutEventTime):
+class EnrichSpec(JoinSpec):
     """The parameters of :func:`streamops.joins.enrich`.
 
     The horizon is in microseconds, or in units of the sequence without ``time``. ``limit``, the keys
     that one shard may store, is resolved.
     """
-
-    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
-    needs_preimages: ClassVar[bool] = False
 
     sequence: tuple[str, ...]
     horizon: int
@@ -102,12 +98,13 @@ class EnrichSpec(JoinSpec, PairWithoutEventTime):
             raise revisions_as_sequence(self.sequence[0], fix, where=self.where)
 
     @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Columns whose values are compared."""
-        return self.left_by, (*self.right_by, *self.sequence)
+    def declared(self) -> tuple[Input, Input]:
+        """The facts, and the changes of the table."""
+        changes = Input(self.right_by, columns=self.sequence, accepts_revisions=True)
+        return Input(self.left_by), changes
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> EnrichSpec:
         """Resolve the parameters against the schemas of the facts and of the changes."""
         left, right = schemas
@@ -117,7 +114,7 @@ class EnrichSpec(JoinSpec, PairWithoutEventTime):
         require_columns(right.names, used, where=where)
         require_key_types(left, right, self.by, where=self.where)
         require_change_columns(right, self.sequence, self.time, where=where)
-        inputs = self.build_inputs(schemas, self.times, self.delays, carried)
+        inputs = self.resolve_inputs(schemas, carried)
         names = {*self.right_by, *value_columns(right, self.right_by, self.sequence)}
         row = pa.schema([column for column in right if column.name in names])
         late = (left, right) if self.rejected == "route" else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -47,9 +47,6 @@ class IntervalSpec(JoinSpec):
     If the output has no columns of the right, its resolved input has the keys and the time only.
     """
 
-    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, False)
-    needs_preimages: ClassVar[bool] = False
-
     lower: int = field(metadata={"shown": show_duration})
     upper: int = field(metadata={"shown": show_duration})
     time: tuple[str, str] = field(metadata={"shown": show_pair})
@@ -73,23 +70,17 @@ class IntervalSpec(JoinSpec):
         self._refuse_contradictions()
 
     @property
-    def times(self) -> tuple[str, str]:
-        """Event-time columns."""
-        return self.time
-
-    @property
-    def delays(self) -> Delays:
-        """Delays of the watermarks that the operator defines."""
-        return self.delay
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Columns whose values are compared."""
+    def declared(self) -> tuple[Input, Input]:
+        """Rows of both sides."""
         ties = () if self.tie_break is None else (self.tie_break,)
-        return (*self.left_by, self.time[0]), (*self.right_by, self.time[1], *ties)
+        left, right = self.time
+        return (
+            Input(self.left_by, left, delay=self.delay[0], columns=(left,)),
+            Input(self.right_by, right, delay=self.delay[1], columns=(right, *ties)),
+        )
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> IntervalSpec:
         """Resolve the parameters against the schemas of both sides."""
         left, right = schemas
@@ -108,7 +99,7 @@ class IntervalSpec(JoinSpec):
             right = pa.schema([f for f in right if f.name in {*self.right_by, self.time[1]}])
         late = (left, right) if self.routes else None
         added = added_columns(self.into, changes=self.is_change_stream, late=late)
-        inputs = self.build_inputs((left, right), self.time, self.delay, carried)
+        inputs = self.resolve_inputs((left, right), carried)
         return self.with_columns(inputs, left, joined, added)
 
     @property
@@ -195,7 +186,7 @@ class IntervalSpec(JoinSpec):
         By the allowed lateness; and by as much as results on time lie behind, unless a frame brings the
         watermark.
         """
-        if self.inputs:
+        if self.resolved:
             return self.allowed_lateness + self.held_back
         own = not self._has_carried_watermark
         return self.allowed_lateness + (self._lateness_of_results if own else 0)

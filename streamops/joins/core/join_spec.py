@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import Spec
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
-    Delays,
     parse_distinct_names,
     parse_names,
     refuse_type,
@@ -59,14 +59,24 @@ def show_pair(names: tuple[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSpec:
-    """Fields of all joins. ``inputs``, ``names`` and ``output`` are resolved against the schemas."""
+class JoinSpec(Spec):
+    """Fields of all joins. ``resolved``, ``names`` and ``output`` are resolved against the schemas."""
 
     where: str = field(repr=False)  # name of the operator, for errors
     by: Keys = field(metadata={"shown": show_keys})
-    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    resolved: tuple[Input, ...] = field(default=(), repr=False)
     names: JoinedNames = field(default=JoinedNames(pa.schema([]), ()), repr=False)
     output: pa.Schema = field(default=pa.schema([]), repr=False)
+
+    @property
+    def declared(self) -> tuple[Input, Input]:
+        """Both inputs before their columns are known."""
+        raise NotImplementedError
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Both inputs."""
+        return self.resolved or self.declared
 
     @property
     def left_by(self) -> Columns:
@@ -94,20 +104,12 @@ class JoinSpec:
         right = {name: (1, own) for own, name in self.names.right}
         return {name: right.get(name, (0, name)) for name in self.names.schema.names}
 
-    def build_inputs(
-        self,
-        schemas: Sequence[pa.Schema],
-        times: tuple[str | None, str | None],
-        delays: Delays,
-        carried: tuple[int | None, ...],
+    def resolve_inputs(
+        self, schemas: Sequence[pa.Schema], carried: Sequence[int | None]
     ) -> tuple[Input, ...]:
-        """Both inputs. The operator defines no watermark on a frame that brings one (`carried`)."""
-        return tuple(
-            Input(by, time, schema, delay if watermark is None else None)
-            for by, time, schema, delay, watermark in zip(
-                (self.left_by, self.right_by), times, schemas, delays, carried, strict=True
-            )
-        )
+        """Both inputs with their columns. The operator defines no watermark on a frame that brings one."""
+        parts = zip(self.declared, schemas, carried, strict=True)
+        return tuple(of.resolve(schema, mark) for of, schema, mark in parts)
 
     def with_columns(
         self,
@@ -121,21 +123,7 @@ class JoinSpec:
         names = join_names(left, right, self.by, self.where)
         refuse_reserved(names.schema.names, [column.name for column in added], fix, self.where)
         joined = (column.with_nullable(True) for column in names.schema)
-        return replace(self, inputs=inputs, names=names, output=pa.schema([*joined, *added]))
-
-
-class PairWithoutEventTime:
-    """Parameters of a join without event time: there is no watermark, and all rows are on time."""
-
-    __slots__ = ()
-
-    times: ClassVar[tuple[None, None]] = (None, None)
-    delays: ClassVar[tuple[None, None]] = (None, None)
-    accepts_revisions: ClassVar[tuple[bool, bool]] = (True, True)
-    needs_preimages: ClassVar[bool] = True
-    event_time: ClassVar[str | None] = None
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
+        return replace(self, resolved=inputs, names=names, output=pa.schema([*joined, *added]))
 
 
 def added_columns(

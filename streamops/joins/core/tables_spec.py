@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from streamops.changelog.table import refuse_change_type
 from streamops.joins.core.join_spec import (
     Columns,
     JoinSpec,
-    PairWithoutEventTime,
     added_columns,
     require_choices,
     revisions_as_sequence,
@@ -69,7 +68,7 @@ class TableSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablesSpec(JoinSpec, PairWithoutEventTime):
+class TablesSpec(JoinSpec):
     """The parameters of :func:`streamops.joins.tables`, in pairs: left, right.
 
     ``tables`` and ``remember_per_shard``, the deleted rows that one shard stores per side, are resolved.
@@ -94,24 +93,19 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
         refuse_change_type(columns, where=self.where)
 
     @property
-    def reads(self) -> tuple[Columns, Columns]:
-        """Columns whose values are compared."""
-        left, right = (tuple(dict.fromkeys(self._columns(side))) for side in range(2))
+    def declared(self) -> tuple[Input, Input]:
+        """The changes of both tables."""
+        left, right = (self._declare(side) for side in range(2))
         return left, right
 
-    def _columns(self, side: int) -> Columns:
-        key = self.key[side] if self.key else ()
-        sequence = (self.sequence[side],) if self.sequence else ()
-        return (*(self.left_by, self.right_by)[side], *key, *sequence)
-
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TablesSpec:
         """Resolve the parameters against the schemas of both change streams."""
         left, right = (self._side(at, schema) for at, schema in enumerate(schemas))
         late = (left.schema, right.schema) if self.rejected == "route" else None
         spec = self.with_columns(
-            tuple(Input(side.by, None, side.schema) for side in (left, right)),
+            self.resolve_inputs((left.schema, right.schema), carried),
             left.rows,
             right.rows,
             added_columns(None, changes=True, late=late),
@@ -125,6 +119,12 @@ class TablesSpec(JoinSpec, PairWithoutEventTime):
         """All that the state depends on. `remember` may change."""
         left, right = self.tables
         return {"how": self.how, "left": left.identity, "right": right.identity}
+
+    def _declare(self, side: int) -> Input:
+        by, key = (self.left_by, self.right_by)[side], self.key[side] if self.key else ()
+        sequence = (self.sequence[side],) if self.sequence else ()
+        columns = tuple(name for name in dict.fromkeys((*key, *sequence)) if name not in by)
+        return Input(by, columns=columns, accepts_revisions=True, needs_preimages=True)
 
     def _side(self, at: int, schema: pa.Schema) -> TableSide:
         name, by = SIDES[at], (self.left_by, self.right_by)[at]

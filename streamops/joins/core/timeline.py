@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
-from streamops.changelog.table import WithoutEventTime, refuse_change_type
+from streamops.changelog.table import refuse_change_type
 from streamops.joins.core.join_spec import (
     Columns,
-    PairWithoutEventTime,
     show_keys,
 )
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
@@ -35,7 +34,7 @@ from streamops.kernel.core import (
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.ordering import is_orderable, ranks
 from streamops.kernel.parameters import refuse_type, require_columns, require_name
 from streamops.kernel.placement import ByKey, Placement
@@ -44,7 +43,7 @@ MAX_CAP = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineParameters(PairWithoutEventTime):
+class TimelineParameters(Spec):
     """The parameters of :func:`streamops.joins.timeline`. They resolve to the join of both inputs."""
 
     where: ClassVar[str] = "joins.timeline"
@@ -97,10 +96,11 @@ class TimelineParameters(PairWithoutEventTime):
         )
 
     @property
-    def reads(self) -> tuple[Columns, Columns]:
-        """Columns whose values are compared."""
-        left, right = self.join.reads
-        return tuple(dict.fromkeys((*left, self.ranked_by))), right
+    def inputs(self) -> tuple[Input, ...]:
+        """The changes of the posts, and of who follows whom."""
+        posts, follows = self.join.inputs
+        ranked = [name for name in [self.ranked_by] if name not in (*posts.by, *posts.columns)]
+        return replace(posts, columns=(*posts.columns, *ranked)), follows
 
     @property
     def follows(self) -> Columns:
@@ -109,7 +109,7 @@ class TimelineParameters(PairWithoutEventTime):
         return tuple(dict.fromkeys((*self.join.right_by, *self.user, *sequence)))
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TablesSpec:
         """Resolve the join against both schemas; of the right, against the columns that are used."""
         left, right = schemas
@@ -134,16 +134,18 @@ class TimelineParameters(PairWithoutEventTime):
 
 
 @dataclass(frozen=True, slots=True)
-class NewestParameters(WithoutEventTime):
+class NewestParameters(Spec):
     """The parameters of the follow-up: the newest posts of each user, from the changes of the join."""
 
     timeline: TimelineParameters
 
-    needs_preimages: ClassVar[bool] = True
-    reads: ClassVar[tuple[Columns]] = ((),)
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The changes of the join."""
+        return (Input((), accepts_revisions=True, needs_preimages=True),)
 
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TimelineSpec:
         """Resolve against the columns of the join: those of the posts, the user, a sequence."""
         (schema,) = schemas
@@ -156,19 +158,22 @@ class NewestParameters(WithoutEventTime):
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineSpec(WithoutEventTime):
+class TimelineSpec(Spec):
     """The newest posts of each user, resolved."""
 
     parameters: TimelineParameters
     user: Columns  # the user's columns, under their names in the joined row
     output: pa.Schema  # as the input: posts, users, the change type, and `late` if rows are routed
 
-    event_time: ClassVar[str] = CHANGE_TYPE  # not a time: its metadata is for the next operator
-
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The changes of the join."""
         return (Input(self.user, None, self.output),)
+
+    @property
+    def event_time(self) -> str:
+        """The column with the metadata for the next operator. There is no event time."""
+        return CHANGE_TYPE
 
     @property
     def author(self) -> Columns:

@@ -6,13 +6,13 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import pyarrow as pa
 
 from streamops.kernel.columns import type_name
-from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import ShardSpec
 from streamops.kernel.parameters import (
     MILLISECOND,
     refuse_taken_names,
@@ -57,7 +57,7 @@ _DURATION = {"shown": show_duration}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PatternSpec:
+class PatternSpec(ShardSpec):
     """Parameters of pattern matching. Durations are microseconds.
 
     Parameters
@@ -92,30 +92,22 @@ class PatternSpec:
     automaton : Automaton
     """
 
-    operator: str = field(repr=False)
     pattern: Pattern = field(metadata={"shown": lambda of: repr(of.text)})
     define: tuple[tuple[str, str | Expression], ...]
     time: str
-    by: tuple[str, ...]
     within: int | None = field(metadata=_DURATION)
     measures: tuple[tuple[str, Measure], ...]
     matches: Matches
     horizon: int | None = field(metadata=_DURATION)
     skip: str
     tie_break: tuple[str, ...]
-    delay: int | None = field(metadata=_DURATION)
     stragglers: Stragglers
     timeouts: Timeouts
     max_rows: int
     when_full: WhenFull
-    input: pa.Schema = field(default=pa.schema([]), repr=False)
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     resolved: tuple[ResolvedMeasure, ...] = field(default=(), repr=False)
     automaton: Automaton = field(init=False, repr=False)
-
-    accepts_revisions: ClassVar[tuple[bool]] = (False,)
-    needs_preimages: ClassVar[bool] = False
-    event_time: ClassVar[str] = MATCH_END
 
     def __post_init__(self) -> None:
         where = self.operator
@@ -164,6 +156,17 @@ class PatternSpec:
         )
         resolved._require_expressions()
         return resolved
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are compared or aggregated."""
+        measured = (c for _, of in self.measures if of.aggregation for c in self._columns_of(of))
+        return (*self.tie_break, *measured)
+
+    @property
+    def event_time(self) -> str:
+        """The end of a match."""
+        return MATCH_END
 
     @property
     def bits(self) -> dict[str, int]:
@@ -232,27 +235,6 @@ class PatternSpec:
                 return choice, NO_VARIABLE
         to, _, variable = self.skip.rpartition(" ")
         return ("to first" if to == "to first" else "to last"), self._number(variable)
-
-    @property
-    def inputs(self) -> tuple[Input]:
-        """The input."""
-        return (Input(self.by, self.time, self.input, self.delay),)
-
-    @property
-    def times(self) -> tuple[str]:
-        """The event-time column."""
-        return (self.time,)
-
-    @property
-    def delays(self) -> tuple[int | None]:
-        """Delay of the watermark that the operator defines."""
-        return (self.delay,)
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...]]:
-        """Columns whose values are compared or computed with."""
-        columns = (c for _, of in self.measures if of.aggregation for c in self._columns_of(of))
-        return ((*self.by, *self.tie_break, *columns),)
 
     @property
     def lag(self) -> int:

@@ -195,9 +195,9 @@ def _call(
     key_columns = [key.take(pa.array(firsts[touched])) for key in keys]
     states = States(spec, stored, of_stored, touched)
     read = released.select(spec.input.names)
-    mutable = [field.name for field in spec.columns if is_mutable(field.type)]
-    convert = converters(spec.columns, where=spec.operator, what="output", only=mutable)
-    by_position = [(spec.columns.names.index(name), made) for name, made in convert.items()]
+    mutable = [field.name for field in spec.result if is_mutable(field.type)]
+    convert = converters(spec.result, where=spec.operator, what="output", only=mutable)
+    by_position = [(spec.result.names.index(name), made) for name, made in convert.items()]
     batch = Batch(
         keys=_key_values(spec, key_columns, len(touched)),
         rows=to_rows(read),
@@ -288,7 +288,7 @@ def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, i
         ignored = len(yielded) - len(chosen)
         yielded, times = [yielded[at] for at in chosen], [times[at] for at in chosen]
         of_key = of_key[np.array(chosen, np.int64)]
-    names = spec.columns.names
+    names = spec.result.names
     try:
         columns = list(zip(*yielded, strict=True)) or [()] * len(names)
     except (TypeError, ValueError):
@@ -300,7 +300,7 @@ def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, i
         pa.array(values, field.type)  # converted when they were yielded
         if is_mutable(field.type)
         else from_values(values, field, where=spec.operator, what="output")
-        for values, field in zip(columns, spec.columns, strict=True)
+        for values, field in zip(columns, spec.result, strict=True)
     ]
     return _table(spec, keys, of_key, times, arrays), ignored
 
@@ -322,7 +322,7 @@ def _to_tuple(
     spec: PerKeySpec, convert: Sequence[tuple[int, Callable[[Any], Any]]], row: Any
 ) -> Any:
     """What a function yielded, as a tuple without values that the function can change later."""
-    names = spec.columns.names
+    names = spec.result.names
     if type(row) is Ignored:
         return row
     if isinstance(row, Mapping):
@@ -342,7 +342,7 @@ def _to_tuple(
 
 
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
-    names = spec.columns.names
+    names = spec.result.names
     return FunctionError(
         "FUNCTION_RESULT",
         "the function did not yield a row of the output",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import ShardSpec
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
@@ -20,7 +20,6 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
     require_name,
-    show_duration,
 )
 
 Function = Callable[..., Any]
@@ -35,7 +34,7 @@ LATE, REJECTED = "late", "rejected"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PerKeySpec:
+class PerKeySpec(ShardSpec):
     """Parameters of a function per key. Durations are microseconds.
 
     Parameters
@@ -46,7 +45,7 @@ class PerKeySpec:
         What is called with the rows of a key, and when one of its timers fires.
     by : tuple of str
         Key columns.
-    state, columns : Schema
+    state, result : Schema
         Fields of the state of a key; columns that the function yields.
     initial : tuple of (name, value)
         Values of the state of a new key. The others are None.
@@ -68,27 +67,17 @@ class PerKeySpec:
         Resolved: keys that one shard may store.
     """
 
-    operator: str = field(repr=False)
     function: Function
-    by: tuple[str, ...]
     state: pa.Schema
-    columns: pa.Schema = field(metadata={"parameter": "output"})
+    result: pa.Schema = field(metadata={"parameter": "output"})
     initial: tuple[tuple[str, Any], ...] = ()
     on_timer: Function | None = None
-    time: str | None = None
     order_by: tuple[str, ...] = ()
     expected_version: str | None = None
-    delay: int | None = field(default=None, metadata={"shown": show_duration})
     stragglers: Stragglers = "drop"
     errors: Errors = "fail"
     max_keys: int = DEFAULT_MAX_KEYS
-    input: pa.Schema = field(default=pa.schema([]), repr=False)
     limit: int = field(default=0, repr=False)
-
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
-    accepts_revisions: ClassVar[tuple[bool]] = (False,)
-    needs_preimages: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         where = self.operator
@@ -99,7 +88,7 @@ class PerKeySpec:
             require_name(self.time, parameter="time", where=where)
         self._require_event_time()
         self._require_functions()
-        if not self.columns.names:
+        if not self.result.names:
             raise SpecError(
                 "PARAMETER_MISSING",
                 "the function yields no columns",
@@ -109,8 +98,8 @@ class PerKeySpec:
                 fix='output="total double"',
             )
         time = [] if self.time is None else [self.time]
-        given = {"by": list(self.by), "time": self.time, "output": self.columns.names}
-        names = [*self.by, *time, *self.columns.names]
+        given = {"by": list(self.by), "time": self.time, "output": self.result.names}
+        names = [*self.by, *time, *self.result.names]
         fix = "name the column of the output differently"
         refuse_taken_names(names, (LATE, REJECTED, CHANGE_TYPE, REVISION), given, fix, where)
 
@@ -172,24 +161,9 @@ class PerKeySpec:
         )
 
     @property
-    def inputs(self) -> tuple[Input]:
-        """The input, with all its columns."""
-        return (Input(self.by, self.time, self.input, self.delay),)
-
-    @property
-    def times(self) -> tuple[str | None]:
-        """The event-time column."""
-        return (self.time,)
-
-    @property
-    def delays(self) -> tuple[int | None]:
-        """Delay of the watermark that the operator defines."""
-        return (self.delay,)
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...]]:
-        """Columns whose values are compared."""
-        return ((*self.by, *self.order_by),)
+    def columns(self) -> tuple[str, ...]:
+        """Columns that order rows of one key and instant."""
+        return self.order_by
 
     @property
     def keys(self) -> list[pa.Field]:
@@ -201,11 +175,6 @@ class PerKeySpec:
         """The value of each field of the state of a new key."""
         given = dict(self.initial)  # converted where they are loaded
         return [given.get(name) for name in self.state.names]
-
-    @property
-    def event_time(self) -> str | None:
-        """Column of the output with its event time."""
-        return self.time
 
     @property
     def origins(self) -> Mapping[str, tuple[int, str]]:
@@ -231,7 +200,7 @@ class PerKeySpec:
         """Keys, event time, the columns of the function, and the side output."""
         time = [] if self.time is None else [(self.time, INSTANT)]
         side = [] if self.side_output is None else [self.side_output]
-        columns = [pa.field(f.name, f.type) for f in self.columns]
+        columns = [pa.field(f.name, f.type) for f in self.result]
         return pa.schema([*self.keys, *time, *columns, *side])
 
     @property

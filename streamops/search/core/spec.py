@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from streamops.changelog.table import (
 )
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     Delays,
     refuse_type,
@@ -48,17 +49,12 @@ REASON = pa.struct([("reason", pa.string()), ("position", pa.int32()), ("message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatchSpec:
+class MatchSpec(Spec):
     """The parameters of :func:`streamops.search.match`.
 
-    The horizon is in microseconds, or in units of the sequence without ``time``. ``inputs``, ``output``
+    The horizon is in microseconds, or in units of the sequence without ``time``. ``resolved``, ``output``
     and ``limit``, the queries that one shard may store, are resolved.
     """
-
-    accepts_revisions: ClassVar[tuple[bool, bool]] = (False, True)
-    needs_preimages: ClassVar[bool] = False
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
 
     where: str = field(repr=False)  # name of the operator, for errors
     text: tuple[str, ...]
@@ -76,7 +72,7 @@ class MatchSpec:
     when_full: WhenFull
     rejected: Rejected
     into: str
-    inputs: tuple[Input, ...] = field(default=(), repr=False)
+    resolved: tuple[Input, ...] = field(default=(), repr=False)
     output: pa.Schema = field(default=pa.schema([]), repr=False)
     limit: int = field(default=0, repr=False)
 
@@ -134,28 +130,29 @@ class MatchSpec:
             )
 
     @property
-    def times(self) -> tuple[str | None, str | None]:
-        """Event-time columns that determine the watermark."""
+    def inputs(self) -> tuple[Input, ...]:
+        """The documents, which every shard receives, and the changes of the queries."""
+        if self.resolved:
+            return self.resolved
+        owners = () if self.as_of is None else (self.as_of,)
         waits_for_queries = self.as_of is not None and self.waits_for == "both"
-        return self.as_of, self.time if waits_for_queries else None
-
-    @property
-    def delays(self) -> Delays:
-        """Delays of the watermarks that the operator defines."""
-        return self.delay
+        time = self.time if waits_for_queries else None
+        compared = tuple(name for name in (*self.text, *self.fields) if name not in owners)
+        documents = Input(
+            owners, self.as_of, delay=self.delay[0], columns=compared, is_broadcast=True
+        )
+        queries = Input(
+            (self.id,), time, delay=self.delay[1], columns=self.sequence, accepts_revisions=True
+        )
+        return documents, queries
 
     @property
     def event_time(self) -> str | None:
         """The event-time column of the output is that of the documents."""
         return self.as_of
 
-    @property
-    def reads(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Columns whose values are compared."""
-        return (*self.text, *self.fields), (self.id, *self.sequence)
-
     def resolve(
-        self, schemas: tuple[pa.Schema, ...], *, carried: tuple[int | None, ...], shards: int
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> MatchSpec:
         """Resolve the parameters against the schemas of the documents and of the queries."""
         documents, queries = schemas
@@ -174,17 +171,10 @@ class MatchSpec:
         if len(taken) < len(added) or taken & {name.lower() for name in documents.names}:
             raise self._name_taken(documents.names, sorted(taken))
         columns = [column.with_nullable(True) for column in documents]
-        left, right = (
-            delay if watermark is None else None
-            for delay, watermark in zip(self.delay, carried, strict=True)
-        )
-        owners = () if self.as_of is None else (self.as_of,)
+        parts = zip(self.inputs, (documents, read), carried, strict=True)
         return replace(
             self,
-            inputs=(
-                Input(owners, self.times[0], documents, left, is_broadcast=True),
-                Input((self.id,), self.times[1], read, right),
-            ),
+            resolved=tuple(of.resolve(schema, mark) for of, schema, mark in parts),
             output=pa.schema([*columns, *added]),
             limit=-(-self.max_keys // shards),
         )

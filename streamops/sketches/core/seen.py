@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from streamops.kernel.core import Input, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, SpecError
 from streamops.kernel.groups import Ids
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.placement import Placement
@@ -82,11 +82,11 @@ class SeenMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenParameters:
+class SeenParameters(Spec):
     """Parameters of the operator, as in :func:`streamops.sketches.seen`; microseconds."""
 
     where: str = field(repr=False)
-    identity: tuple[str, ...]
+    by: tuple[str, ...] = field(metadata={"parameter": "identity"})
     capacity: int
     false_positive_rate: float
     time: str | None
@@ -95,22 +95,17 @@ class SeenParameters:
     again: Again
     when_full: WhenFull
 
-    times: ClassVar[tuple[None]] = (None,)
-    delays: ClassVar[tuple[None]] = (None,)
-    lag: ClassVar[int] = 0
-    accepts_revisions: ClassVar[tuple[bool]] = (True,)
-    needs_preimages: ClassVar[bool] = False
     adds: ClassVar[tuple[str, str]] = (SEEN, FULL)
     marked: ClassVar[str] = SEEN
 
     def __post_init__(self) -> None:
         where = self.where
-        if not self.identity or len(set(self.identity)) < len(self.identity):
+        if not self.by or len(set(self.by)) < len(self.by):
             raise SpecError(
                 "PARAMETER_MISSING",
                 "`identity` must name the columns that are equal in duplicates",
                 where=where,
-                got=f"identity={self.identity!r}",
+                got=f"identity={self.by!r}",
                 expected="one column or several, without repetition",
                 fix='identity=["order_id"]',
             )
@@ -131,9 +126,9 @@ class SeenParameters:
             )
 
     @property
-    def reads(self) -> tuple[tuple[str, ...]]:
-        """Columns whose values are compared."""
-        return (self.identity,)
+    def inputs(self) -> tuple[Input, ...]:
+        """The input. Rows with equal identities meet in one shard."""
+        return (Input(self.by, accepts_revisions=True),)
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -141,7 +136,7 @@ class SeenParameters:
         """Resolve the parameters against the schema of the input."""
         (schema,) = schemas
         what = "an identity has a type that Spark does not hash"
-        for name in self.identity:
+        for name in self.by:
             dtype = schema.field(name).type
             require_key_type(dtype, where=f"{self.where}, column {name!r}", what=what)
         spec = SeenSpec(self, schema, shards)
@@ -159,22 +154,18 @@ class SeenParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenSpec:
+class SeenSpec(Spec):
     """The resolved operator."""
 
     parameters: SeenParameters
     input: pa.Schema
     shards: int
 
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
-    event_time: ClassVar[None] = None
-    origins: ClassVar[Mapping[str, tuple[int, str]]] = {}
-
     @property
     def inputs(self) -> tuple[Input]:
         """The input."""
-        return (Input(self.parameters.identity, None, self.input),)
+        (own,) = self.parameters.inputs
+        return (replace(own, schema=self.input),)
 
     @property
     def room(self) -> int:
@@ -210,7 +201,7 @@ class SeenSpec:
         """Parameters that the state depends on, and the shape, which is computed from logarithms."""
         parameters, shape = self.parameters, self.shape
         return {
-            "identity": [[name, str(self.input.field(name).type)] for name in parameters.identity],
+            "identity": [[name, str(self.input.field(name).type)] for name in parameters.by],
             "time": parameters.time,
             "horizon": parameters.horizon,
             "generations": parameters.generations,
@@ -349,7 +340,7 @@ def _make_room(
         raise CapacityError(
             "STATE_FULL",
             "there are more identities than `capacity`",
-            where=f"sketches.seen, identity {', '.join(parameters.identity)}",
+            where=f"sketches.seen, identity {', '.join(parameters.by)}",
             got=f"{items} in one of {spec.shards} shards",
             expected=f"capacity={parameters.capacity} over all shards, within a horizon and a "
             f"generation, which makes {spec.room * parameters.generations} for each of them",
@@ -426,7 +417,7 @@ def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
     """Sort the rows that can be decided; ``newest`` is the newest cell so far."""
     decisions, time = _classify(spec.parameters, rows)
     chosen = np.flatnonzero(decisions == _AGAIN)
-    identity = rows.select(spec.parameters.identity)
+    identity = rows.select(spec.parameters.by)
     table = identity if len(chosen) == len(rows) else take(identity, chosen)
     hashes, time = xxhash64(table.columns), time[chosen]
     order = np.argsort(hashes)
@@ -455,7 +446,7 @@ def _classify(parameters: SeenParameters, rows: pa.Table) -> tuple[Ids, Instants
         time, valid = timestamp_micros(rows.column(parameters.time))
         result[(time < MIN_INSTANT) | (time > MAX_INSTANT)] = _OUT_OF_RANGE
         result[~valid] = _NULL_TIME
-    for name in parameters.identity:
+    for name in parameters.by:
         column = rows.column(name)
         if column.null_count:
             result[np.asarray(column.is_null())] = _NULL_IDENTITY

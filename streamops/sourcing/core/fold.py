@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from streamops.kernel.core import Input, State, StateFormat, Step
 from streamops.kernel.errors import FunctionError, SchemaError, StreamopsError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_columns, require_keys
 from streamops.kernel.values import same
 from streamops.process.core.calls import function_error
@@ -23,7 +23,7 @@ from streamops.sourcing.core.evolve import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldSpec:
+class FoldSpec(Spec):
     """Parameters of a fold.
 
     Parameters
@@ -58,11 +58,6 @@ class FoldSpec:
     has_snapshot: bool
     schemas: tuple[pa.Schema, ...] = field(default=(), repr=False)
 
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
-    needs_preimages: ClassVar[bool] = False
-    event_time: ClassVar[None] = None
-
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
@@ -95,38 +90,16 @@ class FoldSpec:
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The log, and the snapshot."""
-        return tuple(Input(self.by, None, schema) for schema in self.schemas)
-
-    @property
-    def times(self) -> tuple[None, ...]:
-        """There is no event time."""
-        return (None,) * (1 + self.has_snapshot)
-
-    @property
-    def delays(self) -> tuple[None, ...]:
-        """There is no watermark."""
-        return self.times
-
-    @property
-    def accepts_revisions(self) -> tuple[bool, ...]:
-        """Events are never revised."""
-        return (False,) * (1 + self.has_snapshot)
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared."""
-        return ((*self.by, self.version),) * (1 + self.has_snapshot)
+        own = Input(self.by, columns=(self.version,))
+        if not self.schemas:
+            return (own,) * (1 + self.has_snapshot)
+        return tuple(replace(own, schema=schema) for schema in self.schemas)
 
     @property
     def output(self) -> pa.Schema:
         """Keys, version and state."""
         keys = [self.schemas[0].field(name) for name in self.by]
         return pa.schema([*keys, (self.version, pa.int64()), *self.fields])
-
-    @property
-    def origins(self) -> Mapping[str, tuple[int, str]]:
-        """Key columns are those of the log."""
-        return {name: (0, name) for name in self.by}
 
     @property
     def identity(self) -> Mapping[str, Any]:

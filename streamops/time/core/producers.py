@@ -26,7 +26,6 @@ from streamops.kernel.clocks import CLOCK_OUTPUT, ClockMetrics
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take, type_name
 from streamops.kernel.core import (
     Input,
-    PassThrough,
     SideName,
     State,
     StateFormat,
@@ -34,7 +33,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
@@ -46,7 +45,7 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducersSpec(PassThrough):
+class ProducersSpec(Spec):
     """The parameters of the clock; durations in microseconds."""
 
     where: ClassVar[str] = "time.producers"
@@ -101,15 +100,12 @@ class ProducersSpec(PassThrough):
         return (self.time,)
 
     @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns of the frame that the clock reads."""
-        columns = (self.producer, self.time, self.arrival)
-        return (tuple(name for name in columns if name is not None),)
-
-    @property
     def inputs(self) -> tuple[Input, ...]:
         """One shard has the state of all producers."""
-        return (Input((), None, self.input),)
+        names = (self.producer, self.time, self.arrival)
+        schema = pa.schema([]) if self.producer_type is None else self.input
+        columns = tuple(name for name in names if name is not None)
+        return (Input((), schema=schema, columns=columns, accepts_revisions=True),)
 
     @property
     def output(self) -> pa.Schema:

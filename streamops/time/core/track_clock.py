@@ -29,13 +29,12 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.core import (
     Input,
-    PassThrough,
     State,
     StateFormat,
     Step,
 )
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_keys, require_name, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, Instants
@@ -59,7 +58,7 @@ _METHODS = pa.array([CORRECTED, "estimated", "stepped"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrackClockSpec(CorrectClockSpec, PassThrough):
+class TrackClockSpec(CorrectClockSpec, Spec):
     """The parameters of clock tracking; durations in microseconds."""
 
     where: ClassVar[str] = "time.track_clock"
@@ -68,10 +67,8 @@ class TrackClockSpec(CorrectClockSpec, PassThrough):
     by: tuple[str, ...]
     horizon: int = field(metadata={"shown": show_duration})
     step: int = field(metadata={"shown": show_duration})
-    input: Any = field(default=None, repr=False)
+    input: pa.Schema = field(default=pa.schema([]), repr=False)
     """Schema of the input, set by ``resolve``."""
-
-    times: ClassVar[tuple[str | None, ...]] = (None,)
 
     def __post_init__(self) -> None:
         CorrectClockSpec.__post_init__(self)
@@ -89,12 +86,7 @@ class TrackClockSpec(CorrectClockSpec, PassThrough):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The rows of each device meet in one shard."""
-        return (Input(self.by, None, self.input),)
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Key columns, whose values are compared."""
-        return (self.by,)
+        return (Input(self.by, schema=self.input, accepts_revisions=True),)
 
     @property
     def cell(self) -> int:

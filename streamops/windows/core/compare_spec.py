@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
+from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -54,8 +55,6 @@ class CompareSpec(WindowSpec):
     values: tuple[str, ...]
     revised: Revised = field(default="never", repr=False)
 
-    accepts_revisions: ClassVar[tuple[bool]] = (True,)
-
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
         if self.zone is not None:
@@ -93,6 +92,12 @@ class CompareSpec(WindowSpec):
             read.add(CHANGE_TYPE)
         columns = pa.schema([f for f in schema if f.name in read])
         return replace(resolved, revised=revised, input=columns)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Results of windows, which may be revised."""
+        (own,) = super(CompareSpec, self).inputs
+        return (replace(own, accepts_revisions=True),)
 
     @property
     def extra_columns(self) -> Mapping[str, str]:

@@ -18,7 +18,6 @@ from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PRE
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import concat, conform, key_codes, rows_differ, take
 from streamops.kernel.core import (
-    Input,
     Metrics,
     SideName,
     State,
@@ -28,7 +27,7 @@ from streamops.kernel.core import (
 from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, ShardSpec, Table
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -54,7 +53,7 @@ DEFAULT_MAX_KEYS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningSpec(AggregatingSpec):
+class RunningSpec(AggregatingSpec, ShardSpec):
     """Parameters of a running aggregate.
 
     Parameters
@@ -79,23 +78,12 @@ class RunningSpec(AggregatingSpec):
         Resolved: keys that one shard may store.
     """
 
-    operator: str = field(repr=False)
-    by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
     changes: Changes
     max_keys: int
     when_full: WhenFull
-    input: pa.Schema = field(default=None, repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
     limit: int = field(default=0, repr=False)
-
-    times: ClassVar[tuple[None]] = (None,)
-    delays: ClassVar[tuple[None]] = (None,)
-    lag: ClassVar[int] = 0
-    held_back: ClassVar[int] = 0
-    accepts_revisions: ClassVar[tuple[bool]] = (False,)
-    needs_preimages: ClassVar[bool] = False
-    event_time: ClassVar[str] = REVISION
 
     def __post_init__(self) -> None:
         where = self.operator
@@ -108,9 +96,14 @@ class RunningSpec(AggregatingSpec):
         refuse_taken_names(names, added, given, RENAME_KEY_OR_AGGREGATE, where)
 
     @property
-    def reads(self) -> tuple[tuple[str, ...]]:
-        """Columns whose values are compared or computed with."""
-        return ((*self.by, *(name for _, aggregate in self.agg for name in aggregate.columns)),)
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are aggregated."""
+        return self.aggregated
+
+    @property
+    def event_time(self) -> str:
+        """The column with the metadata for the next operator. There is no event time."""
+        return REVISION
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -144,20 +137,10 @@ class RunningSpec(AggregatingSpec):
             )
 
     @property
-    def inputs(self) -> tuple[Input]:
-        """The input."""
-        return (Input(self.by, None, self.input),)
-
-    @property
     def output(self) -> pa.Schema:
         """Keys, values, the revision, and with "retract" the change type."""
         change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
         return pa.schema([*self.keys, *self.value_columns, (REVISION, pa.int32()), *change])
-
-    @property
-    def origins(self) -> dict[str, tuple[int, str]]:
-        """Columns of the output that hold values of a column of the input."""
-        return {name: (0, name) for name in self.by}
 
     @property
     def identity(self) -> Mapping[str, Any]:

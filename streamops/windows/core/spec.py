@@ -13,15 +13,15 @@ import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, Weekday
-from streamops.kernel.core import Input
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import ShardSpec
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -66,6 +66,11 @@ class AggregatingSpec:
     agg: tuple[tuple[str, Aggregation], ...]
     input: pa.Schema
     aggregates: tuple[tuple[str, str, Summary], ...]
+
+    @property
+    def aggregated(self) -> tuple[str, ...]:
+        """Columns that the aggregates read."""
+        return tuple(name for _, aggregation in self.agg for name in aggregation.columns)
 
     @property
     def keys(self) -> list[pa.Field]:
@@ -121,7 +126,7 @@ class AggregatingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpec(AggregatingSpec, ABC):
+class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     """Parameters of every window operator. Durations are microseconds.
 
     Parameters
@@ -150,21 +155,13 @@ class WindowSpec(AggregatingSpec, ABC):
         Resolved: each aggregate as the user wrote it, and its implementation.
     """
 
-    operator: str = field(repr=False)
     time: str
-    by: tuple[str, ...]
     agg: tuple[tuple[str, Aggregation], ...]
-    delay: int | None = field(metadata=DURATION)
     allowed_lateness: int = field(metadata=DURATION)
     stragglers: Stragglers
     too_late: TooLate
     early: Early = "never"
-    input: pa.Schema = field(default=pa.schema([]), repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
-
-    accepts_revisions: ClassVar[tuple[bool]] = (False,)
-    needs_preimages: ClassVar[bool] = False
-    held_back: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         where = self.operator
@@ -192,30 +189,14 @@ class WindowSpec(AggregatingSpec, ABC):
         )
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Further columns, and those that are aggregated."""
+        return (*self.extra_columns.values(), *self.aggregated)
+
+    @property
     def extra_columns(self) -> Mapping[str, str]:
         """Further columns that the operator reads, by the parameter that names them."""
         return {}
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """The input: events, or results of windows."""
-        return (Input(self.by, self.time, self.input, self.delay),)
-
-    @property
-    def times(self) -> tuple[str | None, ...]:
-        """The event-time column."""
-        return (self.time,)
-
-    @property
-    def delays(self) -> tuple[int | None, ...]:
-        """Delay of the watermark that the operator defines."""
-        return (self.delay,)
-
-    @property
-    def reads(self) -> tuple[tuple[str, ...], ...]:
-        """Columns whose values are compared or computed with."""
-        aggregated = (name for _, aggregation in self.agg for name in aggregation.columns)
-        return ((*self.by, *self.extra_columns.values(), *aggregated),)
 
     @property
     def lag(self) -> int:

@@ -24,7 +24,7 @@ from tests.sketches.seen_specs import change, seen_spec
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", INSTANT), ("v", pa.string())])
 # A horizon of 100 microseconds in cells of 25.
-SPEC = seen_spec(SCHEMA, identity=("id",), horizon=100, capacity=1_000, false_positive_rate=1e-6)
+SPEC = seen_spec(SCHEMA, by=("id",), horizon=100, capacity=1_000, false_positive_rate=1e-6)
 
 
 def rows(*pairs: tuple[Any, ...]) -> pa.Table:
@@ -139,7 +139,7 @@ def test_rows_beyond_the_horizon_are_duplicates_or_too_old() -> None:
 
 
 def test_a_value_of_several_columns_is_one_identity() -> None:
-    spec = change(SPEC, identity=("v", "id"))
+    spec = change(SPEC, by=("v", "id"))
     batch = rows((1, 0, "a"), (1, 1, "b"), (2, 2, "a"), (1, 3, "a"), (1, 4, None))
     assert play(spec, batch)[1] == [["first", "first", "first", "again", "null_identity"]]
 
