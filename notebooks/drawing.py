@@ -45,11 +45,11 @@ def blank(
     )
     headline(figure, height, title, subtitle)
     for entry in [axes] if isinstance(axes, Axes) else axes.flat:
-        plain(entry)
+        without_frame(entry)
     return figure, axes
 
 
-def plain(axes: Axes) -> None:
+def without_frame(axes: Axes) -> None:
     """Nothing but a grid of soft vertical lines."""
     for side in axes.spines.values():
         side.set_visible(False)
@@ -64,7 +64,7 @@ def in_utc(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name].dt.tz_localize("UTC") for name in naive})
 
 
-def clock(axes: Axes, every: int, label: str = "%H:%M", zone: str = "UTC") -> None:
+def time_axis(axes: Axes, every: int, label: str = "%H:%M", zone: str = "UTC") -> None:
     """A time axis with a tick every so many minutes."""
     # A locator by minutes repeats within the hour only, one by hours within the day.
     minutes = {"byminute": range(0, 60, every)}
@@ -96,7 +96,7 @@ def dot(colour: str, marker: str = "o") -> Line2D:
     return Line2D([], [], color=colour, marker=marker, markersize=8, linestyle="none")
 
 
-def event(axes: Axes, when: Any, y: Any, colour: Any = ON_TIME, size: float = 62) -> None:
+def dots(axes: Axes, when: Any, y: Any, colour: Any = ON_TIME, size: float = 62) -> None:
     """Events as dots."""
     axes.scatter(when, y, s=size, c=colour, edgecolors=PAPER, linewidths=1.2, zorder=4)
 
@@ -176,7 +176,7 @@ def panels(names: Sequence[str], height: float, **options: Any) -> Sequence[Axes
     options |= {"layout": "constrained", "squeeze": False}
     _, (row,) = plt.subplots(1, len(names), figsize=(WIDTH, height), **options)
     for axes, name in zip(row, names, strict=True):
-        plain(axes)
+        without_frame(axes)
         axes.set_title(name, loc="left", fontsize=11.5, color=INK)
     return row
 
@@ -198,7 +198,7 @@ def grid(
 ) -> Axes:
     """Draw a table as cells whose color follows from their text; a cell that is None is left out."""
     _, axes = plt.subplots(figsize=(WIDTH, 0.75 + 0.5 * len(table)), layout="constrained")
-    plain(axes)
+    without_frame(axes)
     axes.grid(visible=False)
     for (y, x), text in np.ndenumerate(table.to_numpy(dtype=object)):
         if text is not None:

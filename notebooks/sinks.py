@@ -35,9 +35,9 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import sinks_pictures as pictures
 from drawing import picture, show
 from pyspark.errors import StreamingQueryException
+from sinks_pictures import counted, decisions
 
 from streamops import aggregates as agg
 from streamops import local_session, plots, sinks, windows
@@ -118,7 +118,7 @@ counts = {
 assert counts["sinks.parquet"] == dict.fromkeys(range(6), 1)
 assert counts["by hand"][2] == counts["by hand"][4] == 2
 show(
-    pictures.counted(
+    counted(
         counts,
         f"{len(rows['by hand'])} orders by hand, {len(rows['sinks.parquet'])} in truth",
         f"How often each micro-batch is in the target. The query was started {starts} times.",
@@ -224,7 +224,7 @@ for name, frame, query, number in deliveries:
 assert [row["outcome"] for row in outcomes[:3]] == ["written", "written", "skipped"]
 assert select(folder / "ledger.sqlite", "SELECT n FROM orders ORDER BY n") == [(1,), (2,), (3,)]
 show(
-    pictures.decisions(
+    decisions(
         outcomes,
         "Seven deliveries, three rows in the table",
         "What is neither the next micro-batch nor the last one again is refused by name, and nothing is written.",

@@ -36,9 +36,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import windows_pictures as pictures
 from drawing import picture, show
 from pyspark.sql import functions as F
+from windows_pictures import by_batch, days_of_new_york, false_spike, four_policies, two_clocks
 
 from streamops import aggregates as agg
 from streamops import local_session, plots, windows
@@ -82,7 +82,7 @@ by_event_time.sort_values("window_start")
 # %%
 by_arrival = windows.tumbling("10 minutes", time="arrived", agg={"n": agg.count()})
 as_they_arrived = spark.createDataFrame(clicks).transform(by_arrival).toPandas()
-show(pictures.two_clocks(clicks, by_event_time, as_they_arrived))
+show(two_clocks(clicks, by_event_time, as_they_arrived))
 
 # %% [markdown]
 # ## 2. The false spike
@@ -168,7 +168,7 @@ producer.join()
 counts = spark.read.parquet(str(counted)).toPandas()
 logged = pd.Series(1, index=pd.DatetimeIndex(served)).resample("1s").sum()
 seen = {clock: rows.set_index("window_start")["n"] for clock, rows in counts.groupby("clock")}
-figure = pictures.false_spike(seen, logged, begun, stopped)
+figure = false_spike(seen, logged, begun, stopped)
 show(figure)
 
 # %% [markdown]
@@ -221,7 +221,7 @@ policies = {
     "retract": ten_minutes("retract", too_late="route"),
 }
 answers = {word: replay(transform, batches) for word, transform in policies.items()}
-show(pictures.timing(batches, answers["route"]))
+show(by_batch(batches, answers["route"]))
 
 # %% [markdown]
 # Under `"route"`, late rows come out of the query themselves, and say why:
@@ -240,7 +240,7 @@ for result in answers["route"]:
 # query put out:
 
 # %%
-show(pictures.four_policies(answers))
+show(four_policies(answers))
 
 # %% [markdown]
 # - **drop**: results are final. Late rows are counted, exactly, and are gone.
@@ -360,7 +360,7 @@ heartbeats = spark.createDataFrame(pd.DataFrame({"ts": [*hourly[0], *hourly[1]]}
 per_day = {"time": "ts", "agg": {"n": agg.count()}}
 days = heartbeats.transform(windows.calendar("day", "America/New_York", **per_day)).toPandas()
 fixed = heartbeats.transform(windows.tumbling("1 day", **per_day)).toPandas()
-show(pictures.days_of_new_york(days, fixed, weekends))
+show(days_of_new_york(days, fixed, weekends))
 
 # %% [markdown]
 # ## 5. Early results

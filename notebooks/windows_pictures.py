@@ -18,11 +18,11 @@ from drawing import (
     TOO_LATE,
     bar,
     blank,
-    clock,
     dot,
-    event,
+    dots,
     in_utc,
     key_of,
+    time_axis,
 )
 from matplotlib.figure import Figure
 
@@ -46,14 +46,14 @@ def two_clocks(clicks: pd.DataFrame, happened: pd.DataFrame, arrived: pd.DataFra
         colour = STRAGGLER if late else REMOVED
         axes.plot([row.ts, row.arrived], [1, 0], color=colour, linewidth=1.6, zorder=1)
     colours = [STRAGGLER if late else ON_TIME for late in slow]
-    event(axes, clicks["ts"], [1] * len(clicks), colours)
-    event(axes, clicks["arrived"], [0] * len(clicks), colours)
+    dots(axes, clicks["ts"], [1] * len(clicks), colours)
+    dots(axes, clicks["arrived"], [0] * len(clicks), colours)
     for table, y, colour in ((happened, 1.32, ON_TIME), (arrived, -0.32, REMOVED)):
         for row in in_utc(table).itertuples():
             bar(axes, row.window_start, row.window_end, y, row.n, colour=colour, height=0.3)
     axes.set_ylim(-0.55, 1.55)
     axes.set_yticks([1.32, 1, 0, -0.32], ["windows", "happened", "arrived", "windows"], color=INK)
-    clock(axes, 10)
+    time_axis(axes, 10)
     key_of(figure, 4.1, {"arrives soon": dot(ON_TIME), "held up": dot(STRAGGLER)})
     return figure
 
@@ -110,7 +110,7 @@ def false_spike(
     return figure
 
 
-def timing(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]) -> Figure:
+def by_batch(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]) -> Figure:
     """Rows by event time and micro-batch, and the watermark by which they are late."""
     figure, axes = blank(
         "On time, straggler, too late",
@@ -137,7 +137,7 @@ def timing(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]
                 axes.plot([before, mark], [number - 0.5] * 2, color=INK, linewidth=2)
         for row in rows:
             reason = late.get((number, row["ts"]))
-            event(axes, [row["ts"]], [number], colours.get(reason, ON_TIME), 90)
+            dots(axes, [row["ts"]], [number], colours.get(reason, ON_TIME), 90)
             axes.annotate(
                 f"{row['ts']:%H:%M}", (mdates.date2num(row["ts"]), number), xytext=(8, 0),
                 textcoords="offset points", va="center", fontsize=9.5, color=SOFT,
@@ -146,7 +146,7 @@ def timing(batches: Sequence[Sequence[Mapping[str, Any]]], routed: Sequence[Any]
     axes.set_ylim(len(batches) - 0.5, -0.5)
     axes.set_yticks(range(len(batches)))
     axes.set_ylabel("micro-batch", color=SOFT, fontsize=10.5)
-    clock(axes, 10)
+    time_axis(axes, 10)
     named = {"on time": ON_TIME, "straggler": STRAGGLER, "too late": TOO_LATE}
     key_of(figure, 5.0, {label: dot(colour) for label, colour in named.items()})
     return figure
@@ -210,6 +210,6 @@ def days_of_new_york(
                 bar(axes, start, end, y, label, colour=colour)
         axes.set_yticks([1, 0], ["calendar", "fixed"], color=INK)
         axes.set_ylim(-0.55, 1.5)
-        clock(axes, 24 * 60, "%H:%M", zone)
+        time_axis(axes, 24 * 60, "%H:%M", zone)
     key_of(figure, height, {"24 hours": ON_TIME, "23 or 25 hours": STRAGGLER})
     return figure

@@ -18,6 +18,8 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
         if cell["cell_type"] == "markdown":
             parts.append(source)
             continue
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            continue  # what draws the pictures
         parts.append(f"```python\n{source}\n```")
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
@@ -28,7 +30,10 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
             else:
                 text = "".join(output.get("text") or data.get("text/plain", ""))
                 parts.append(f"```text\n{text.rstrip()}\n```" if text.strip() else "")
-    return "\n\n".join(part for part in parts if part) + "\n", pictures
+    download = (
+        f'<a href="../{path.name}" download>Download this notebook</a>: it needs no other file.'
+    )
+    return "\n\n".join(part for part in [*parts, download] if part) + "\n", pictures
 
 
 def title(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -99,6 +100,21 @@ def test_every_link_of_a_notebook_resolves(path: Path) -> None:
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert targets
     assert [item for item in targets if not (path.parent / item).exists()] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=named)
+def test_a_notebook_needs_no_file_next_to_it(path: Path) -> None:
+    cells = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    drawing, *others = [ast.parse(cell.source) for cell in cells]
+    imports = {node for tree in (drawing, *others) for node in ast.walk(tree)}
+    modules = {node.module for node in imports if isinstance(node, ast.ImportFrom)}
+    modules |= {a.name for node in imports if isinstance(node, ast.Import) for a in node.names}
+    assert modules & {path.stem for path in (ROOT / "notebooks").glob("*_pictures.py")} == set()
+    assert "drawing" not in modules
+    # What the notebook assigns must not replace what draws its pictures.
+    defined = {node.name for node in drawing.body if isinstance(node, ast.FunctionDef)}
+    names = (n for tree in others for n in ast.walk(tree) if isinstance(n, ast.Name))
+    assert defined & {name.id for name in names if isinstance(name.ctx, ast.Store)} == set()
 
 
 def test_a_changed_source_is_detected(tmp_path: Path) -> None:
