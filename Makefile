@@ -3,6 +3,7 @@
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
+DOCS   := build/docs
 JVM    := spark or connect or postgres or mariadb or kafka or prometheus or slow
 NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
@@ -116,14 +117,14 @@ bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead,
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m benchmarks.sinks
 
-docs: $(STAMP) ## Write docs/errors.md from the code, and build the site into build/site; warnings are errors. Two minutes.
-	$(PYTHON) -m website.errors
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
+docs: $(DOCS)/.installed ## Write docs/errors.md from the code, and build the site into build/site; warnings are errors. Two minutes.
+	$(DOCS)/bin/python -m website.errors
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build
 
-docs-serve: $(STAMP) ## Show the site at http://localhost:8000, and build it again when a page changes.
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
+docs-serve: $(DOCS)/.installed ## Show the site at http://localhost:8000, and build it again when a page changes.
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs serve
 
-docs-check: docs ## Visit every page of the built site in Chromium, and write screenshots to build/screenshots. Needs Debian's chromium.
+docs-check: $(STAMP) docs ## Visit every page of the built site in Chromium, and write screenshots to build/screenshots. Needs Debian's chromium.
 	$(PYTHON) -m website.browser
 
 constraints: $(STAMP) ## Install the newest versions of all packages, and write them to constraints.txt.
@@ -149,4 +150,9 @@ clean: ## Remove what the tasks left behind, but not the environment.
 
 $(STAMP): pyproject.toml constraints.txt
 	scripts/make-venv $(VENV)
+	@touch $@
+
+# The site needs less than the tests.
+$(DOCS)/.installed: pyproject.toml constraints.txt
+	EXTRAS=docs scripts/make-venv $(DOCS)
 	@touch $@

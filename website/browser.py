@@ -38,6 +38,11 @@ SEARCHES = {
     "flink": "migrate-from-flink/",
     "joins.asof": "operators/joins.asof/",
     "kubernetes": "deployment/",
+    "deduplicate": "operators/sketches.seen/",
+    "SCD type 2": "changes/",
+    "backfill": "operators/sources/",
+    "dead letter": "operators/sinks.side_outputs/",
+    "backpressure": "sources/",
 }
 _FIRST_RESULTS = 8
 

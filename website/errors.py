@@ -50,7 +50,7 @@ Errors up to `RequirementError` are raised while the plan is built, before a row
 while a query runs is wrapped by Spark: `query.exception()` has its message, with the code. Codes of alarms are in the
 [guide to observation](observe.md#alarms), reasons of rejected rows in the [guarantees](guarantees.md#bad-input).
 
-| class | codes | |
+| class | codes | meaning |
 |---|---|---|
 """
 # In the order of the module, which is that in which users meet them.

@@ -26,6 +26,19 @@ _OTHERS = {
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples.md",
 }
+# What a search finds first: operators and guides, then the reference; last what explains why.
+_BOOSTS = {
+    "operators/": 3.0,
+    "which-operator.md": 3.0,
+    "errors.md": 1.0,
+    "state-formats.md": 0.5,
+    "changelog.md": 0.3,
+    "contributing.md": 0.3,
+    "benchmarks": 0.3,
+    "examples/": 0.5,
+    "notebooks/": 0.5,
+    "decisions/": 0.001,  # their titles count a thousandfold
+}
 # Headings, links and code spans that are marked otherwise are matched first, and left alone.
 _NAMES = re.compile(
     r"^#[^\n]*$|(?s:\A---\n.*?^---$)|!?\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)\n]*\)|^ {4,}[^\n]+$|^:::[^\n]*$"
@@ -58,6 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text, pictures = notebook_page(path)
         texts[f"notebooks/{path.stem}.md"] = text
         texts |= {f"notebooks/{name}": data for name, data in pictures.items()}
+        texts[f"notebooks/{path.name}"] = path.read_bytes()
     texts |= {f"pictures/{picture.name}.svg": picture.svg() for picture in BY_NAME.values()}
     for uri, content in texts.items():
         files.append(File.generated(config, uri, content=content))
@@ -67,8 +81,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Prepare Markdown that was written for GitHub."""
     here = page.file.src_uri
+    page.meta["search"] = {"boost": search_boost(here)}
     markdown = _PICTURE.sub(lambda mark: BY_NAME[mark[1]].markdown(""), markdown)
     return _outside_fences(markdown, lambda text: link_names(mend_links(text, here), here))
+
+
+def search_boost(page: str) -> float:
+    """Return the weight of a page in searches."""
+    return next((boost for start, boost in _BOOSTS.items() if page.startswith(start)), 2.0)
 
 
 def link_names(text: str, page: str) -> str:

@@ -82,7 +82,7 @@ def family_page(family: str) -> str:
     if family in GUIDES:
         parts.append(f"The guide: [{FAMILIES[family]}](../{GUIDES[family]}).\n")
     if own:
-        parts += ["## Operators\n", "| operator | |\n|---|---|"]
+        parts += ["## Operators\n", "| operator | what it does |\n|---|---|"]
         parts += [f"| {_link(n)} | {to_markdown(n.docstring.summary)} |" for n in own]
         parts.append("")
     if others and own:
@@ -110,7 +110,7 @@ def overview_page() -> str:
     ]
     for family, title in FAMILIES.items():
         parts.append(f"## [{title}]({family}.md)\n")
-        parts.append("| | |\n|---|---|")
+        parts.append("| name | what it does |\n|---|---|")
         for name in [n for n in public_names() if n.family == family]:
             parts.append(f"| {_link(name)} | {to_markdown(name.docstring.summary) or ' '} |")
         parts.append("")
@@ -140,12 +140,13 @@ def _link(name: Name) -> str:
 
 
 def _linked(text: str, family: str) -> str:
-    """Link the names of a family in the first column of its table."""
+    """Give the table of a family a head, and link the names in its first column."""
 
     def link(match: re.Match[str]) -> str:
         name = find_name(match[1], family)
         return match[0] if name is None else f"| [`{name.name}`]({_target(name)}) |"
 
+    text = text.replace("|  |  |", "| name | what it does |", 1)
     return re.sub(r"^\| `(\w+)` \|", link, text, flags=re.MULTILINE)
 
 

@@ -160,7 +160,12 @@ def _interval(ax: Axes) -> Axes:
         }
         for row in left
     ]
-    return plots.plot_windows(intervals, right, by="query", time="ts", label="status", ax=ax)
+    ax = plots.plot_windows(intervals, right, by="query", time="ts", label="status", ax=ax)
+    legend: Any = ax.get_legend()
+    names = {"event": "a click", "window": "a search, and the 15 minutes after it"}
+    for text in legend.get_texts():
+        text.set_text(names[text.get_text()])
+    return ax
 
 
 def _matches(ax: Axes) -> Axes:

@@ -138,6 +138,8 @@ class AlarmListener(StreamingQueryListener):
 def consumer_lag(progress: Any) -> tuple[PartitionLag, ...]:
     """How far a query is behind each partition of its Kafka sources, after a micro-batch.
 
+    Structured Streaming has no backpressure: a query that is slower than its source falls behind.
+
     Parameters
     ----------
     progress : StreamingQueryProgress

@@ -64,6 +64,8 @@ def match(
     as possible, or as few as possible if reluctant.
 
     ==================================  =========================================================
+    pattern                             matches
+    ==================================  =========================================================
     ``a b``                             ``a``, and ``b`` in the next row of the key
     ``a ... b``                         ``b`` in a later row; the nearest is preferred
     ``a !c b``                          ``b`` in a later row, and no ``c`` between

@@ -35,7 +35,7 @@ def side_outputs(
     position: Sequence[str] = _POSITION,
     checkpoint: str | None = None,
 ) -> SideOutputs:
-    """Write results to one sink, and late, rejected and quarantined rows to another.
+    """Write results to one sink, and late, rejected and quarantined rows to another: a dead letter queue.
 
     Spark computes the micro-batch once. Each sink has a ledger of its own, so every row is in exactly one
     of the two targets.

@@ -33,7 +33,7 @@ def seen(
     again: Again = "drop",
     when_full: WhenFull = "fail",
 ) -> Operator:
-    """Suppress duplicates over a period longer than a watermark can cover.
+    """Deduplicate rows over a period longer than a watermark can cover.
 
     The first row of an identity passes, and the identity is stored. Later rows of the same identity are
     duplicates until the newest event time is `horizon` after the first row, and up to

@@ -170,7 +170,7 @@ def replay(
 
     Offsets are looked up once. The range is ``[start, end)`` in each partition, and the stream that
     follows starts at `end`: together they have every record from `start` on exactly once, while
-    producers write, and if partitions are added.
+    producers write, and if partitions are added. Use it to backfill a table from the history of a topic.
 
     Parameters
     ----------

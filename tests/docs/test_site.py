@@ -15,7 +15,7 @@ pytest.importorskip("mkdocs", reason="pip install 'streamops[docs]'")
 
 from website import browser, errors, hooks, pages, pictures
 from website.docstrings import Docstring, mark_code, to_markdown
-from website.names import operators, public_names
+from website.names import FAMILIES, operators, public_names
 from website.raised import Raised, Source
 
 ROOT = Path(__file__).parents[2]
@@ -181,6 +181,25 @@ def test_markup_of_docstrings_becomes_markdown() -> None:
     text = "=====  ===  ====\nname   is   text\n=====  ===  ====\n``c``  d    e f\n            g\n=====  ===  ====\n\nend"
     table = "| name | is | text |\n| --- | --- | --- |\n| `c` | d | e f g |"
     assert to_markdown(text) == f"{table}\n\nend"
+
+
+def test_every_table_has_a_header() -> None:
+    written = sorted((ROOT / "docs").glob("*.md"))
+    texts = {path.name: path.read_text() for path in written}
+    texts |= {family: pages.family_page(family) for family in FAMILIES}
+    texts |= {name.title: pages.operator_page(name) for name in operators()}
+    texts |= {"overview": pages.overview_page()}
+    for page, text in texts.items():
+        for head in re.findall(r"^\|(.*)\|\n\| *:?---", text, re.MULTILINE):
+            # The first cell is empty above names of rows.
+            assert all(map(str.strip, re.split(r"(?<!\\)\|", head)[1:])), (page, head)
+
+
+def test_a_search_finds_operators_first_and_decisions_last() -> None:
+    found = ["operators/joins.asof.md", "windows.md", "errors.md", "decisions/0008-panes.md"]
+    boosts = [hooks.search_boost(page) for page in found]
+    assert boosts == sorted(boosts, reverse=True)
+    assert len({*boosts}) == len(boosts)
 
 
 def test_code_in_a_message_is_marked() -> None:
