@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import difflib
 import functools
 import zoneinfo
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.time import Instants
 
@@ -307,3 +309,38 @@ def _first_day(months: Any) -> Instants:
     """Return the first day of each month."""
     first: Instants = months.astype("datetime64[D]").astype(np.int64)
     return first
+
+
+@functools.cache
+def _known_zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+def require_zone(zone: object, *, where: str) -> None:
+    """Raise an error if the value is not the name of a time zone.
+
+    Raises
+    ------
+    SpecError
+        ``INVALID_PARAMETER``.
+    """
+    known = _known_zones()
+    if isinstance(zone, str) and zone in known:
+        return
+    # Frequent mistakes: wrong case, a blank instead of an underscore, only the city.
+    folded = {name.casefold(): name for name in sorted(known)}
+    wanted = str(zone).casefold().replace(" ", "_")
+    close = difflib.get_close_matches(wanted, folded, n=1) or [
+        name for name in folded if name.rpartition("/")[2] == wanted
+    ]
+    listed = "zoneinfo.available_timezones() lists them"
+    raise SpecError(
+        "INVALID_PARAMETER",
+        "`zone` is not a time zone",
+        where=where,
+        got=f"zone={zone!r}",
+        expected=f"an IANA name such as 'Europe/Berlin'; {listed}",
+        fix=f"did you mean {folded[close[0]]!r}?"
+        if close
+        else "write the name of a zone, or 'UTC'",
+    )

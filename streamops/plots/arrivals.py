@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from streamops.kernel.calendar import DAY
 from streamops.kernel.errors import SpecError
 from streamops.kernel.palette import COLORS, lighten
 from streamops.kernel.time import Duration
 from streamops.plots import artists
-from streamops.plots.artists import ON_TIME, STRAGGLER, TOO_LATE
-from streamops.plots.data import Data, Floats, is_time, read_rows, to_coordinates, to_width, zone_of
+from streamops.plots.artists import EVENT, ON_TIME, STRAGGLER, TOO_LATE, Style
+from streamops.plots.data import (
+    Data,
+    Floats,
+    Mask,
+    is_time,
+    read_rows,
+    to_coordinates,
+    to_width,
+    zone_of,
+)
+from streamops.spark.operator import Operator
+from streamops.testing.lateness import classify_rows
 
 __all__ = ["plot_late_share", "plot_watermark"]
 
+REJECTED = Style("rejected", COLORS["retracted"], marker="s")
+STYLES = {
+    "on_time": ON_TIME,
+    "stragglers": STRAGGLER,
+    "too_late": TOO_LATE,
+    "rejected": REJECTED,
+}
+"""The styles of rows, by the metric that counts them."""
 UNITS = {"days": 1.0, "hours": 24.0, "minutes": 1440.0, "seconds": 86_400.0}
 
 
@@ -28,7 +50,9 @@ def plot_watermark(
     arrival: str,
     delay: Duration | float | None = None,
     allowed_lateness: Duration | float | None = None,
+    operator: Operator | None = None,
     watermark: str | None = None,
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot event time against arrival, with the watermark as a staircase.
@@ -36,7 +60,9 @@ def plot_watermark(
     Rows with an equal `arrival` are one micro-batch. A row is compared with the watermark that the
     micro-batches before it have reached: their greatest event time, less `delay`. It is late if its
     event time is at or below the watermark, and too late if it is at or below it by more than
-    `allowed_lateness`. An operator with windows compares the end of the window instead.
+    `allowed_lateness`. An operator may compare the end of a window instead, and compares with the
+    watermark of the micro-batch before, as Spark does: pass it as `operator`, and rows have the colors of
+    what it counts them as.
 
     Parameters
     ----------
@@ -52,9 +78,14 @@ def plot_watermark(
         `delay` and `watermark`, there is no staircase.
     allowed_lateness : timedelta, str or float, optional
         Draws a second staircase, this far below the watermark.
+    operator : Operator, optional
+        Such as ``windows.tumbling(...)``: it runs over the rows, without Spark, and decides which of them
+        are late. Its `delay` and `allowed_lateness` are drawn.
     watermark : str, optional
         Column with the watermark that each row was compared with, instead of `delay`. Null if there
         was none.
+    zone : str, optional
+        Time zone of the axes, such as "Europe/Berlin". By default that of the columns, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -65,7 +96,8 @@ def plot_watermark(
     Raises
     ------
     SpecError
-        ``PARAMETERS_CONTRADICT``: both are given. A duration is invalid.
+        ``PARAMETERS_CONTRADICT``: both are given. ``NOT_REPLAYABLE``: the operator has no event time, or
+        two inputs. A duration or `zone` is invalid.
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type; ``STREAMING_FRAME``.
 
@@ -82,41 +114,47 @@ def plot_watermark(
     plot_late_share : how long `delay` has to be.
     """
     where = "plots.plot_watermark"
-    if delay is not None and watermark is not None:
+    twice = (watermark, delay), (watermark, operator), (operator, allowed_lateness)
+    if any(one is not None and other is not None for one, other in twice):
         raise SpecError(
             "PARAMETERS_CONTRADICT",
-            "the watermark is either computed from `delay` or read from a column",
+            "the watermark is computed from `delay`, or by an operator, or read from a column",
             where=where,
-            got=f"delay={delay!r}, watermark={watermark!r}",
-            expected="one of them",
+            got=f"{delay=!r}, {allowed_lateness=!r}, {operator=!r}, {watermark=!r}",
+            expected="one of them; an operator has its own allowed lateness",
             fix="leave out `delay` to draw the watermark that the query had",
         )
     columns = {"time": time, "arrival": arrival, "watermark": watermark}
     rows = read_rows(events, columns, where=where)
     times, arrivals = (to_coordinates(rows[name], where=where) for name in (time, arrival))
+    known = np.isfinite(times) & np.isfinite(arrivals)
+    rows, times, arrivals = rows[known], times[known], arrivals[known]
+    steps, levels, allowed = np.unique(arrivals), None, 0.0
+    if allowed_lateness is not None:
+        allowed = to_width(allowed_lateness, parameter="allowed_lateness", where=where)
+    if operator is not None and len(rows):
+        masks, levels, allowed = _classify(operator, rows, time, arrivals, delay, where)
+    else:
+        if watermark is not None:
+            levels = _levels_of(to_coordinates(rows[watermark], where=where), arrivals, steps)
+        elif delay is not None:
+            width = to_width(delay, parameter="delay", where=where)
+            levels = _watermarks(times, arrivals, steps) - width
+        masks = _compare(times, arrivals, steps, levels, allowed)
     ax = artists.new_axes(ax, 4.6)
     ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
     artists.set_limits(ax, arrivals)
-    known = np.isfinite(times) & np.isfinite(arrivals)
-    steps, levels = np.unique(arrivals[known]), None
-    if watermark is not None:
-        levels = _levels_of(
-            to_coordinates(rows[watermark], where=where)[known], arrivals[known], steps
-        )
-    elif delay is not None:
-        width = to_width(delay, parameter="delay", where=where)
-        levels = _watermarks(times[known], arrivals[known], steps) - width
-    allowed = 0.0
-    if allowed_lateness is not None:
-        allowed = to_width(allowed_lateness, parameter="allowed_lateness", where=where)
-    entries = _draw_rows(ax, times[known], arrivals[known], steps, levels, allowed)
-    if levels is not None:
+    masks = {style: mask for style, mask in masks.items() if mask.any() or style is EVENT}
+    for style, mask in masks.items():
+        artists.draw_dots(ax, arrivals[mask], times[mask], style)
+    entries = artists.dots_of(masks)
+    if levels is not None and len(steps):
         is_numbered = pd.api.types.is_integer_dtype(rows[arrival])
         entries |= _draw_staircase(ax, steps, levels, allowed, is_numbered=is_numbered)
-    zone = zone_of(rows[time], rows[arrival])
-    artists.add_axis(ax, rows[arrival], zone)
+    display = zone_of(rows[time], rows[arrival], zone=zone, where=where)
+    artists.add_axis(ax, rows[arrival], display)
     if is_time(rows[time]):
-        artists.add_time_axis(ax, zone, axis="y")
+        artists.add_time_axis(ax, display, axis="y")
     artists.label_axes(ax, "arrival" if is_time(rows[arrival]) else "micro-batch", "event time")
     artists.add_legend(ax, entries)
     return ax
@@ -217,27 +255,64 @@ def _levels_of(watermarks: Floats, arrivals: Floats, steps: Floats) -> Floats:
     return levels
 
 
-def _draw_rows(
-    ax: Axes,
-    times: Floats,
-    arrivals: Floats,
-    steps: Floats,
-    levels: Floats | None,
-    allowed: float,
-) -> artists.Entries:
-    """Draw the rows, by how they compare with the watermark."""
+def _compare(
+    times: Floats, arrivals: Floats, steps: Floats, levels: Floats | None, allowed: float
+) -> dict[Style, Mask]:
+    """The rows of each style, by how their event times compare with the watermark."""
     if levels is None:
-        artists.draw_dots(ax, arrivals, times, artists.EVENT)
-        return artists.dots_of([artists.EVENT])
+        return {EVENT: np.full(len(times), True)}
     level = levels[np.searchsorted(steps, arrivals)]
     is_late = times <= level
     is_too_late = is_late & (times <= level - allowed) & (allowed > 0)
     late = STRAGGLER if allowed else replace(STRAGGLER, name="late")
-    masks = {ON_TIME: ~is_late, late: is_late & ~is_too_late, TOO_LATE: is_too_late}
-    for style, mask in masks.items():
-        if mask.any():
-            artists.draw_dots(ax, arrivals[mask], times[mask], style)
-    return artists.dots_of(style for style, mask in masks.items() if mask.any())
+    return {ON_TIME: ~is_late, late: is_late & ~is_too_late, TOO_LATE: is_too_late}
+
+
+def _classify(
+    operator: Operator,
+    rows: pd.DataFrame,
+    time: str,
+    arrivals: Floats,
+    delay: Duration | float | None,
+    where: str,
+) -> tuple[dict[Style, Mask], Floats, float]:
+    """The rows of each style and the watermarks, as the operator counts and computes them."""
+    given: Any = operator
+    times = given.parameters.times if isinstance(given, Operator) and given.core else ()
+    if len(times) != 1 or times[0] is None:
+        raise SpecError(
+            "NOT_REPLAYABLE",
+            "`operator` does not compare rows with a watermark of one input",
+            where=where,
+            got=repr(operator),
+            expected="an operator with event time and one input, such as windows.tumbling(...)",
+            fix="leave it out, and pass the delay of the watermark: delay=...",
+        )
+    metrics = np.full(len(rows), "", "U10")
+    batches = [arrivals == step for step in np.unique(arrivals)]
+    tables = [_to_arrow(rows[mask], time) for mask in batches]
+    watermark: Any = delay
+    levels = np.full(len(batches), -np.inf)
+    classified = classify_rows(operator, tables, watermark=watermark)
+    for at, (mark, found) in enumerate(classified):
+        metrics[batches[at]] = found
+        if mark is not None:
+            levels[at] = mark / DAY
+    allowed = getattr(operator.parameters, "allowed_lateness", 0) / DAY
+    return (
+        {style: metrics == name for name, style in STYLES.items()},
+        levels,
+        allowed,
+    )
+
+
+def _to_arrow(rows: pd.DataFrame, time: str) -> pa.Table:
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    at = table.column_names.index(time)
+    if table.field(at).type != pa.timestamp(getattr(table.field(at).type, "unit", "us")):
+        return table
+    # Timestamps without a time zone are taken as UTC.
+    return table.set_column(at, time, table.column(at).cast(pa.timestamp("us", tz="UTC")))
 
 
 def _draw_staircase(

@@ -54,6 +54,7 @@ def plot_corrections(
     batch: str = "batch",
     start: str = "window_start",
     end: str = "window_end",
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot what every micro-batch emitted: results, corrections, retractions and late rows.
@@ -81,6 +82,8 @@ def plot_corrections(
     start, end : str
         Columns with the bounds of the windows, or of other intervals, such as "valid_from" and "valid_to"
         of a history. An end that is null is open.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -127,6 +130,7 @@ def plot_corrections(
         columns=(start, end, time, label),
         where=where,
         numbers=numbers,
+        zone=zone,
     )
     return drawn.draw(ax)
 
@@ -142,6 +146,7 @@ class _Drawing:
     columns: tuple[str, str, str | None, str | None]
     where: str
     numbers: set[int]
+    zone: str | None
     entries: artists.Entries = field(default_factory=dict)
 
     def draw(self, ax: Axes | None) -> Axes:
@@ -182,7 +187,8 @@ class _Drawing:
         artists.set_keys(
             ax, [*(tops[:-1] + np.array(heights) / 2)], [_name(*band) for band in bands]
         )
-        zone = zone_of(self.rows[start], *([self.points[time]] if time in self.points else []))
+        time_columns = [self.rows[start], *([self.points[time]] if time in self.points else [])]
+        zone = zone_of(*time_columns, zone=self.zone, where=self.where)
         artists.add_axis(ax, self.rows[start], zone)
         artists.label_axes(ax, "event time", "micro-batch")
         artists.add_legend(ax, self.entries)

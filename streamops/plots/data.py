@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
-from streamops.kernel.calendar import DAY
+from streamops.kernel.calendar import DAY, require_zone
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
@@ -156,12 +157,15 @@ def to_width(value: Duration | float, *, parameter: str, where: str, minimum: in
     return micros / DAY
 
 
-def zone_of(*columns: pd.Series[Any]) -> dt.tzinfo:
-    """Return the time zone to display: that of the first column that has one; otherwise UTC."""
+def zone_of(*columns: pd.Series[Any], zone: str | None, where: str) -> dt.tzinfo:
+    """Return the time zone to display: the given one, that of the first column that has one, or UTC."""
+    if zone is not None:
+        require_zone(zone, where=where)
+        return ZoneInfo(zone)
     for column in columns:
-        zone = getattr(column.dtype, "tz", None)
-        if zone is not None:
-            return zone  # type: ignore[no-any-return]
+        own = getattr(column.dtype, "tz", None)
+        if own is not None:
+            return own  # type: ignore[no-any-return]
     return dt.UTC
 
 

@@ -120,6 +120,7 @@ def plot_estimates(
     upper: str,
     truth: str | None = None,
     by: str | None = None,
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot estimates between their lower and upper bounds, beside the exact values.
@@ -141,6 +142,8 @@ def plot_estimates(
         Column with the exact value.
     by : str, optional
         Column with the name of the sketch: one color for each of its values, side by side.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -211,7 +214,7 @@ def plot_estimates(
             [], [], color=artists.TEXT, marker=marker, markersize=12, markeredgewidth=1.8,
             linestyle="none",
         )  # fmt: skip
-    _name_positions(ax, names, is_text=is_text, where=where)
+    _name_positions(ax, names, is_text=is_text, zone=zone, where=where)
     values = np.concatenate([value_of[lower], value_of[upper]])
     axis = "x" if is_text else "y"
     if _is_wide(values):
@@ -241,7 +244,9 @@ def _draw_bounds(
         ax.bar(at, high - low, width=width, bottom=low, **bars)  # type: ignore[arg-type]
 
 
-def _name_positions(ax: Axes, names: pd.Series[Any], *, is_text: bool, where: str) -> None:
+def _name_positions(
+    ax: Axes, names: pd.Series[Any], *, is_text: bool, zone: str | None, where: str
+) -> None:
     """Write the name of every position, of at most twenty."""
     if is_text:
         ax.set_yticks(range(len(names)), names.tolist(), color=artists.TEXT, fontsize=artists.FONT)
@@ -250,7 +255,8 @@ def _name_positions(ax: Axes, names: pd.Series[Any], *, is_text: bool, where: st
     if pd.api.types.is_numeric_dtype(names):
         text = [f"{value:,.10g}" for value in names]
     else:
-        instants = num2date(to_coordinates(names, where=where), tz=zone_of(names))  # type: ignore[no-untyped-call]
+        tz = zone_of(names, zone=zone, where=where)
+        instants = num2date(to_coordinates(names, where=where), tz=tz)  # type: ignore[no-untyped-call]
         is_day = all((instant.hour, instant.minute) == (0, 0) for instant in instants)
         text = [f"{instant:%Y-%m-%d}" if is_day else f"{instant:%H:%M}" for instant in instants]
     every = -(-len(text) // 20) or 1

@@ -30,6 +30,7 @@ def plot_windows(
     label: str | None = None,
     start: str = "window_start",
     end: str = "window_end",
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot windows as bars over the events of their key.
@@ -54,6 +55,8 @@ def plot_windows(
         left out.
     start, end : str
         Columns with the bounds of the windows, ``[start, end)``: timestamps or numbers.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -86,7 +89,7 @@ def plot_windows(
     rows = read_rows(windows, columns, where=where)
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end,
-        styles=artists.styles_of(rows, plain=WINDOW), ax=ax, where=where,
+        styles=artists.styles_of(rows, plain=WINDOW), zone=zone, ax=ax, where=where,
     )  # fmt: skip
 
 
@@ -100,6 +103,7 @@ def plot_sessions(
     label: str | None = None,
     start: str = "window_start",
     end: str = "window_end",
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot sessions as bars over the events of their key, and the gap after the last event of each.
@@ -113,7 +117,7 @@ def plot_sessions(
         As in :func:`plot_windows`.
     gap : timedelta, str or float
         The gap of the sessions, such as "20 minutes"; a number if the bounds are numbers.
-    by, time, label, start, end, ax
+    by, time, label, start, end, zone, ax
         As in :func:`plot_windows`.
 
     Returns
@@ -138,7 +142,7 @@ def plot_sessions(
     rows = read_rows(sessions, {"start": start, "end": end, "label": label}, where=where)
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end, tail=width,
-        styles=artists.styles_of(rows, plain=SESSION), ax=ax, where=where,
+        styles=artists.styles_of(rows, plain=SESSION), zone=zone, ax=ax, where=where,
     )  # fmt: skip
 
 
@@ -149,6 +153,7 @@ def plot_history(
     label: str | None = None,
     start: str = "valid_from",
     end: str = "valid_to",
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the versions of rows as bars, such as a type 2 history of ``changes.apply``.
@@ -166,6 +171,8 @@ def plot_history(
         Column to write into the bars.
     start, end : str
         Columns with the bounds of the versions, ``[start, end)``; an end that is null is open.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -193,6 +200,6 @@ def plot_history(
     rows = read_rows(versions, {"start": start, "end": end, "label": label}, where=where)
     styles = [CURRENT if is_open else VERSION for is_open in rows[end].isna()]
     return draw_lanes(
-        rows, None, by=by, time=None, label=label, start=start, end=end, styles=styles, ax=ax,
-        where=where, order=[style for style in (VERSION, CURRENT) if style in styles],
+        rows, None, by=by, time=None, label=label, start=start, end=end, styles=styles, zone=zone,
+        ax=ax, where=where, order=[style for style in (VERSION, CURRENT) if style in styles],
     )  # fmt: skip

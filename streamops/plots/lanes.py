@@ -38,6 +38,7 @@ def draw_lanes(
     styles: Sequence[Style],
     ax: Axes | None,
     where: str,
+    zone: str | None = None,
     tail: float = 0.0,
     is_closed: bool = False,
     order: Sequence[Style] = (),
@@ -98,7 +99,8 @@ def draw_lanes(
     ax.set_ylim(-0.25, max(y - 0.05, 0.3))
     artists.set_keys(ax, [positions[key] for key in keys], keys)
     time_columns = [rows[start], rows[end], *([points[time]] if time in points else [])]
-    artists.add_axis(ax, rows[start] if len(rows) else time_columns[-1], zone_of(*time_columns))
+    display = zone_of(*time_columns, zone=zone, where=where)
+    artists.add_axis(ax, rows[start] if len(rows) else time_columns[-1], display)
     artists.label_axes(ax, axis)
     artists.add_legend(ax, entries)
     return ax

@@ -28,6 +28,7 @@ def plot_matches(
     label: str | None = None,
     start: str = "match_start",
     end: str = "match_end",
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the matches of a pattern as bars over the events of their key.
@@ -50,6 +51,8 @@ def plot_matches(
         Column of the matches to write into the bars, such as a measure.
     start, end : str
         Columns with the event times of the first and the last row of a match, both included.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -87,5 +90,6 @@ def plot_matches(
 
     return draw_lanes(
         rows, points, by=by, time=time, label=label, start=start, end=end,
-        styles=[MATCH] * len(rows), ax=ax, where=where, is_closed=True, draw_events=draw_categories,
+        styles=[MATCH] * len(rows), zone=zone, ax=ax, where=where, is_closed=True,
+        draw_events=draw_categories,
     )  # fmt: skip

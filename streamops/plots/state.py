@@ -21,6 +21,7 @@ def plot_state(
     bound: str | float | None = None,
     rows: str | None = None,
     by: str | None = None,
+    zone: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the size of the state after every micro-batch, against its bound.
@@ -42,6 +43,8 @@ def plot_state(
         compare with. Results of a test have "rows".
     by : str, optional
         Column with the name of the operator: one line for each of them. At most 6 of them differ.
+    zone : str, optional
+        Time zone of the axis, such as "Europe/Berlin". By default that of the column, or UTC.
     ax : Axes, optional
         Where to draw. Default: a new figure.
 
@@ -93,7 +96,7 @@ def plot_state(
         entries["input rows so far"] = artists.line_entry(artists.TEXT, ":")
     artists.set_limits(ax, x, margin=0.01)
     ax.set_ylim(0, None)
-    artists.add_axis(ax, table[batch], zone_of(table[batch]))
+    artists.add_axis(ax, table[batch], zone_of(table[batch], zone=zone, where=where))
     artists.add_number_axis(ax, axis="y", whole=pd.api.types.is_integer_dtype(table[size]))
     artists.label_axes(ax, "micro-batch" if batch == "batch" else batch, size.replace("_", " "))
     artists.add_legend(ax, entries)

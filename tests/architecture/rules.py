@@ -107,6 +107,8 @@ def may_import(importer: str, imported: str) -> bool:
             return imported in {"kernel", "changelog", "environment", "spark"}
         case "testing":
             return imported in {"kernel", "changelog", "environment", "spark", "testing"}
+        case "plots":  # an operator runs over the rows of a picture
+            return imported in {"kernel", "spark", "testing", "plots"}
         case "state":  # it knows the layouts of all cores
             return imported in {"kernel", "environment", "spark", "state"} or imported.endswith(
                 "/core"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.dates import date2num
 from matplotlib.patches import StepPatch
 
-from streamops import plots
+from streamops import aggregates, joins, plots, testing, time, windows
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.spark.operator import Operator
 from tests.plots.artists import at, dots, legend, minutes, texts
 
 ROWS = {"batch": [0, 0, 1, 1, 2, 2, 2], "t": [3, 8, 12, 4, 11, 10, 2]}
@@ -56,6 +59,101 @@ def test_a_watermark_of_the_query_can_be_drawn() -> None:
     ax = plots.plot_watermark(rows, time="t", arrival="batch", watermark="watermark")
     assert stairs(ax, "watermark")[1][1:] == [2, 3]
     assert dots(ax, "late") == [(1, 1)]
+
+
+CLICKS = [
+    {"ts": at(minute), "batch": number}
+    for number, minutes in enumerate([[3, 8], [6, 16], [9], [4, 21], [12, 45], [7, 12], [2]])
+    for minute in minutes
+]
+COUNT = {"n": aggregates.count()}
+
+
+def test_an_operator_decides_which_rows_are_late() -> None:
+    """It compares the ends of windows with the watermark of the micro-batch before."""
+    tumbling = windows.tumbling(
+        "10 minutes", time="ts", agg=COUNT, delay="5 minutes", allowed_lateness="20 minutes",
+        stragglers="update",
+    )  # fmt: skip
+    ax = plots.plot_watermark(CLICKS, time="ts", arrival="batch", operator=tumbling)
+    drawn = {
+        name: [(int(batch), round(float(minutes(y)))) for batch, y in sorted(dots(ax, name))]
+        for name in ("on time", "straggler", "too late")
+    }
+    assert drawn == {
+        "on time": [(0, 3), (0, 8), (1, 6), (1, 16), (2, 9), (3, 21), (4, 12), (4, 45), (5, 12)],
+        "straggler": [(3, 4), (5, 7)],
+        "too late": [(6, 2)],
+    }
+    assert minutes(stairs(ax, "watermark")[1][2:]).round().tolist() == [3, 11, 11, 16, 40]
+    assert "end of the allowed lateness" in legend(ax)
+
+
+@pytest.mark.parametrize(
+    ("operator", "late"),
+    [
+        (windows.session("10 seconds", time="ts", agg=COUNT, delay="0 seconds"), [5, 10, 61, 88]),
+        (windows.tumbling("10 seconds", time="ts", agg=COUNT, delay="0 seconds"), [5, 10, 61, 88, 95]),
+        (windows.hopping("20 seconds", "10 seconds", time="ts", agg=COUNT, delay="0 seconds"), [5, 10, 61, 88]),
+        (windows.sliding("10 seconds", time="ts", agg=COUNT, delay="0 seconds"), [5, 10, 61, 88, 95]),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)  # fmt: skip
+def test_the_dots_are_what_the_operator_counts(operator: Operator, late: list[int]) -> None:
+    seconds = [[100], [101], [10, 61, 95, 88, 120], [109, 119, 5]]
+    batches = [[{"ts": testing.at(second)} for second in numbers] for numbers in seconds]
+    rows = [{**row, "batch": n} for n, batch in enumerate(batches) for row in batch]
+    ax = plots.plot_watermark(rows, time="ts", arrival="batch", operator=operator)
+    found = sorted(round(24 * 3600 * (y % 1)) for _, y in dots(ax, "too late"))
+    assert found == late
+    if operator.name != "windows.hopping":  # which counts pairs of a row and a window
+        counts = [result.counts for result in testing.replay(operator, batches)]
+        assert sum(of.too_late for of in counts if of is not None) == len(late)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"watermark": "ts"}, "PARAMETERS_CONTRADICT"),
+        ({"allowed_lateness": "1 hour"}, "PARAMETERS_CONTRADICT"),
+        ({"operator": time.processing_time()}, "NOT_REPLAYABLE"),
+        ({"operator": windows.running(agg=COUNT)}, "NOT_REPLAYABLE"),
+        ({"operator": joins.interval(None, "0 seconds", "1 hour", by="k", time="ts")}, "NOT_REPLAYABLE"),
+    ],
+)  # fmt: skip
+def test_an_operator_that_cannot_decide_is_refused(given: dict[str, Any], code: str) -> None:
+    operator = windows.sliding("1 hour", time="ts", agg=COUNT, delay="1 hour")
+    arguments: dict[str, Any] = {"operator": operator, **given}
+    with pytest.raises(SpecError, match=code):
+        plots.plot_watermark(CLICKS, time="ts", arrival="batch", **arguments)
+
+
+INTERVALS = {"window_start": [at(0)], "window_end": [at(10)]}
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda **how: plots.plot_watermark(CLICKS, time="ts", arrival="ts", **how),
+        lambda **how: plots.plot_windows(INTERVALS, **how),
+        lambda **how: plots.plot_sessions(INTERVALS, gap="1 minute", **how),
+        lambda **how: plots.plot_corrections({**INTERVALS, "batch": [0]}, **how),
+        lambda **how: plots.plot_history(
+            {**INTERVALS, "k": [1]}, by="k", start="window_start", end="window_end", **how
+        ),
+        lambda **how: plots.plot_matches(
+            INTERVALS, CLICKS, time="ts", start="window_start", end="window_end", **how
+        ),
+        lambda **how: plots.plot_state({"batch": [at(0)], "state_rows": [1]}, **how),
+    ],
+    ids=["watermark", "windows", "sessions", "corrections", "history", "matches", "state"],
+)
+def test_a_picture_has_the_time_zone_that_it_is_given(draw: Callable[..., Axes]) -> None:
+    for zone, hour in (("Asia/Tokyo", "18"), (None, "09")):
+        formatter: Any = draw(zone=zone).xaxis.get_major_formatter()
+        assert formatter.format_data_short(date2num(at(0)))[11:13] == hour
+    with pytest.raises(SpecError, match="INVALID_PARAMETER"):
+        draw(zone="Tokyo")
 
 
 def test_between_arrivals_the_watermark_rises_right_after_a_row() -> None:

@@ -7,9 +7,6 @@ that depend on them. The algorithm reads the same dataclass.
 
 from __future__ import annotations
 
-import difflib
-import functools
-import zoneinfo
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +16,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
-from streamops.kernel.calendar import DAY, Unit, Weekday
+from streamops.kernel.calendar import DAY, Unit, Weekday, require_zone
 from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import ShardSpec
 from streamops.kernel.parameters import (
@@ -377,7 +374,7 @@ def require_unit(
     """Refuse an unknown unit, weekday or time zone, and a weekday without weeks."""
     require_choice(unit, Unit, parameter=parameter, where=where)
     require_choice(week_start, Weekday, parameter="week_start", where=where)
-    _refuse_unknown_zone(zone, where)
+    require_zone(zone, where=where)
     if unit != "week" and week_start != "monday":
         raise SpecError(
             "PARAMETER_WITHOUT_EFFECT",
@@ -387,31 +384,3 @@ def require_unit(
             expected=f"{parameter}='week' with it",
             fix="leave week_start out",
         )
-
-
-@functools.cache
-def _known_zones() -> frozenset[str]:
-    return frozenset(zoneinfo.available_timezones())
-
-
-def _refuse_unknown_zone(zone: object, where: str) -> None:
-    known = _known_zones()
-    if isinstance(zone, str) and zone in known:
-        return
-    # Frequent mistakes: wrong case, a blank instead of an underscore, only the city.
-    folded = {name.casefold(): name for name in sorted(known)}
-    wanted = str(zone).casefold().replace(" ", "_")
-    close = difflib.get_close_matches(wanted, folded, n=1) or [
-        name for name in folded if name.rpartition("/")[2] == wanted
-    ]
-    listed = "zoneinfo.available_timezones() lists them"
-    raise SpecError(
-        "INVALID_PARAMETER",
-        "`zone` is not a time zone",
-        where=where,
-        got=f"zone={zone!r}",
-        expected=f"an IANA name such as 'Europe/Berlin'; {listed}",
-        fix=f"did you mean {folded[close[0]]!r}?"
-        if close
-        else "write the name of a zone, or 'UTC'",
-    )
