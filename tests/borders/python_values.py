@@ -22,6 +22,8 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Row
 
+from streamops.sketches.core.items import flat_type
+
 BERLIN = ZoneInfo("Europe/Berlin")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -55,20 +57,6 @@ LEAVES: list[Type] = [
     ("decimal", 38, 10),
     ("decimal", 3, 0),
 ]
-_ARROW = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -89,15 +77,13 @@ def ddl(of: Type) -> str:
 def arrow(of: Type) -> pa.DataType:
     """The type in Arrow."""
     match of:
-        case ("decimal", precision, scale):
-            return pa.decimal128(precision, scale)
         case ("array", item):
             return pa.list_(arrow(item))
         case ("map", key, item):
             return pa.map_(arrow(key), arrow(item))
         case ("struct", *parts):
             return pa.struct([(name, arrow(part)) for name, part in parts])
-    return _ARROW[of[0]]
+    return flat_type(ddl(of))
 
 
 def random_type(rng: random.Random, depth: int = 3) -> Type:

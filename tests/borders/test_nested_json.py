@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +17,7 @@ from streamops.sinks.core.net import digest
 from streamops.sinks.sink import to_arrow_with_json
 from streamops.spark.columns import column as quoted
 from tests.borders import cases
+from tests.settings import configured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,19 +119,6 @@ def part(random: random.Random, depth: int) -> Value:
     return (f"IF(false, {value}, NULL)", "null") if random.random() < 0.1 else (value, text)
 
 
-@contextmanager
-def session(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    before = {key: spark.conf.get(key) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, found in before.items():
-            assert found is not None
-            spark.conf.set(key, found)
-
-
 @pytest.mark.smoke
 def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_path: Path) -> None:
     choice = random.Random(11)
@@ -143,7 +129,7 @@ def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_p
         frame = spark.range(1).selectExpr(*columns)
         digests = set()
         for settings in SESSIONS:
-            with session(spark, settings):
+            with configured(spark, settings):
                 rows = to_arrow_with_json(frame, keep_lists=False, where="test")
             digests.add(digest(rows))
             for i, (value, text) in enumerate(some):

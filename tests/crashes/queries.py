@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from streamops.environment.settings import PARTITIONS, PROVIDER, ROCKSDB
 from streamops.kernel import segments
 from streamops.testing import micro_batches
 from tests.crashes.cases import CRASHED, LAST, WITHOUT_ROWS, shows_a_crash
+from tests.settings import configured
 from tests.spark.test_every_operator import Case, tag
 
 STORES = {
@@ -215,18 +216,9 @@ ON_HDFS = (
 """A query has ``applyInPandasWithState`` once. They take time, so they have some of the stages."""
 
 
-@contextmanager
-def settings(spark: SparkSession, store: str) -> Iterator[None]:
+def settings(spark: SparkSession, store: str) -> AbstractContextManager[SparkSession]:
     """A session with this state store. One partition is enough, and takes half the time."""
-    wanted = {PARTITIONS: "1", PROVIDER: STORES[store]}
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, str(value))
+    return configured(spark, {PARTITIONS: "1", PROVIDER: STORES[store]})
 
 
 def run(

@@ -10,8 +10,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel import segments
 from streamops.spark.identity import unload_state_stores
 from tests.crashes.queries import APPLY, STORES, TRANSFORM, run
+from tests.settings import configured
 
 _STORE = "spark.sql.streaming.stateStore"
 _CHANGES = f"{_STORE}.rocksdb.changelogCheckpointing.enabled"
@@ -59,8 +60,7 @@ class Rewound:
         changes = " with changes" if self.has_changes else ""
         return f"{self.store}{changes}: {self.engine}, format {self.format}"
 
-    @contextmanager
-    def settings(self, spark: SparkSession, pause: str) -> Iterator[None]:
+    def settings(self, spark: SparkSession, pause: str) -> AbstractContextManager[SparkSession]:
         """A session that writes a snapshot of every version, if maintenance runs in time."""
         wanted = {
             PARTITIONS: "2",
@@ -70,14 +70,7 @@ class Rewound:
             _DELTAS: "0" if self.store == "hdfs" else "1",
             _PAUSE: pause,
         }
-        before = {key: spark.conf.get(key, None) for key in wanted}
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key, value in before.items():
-                spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+        return configured(spark, wanted)
 
     def frame(self, spark: SparkSession, folder: Path, shards: int) -> DataFrame:
         """Counts of the rows in the files of a folder, by key. All of its rows are in segments, if it can."""

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from streamops import joins, sketches
 from streamops.spark.columns import spark_schema
 from streamops.testing import at
+from tests.settings import configured
 from tests.spark.test_every_operator import (
     CASES,
     GROUPS,
@@ -69,13 +70,8 @@ def test_they_pass_with_their_values(spark: SparkSession) -> None:
 
 @pytest.fixture
 def large(spark: SparkSession) -> Iterator[SparkSession]:
-    wanted = {LARGE: "true", "spark.sql.shuffle.partitions": "1"}
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in before.items():
-        spark.conf.set(key, str(value))
+    with configured(spark, {LARGE: "true", "spark.sql.shuffle.partitions": "1"}) as session:
+        yield session
 
 
 def in_a_batch() -> dict[str, Case]:

@@ -234,11 +234,11 @@ def _check_postgres(connection: Any, table: str, schema: str | None) -> tuple[st
     of_parts = sa.select(classes.c.relkind, classes.c.relpersistence).join(
         parts, classes.c.oid == sa.cast(parts.c.relid, postgresql.OID)
     )
-    parts_found = {(relkind, persistence), *map(tuple, connection.execute(of_parts))}
+    relations = {(relkind, persistence), *map(tuple, connection.execute(of_parts))}
     problem = None
-    if relkind not in {"r", "p"} or has_rules or ("f", "p") in parts_found:
+    if relkind not in {"r", "p"} or has_rules or ("f", "p") in relations:
         problem = "a view, a foreign table or partition, or a table with rules"
-    elif any(durability != "p" for _, durability in parts_found):
+    elif any(durability != "p" for _, durability in relations):
         problem = "an unlogged or temporary table, or has such a partition"
     elif is_filtered:
         problem = "a table with row-level security, which hides rows from this user"
