@@ -249,6 +249,7 @@ def test_sinks_that_create_one_ledger_at_once(
         assert target.read() == [0, 1]
 
 
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("system", [*SERVERS[:2], "sqlite"])
 def test_a_process_that_is_forked_has_a_connection_of_its_own(
     request: Any, tmp_path: Path, system: str
