@@ -272,7 +272,7 @@ summary
 # ## 6. A clock that is a day ahead
 #
 # A watermark does not fall. So one row that claims to be from tomorrow makes all others late, until tomorrow and also after a restart.
-# `time.guard` quarantines such rows *before* the watermark is defined: it sets an event time that is later than the arrival by more than
+# `time.guard` routes such rows *before* the watermark is defined: it sets an event time that is later than the arrival by more than
 # `ahead` to null, and an operator counts the row as rejected. It is a Spark expression; here is what it returns, and what follows from it.
 
 # %%
@@ -280,8 +280,8 @@ tomorrow = {"device": "d9", "ts": at(45) + dt.timedelta(days=1)}
 poisoned = [row | (tomorrow if n == 80 else {}) for n, row in enumerate(readings)]
 valid = pd.DataFrame(poisoned)
 valid["ts"] = valid["ts"].where(valid["ts"] <= valid["arrived"] + pd.Timedelta(minutes=5))
-quarantined = valid[valid["ts"].isna()]
-assert quarantined["device"].tolist() == ["d9"]
+invalid = valid[valid["ts"].isna()]
+assert invalid["device"].tolist() == ["d9"]
 late = {}
 axes = panels(["without a guard", "with a guard"], 4.2)
 for ax, table in zip(axes, (pd.DataFrame(poisoned), valid), strict=True):

@@ -68,8 +68,8 @@ def from_debezium(
         "scn": Oracle, (0, scn, position in the transaction). "change_lsn": SQL Server. Or columns of the
         frame, such as ``["offset"]`` of a topic whose keys stay in their partitions. A row of an
         incremental snapshot may have no position: it is below all others, (0, 0, 0).
-    absent : "null", "unavailable" or "reject"
-        What a column is that a record does not have: null, unavailable, or a reason to reject the record.
+    absent : "null", "unavailable" or "route"
+        What a column is that a record does not have: null, or unavailable. "route": the record is rejected.
     placeholder : str
         The connector's ``unavailable.value.placeholder``, also if it starts with ``hex:``.
     preimages : "drop" or "publish"

@@ -60,7 +60,7 @@ __all__ = [
     "Tombstones",
 ]
 
-Absent = Literal["null", "unavailable", "reject"]
+Absent = Literal["null", "unavailable", "route"]
 Preimages = Literal["drop", "publish"]
 Tombstones = Literal["drop", "keep"]
 Position = Literal["auto", "lsn", "binlog", "scn", "change_lsn"]
@@ -363,7 +363,7 @@ class _Reader:
             if not part.nullable:
                 missing = _temp("after")[part.name].isNull()
                 found |= is_saved & missing & ~_is_unsent("after", part.name)
-            if self.spec.absent == "reject":
+            if self.spec.absent == "route":
                 found |= is_saved & self._is_absent("after", part.name)
             for image in _IMAGES:
                 invalid = _temp(f"{image}_{n}").isNotNull() & _temp(image)[part.name].isNull()

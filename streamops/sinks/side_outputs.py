@@ -1,4 +1,4 @@
-"""Write results to one sink, and late, rejected and quarantined rows to another."""
+"""Write results to one sink, and late, rejected and invalid rows to another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def side_outputs(
     position: Sequence[str] = _POSITION,
     checkpoint: str | None = None,
 ) -> SideOutputs:
-    """Write results to one sink, and late, rejected and quarantined rows to another: a dead letter queue.
+    """Write results to one sink, and late, rejected and invalid rows to another: a dead letter queue.
 
     Spark computes the micro-batch once. Each sink has a ledger of its own, so every row is in exactly one
     of the two targets.
@@ -223,5 +223,5 @@ def _fields(batch: DataFrame, tag: str) -> list[StructField]:
 def _is_tagged(tag: str) -> Column:
     """Whether a row is side output by this tag. A clamped row of ``time.guard`` is a result."""
     if tag == "guarded":
-        return F.coalesce(column(tag)["outcome"] == "quarantined", F.lit(False))
+        return F.coalesce(column(tag)["outcome"] == "routed", F.lit(False))
     return column(tag).isNotNull()

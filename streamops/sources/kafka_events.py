@@ -33,7 +33,7 @@ from streamops.spark.operator import Operator
 __all__ = ["POSITION", "REASONS", "Format", "Tombstones", "kafka_events"]
 
 Format = Literal["json", "avro"]
-Tombstones = Literal["reject", "keep", "drop"]
+Tombstones = Literal["route", "keep", "drop"]
 
 REASONS = (
     "null_value",
@@ -60,7 +60,7 @@ def kafka_events(
     *,
     format: Format = "json",
     schema_id: int | Sequence[int] | None = None,
-    tombstones: Tombstones = "reject",
+    tombstones: Tombstones = "route",
     keep: Sequence[str] = (),
 ) -> Operator:
     """Parse the values of Kafka records, with their topic, partition, offset and timestamp.
@@ -91,8 +91,8 @@ def kafka_events(
         The value starts with the header of Confluent's wire format (a zero byte, and the id of the
         schema in four bytes), and these are the ids under which the registry has `schema`. A record
         without the header, or with another id, is rejected. Default: there is no header.
-    tombstones : "reject", "keep" or "drop"
-        Records whose value is null, which mark a deleted key for log compaction. "reject": as rejected
+    tombstones : "route", "keep" or "drop"
+        Records whose value is null, which mark a deleted key for log compaction. "route": as rejected
         records. "keep": as rows of nulls with ``_tombstone``; add the key to `keep`. "drop": not at all.
     keep : sequence of str
         Columns of the frame to copy to each row, such as ``["key", "headers"]``.

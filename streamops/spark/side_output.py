@@ -56,7 +56,7 @@ def split_side_output(
     changes : good, rejected
         Changes, without the column ``rejected``; the other rows, with ``rejected``: the reason, and
         the input row.
-    guard : good, quarantined
+    guard : good, routed
         Rows with a usable event time, including clamped ones; the other rows. Same columns; the
         original event time is in ``guarded.original``.
 
@@ -97,8 +97,8 @@ def split_side_output(
     keys = [] if name != "late" or joined else _key_columns(columns, time)
     value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
     if name == "guarded":
-        quarantined = value["outcome"].eqNullSafe("quarantined")
-        return batch.where(~quarantined), batch.where(quarantined)
+        routed = value["outcome"].eqNullSafe("routed")
+        return batch.where(~routed), batch.where(routed)
     results = batch.where(value.isNull()).drop(name)
     if name == "rejected":
         return results, batch.where(value.isNotNull())

@@ -1,4 +1,4 @@
-"""Validation of event times against bounds, and the split of valid and quarantined rows."""
+"""Validation of event times against bounds, and the split of valid and routed rows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from streamops.time.instants import micros, now
 
 __all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
 
-OutOfBounds = Literal["quarantine", "clamp", "fail"]
-Unusable = Literal["quarantine", "fail"]
+OutOfBounds = Literal["route", "clamp", "fail"]
+Unusable = Literal["route", "fail"]
 
 GUARDED = "guarded"
-QUARANTINED = "quarantined"
+_ROUTED = "routed"
 _CLAMPED = "clamped"
 _UNUSABLE = ("null_time", "unparsable_time")
 REASONS = (*_UNUSABLE, "future", "past")
@@ -53,20 +53,20 @@ def guard(
     arrival: str | None = None,
     ahead: Duration = "5 minutes",
     before: Duration | dt.datetime | None = None,
-    future: OutOfBounds = "quarantine",
-    past: OutOfBounds = "quarantine",
-    unusable: Unusable = "quarantine",
+    future: OutOfBounds = "route",
+    past: OutOfBounds = "route",
+    unusable: Unusable = "route",
 ) -> Operator:
     """Validate event times before a watermark is defined on them.
 
     An event time is valid if it lies in ``[lower, arrival + ahead]``, both ends included, where
     `lower` is the bound given by `before`. Rows with any other event time are clamped,
-    quarantined, or fail the query. Without this check, one row of the year 2999 would advance the
+    routed, or fail the query. Without this check, one row of the year 2999 would advance the
     watermark permanently.
 
     Input        `time`: timestamp or string (event time) · `arrival`: timestamp · other columns of
                  any type
-    Output       the same columns, `time`: timestamp, null in a quarantined row · guarded:
+    Output       the same columns, `time`: timestamp, null in a routed row · guarded:
                  struct<reason, outcome, original, bound>, null in a valid row
     Output mode  any
     Watermark    none on the input; define it on the output, by ``withWatermark`` or an operator's
@@ -90,11 +90,11 @@ def guard(
     before : duration or aware datetime, optional
         Lower bound of event times: an instant, or a duration relative to the arrival. Default:
         the year 1.
-    future, past : "quarantine", "clamp" or "fail"
-        Handling of rows beyond the upper or the lower bound. "quarantine": the event time becomes
+    future, past : "route", "clamp" or "fail"
+        Handling of rows beyond the upper or the lower bound. "route": the event time becomes
         null, so that operators count the row as rejected. "clamp": the event time becomes the
         bound. "fail": the query fails.
-    unusable : "quarantine" or "fail"
+    unusable : "route" or "fail"
         Handling of rows whose event time is null, or a string that is not exactly a timestamp.
 
     Returns
@@ -122,12 +122,12 @@ def guard(
     Notes
     -----
     ``guarded.reason`` is "null_time", "unparsable_time", "future" or "past"; ``outcome`` is
-    "quarantined" or "clamped"; ``original`` is the original value, ``bound`` the bound that it
+    "routed" or "clamped"; ``original`` is the original value, ``bound`` the bound that it
     exceeded.
 
     See Also
     --------
-    streamops.split_side_output : split valid and quarantined rows.
+    streamops.split_side_output : split valid and invalid rows.
     correct_clock : event times of devices whose clocks are wrong.
 
     References
@@ -217,9 +217,7 @@ class GuardSpec:
         limit = F.timestamp_micros(bound)
         # Unusable times have no bound and are never clamped. Every field is nullable: PySpark
         # cannot convert a null struct with non-nullable fields to Arrow.
-        outcome = F.when(reason.isin(*self._clamps()), _CLAMPED).when(
-            reason.isNotNull(), QUARANTINED
-        )
+        outcome = F.when(reason.isin(*self._clamps()), _CLAMPED).when(reason.isNotNull(), _ROUTED)
         outcome_struct = F.struct(
             reason.alias("reason"),
             outcome.alias("outcome"),
@@ -241,8 +239,8 @@ class GuardSpec:
         outcome, reason = (column(GUARDED)[part] for part in ("outcome", "reason"))
         return {
             "rows": F.count(F.lit(1)),
-            **{value: F.count_if(outcome == value) for value in (_CLAMPED, QUARANTINED)},
-            "side_output": F.count_if(outcome == QUARANTINED),
+            **{value: F.count_if(outcome == value) for value in (_CLAMPED, _ROUTED)},
+            "side_output": F.count_if(outcome == _ROUTED),
             **{value: F.count_if(reason == value) for value in REASONS},
         }
 
@@ -304,7 +302,7 @@ class GuardSpec:
             where=self.where,
             got=f"{self.time!r} is {_MARK}" + (f", and the bound {_MARK}" if is_bound else ""),
             expected=limit,
-            fix=f'use {parameter}="quarantine" to mark the row and continue',
+            fix=f'use {parameter}="route" to mark the row and continue',
         )
         zone = F.concat(F.lit(" (time zone "), F.current_timezone(), F.lit(")"))
         values = [F.coalesce(column(self.time).cast("string"), F.lit("null"))]

@@ -90,6 +90,8 @@ CHOICES = {
     "ignore_new": "reject_new",
     "keep_first": "reject_new",
     "keep_last": "evict_oldest",
+    "quarantine": "route",
+    "quarantined": "routed, invalid",
 }
 
 # A file, a word of it that stays, and the reason.

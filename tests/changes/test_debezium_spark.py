@@ -211,7 +211,7 @@ def test_a_truncate_of_a_connector_is_a_change_without_key_and_values(
     spark: SparkSession, connector: str, sequence: tuple[int, int, int]
 ) -> None:
     schema = "id bigint not null, name string not null, tags array<int>"
-    reading = changes.from_debezium(schema, key="id", message_key="key", absent="reject")
+    reading = changes.from_debezium(schema, key="id", message_key="key", absent="route")
     record = TRUNCATES[connector]
     wrapped = {"schema": {"type": "struct", "fields": [], "optional": False}, "payload": record}
     frame = frame_of(spark, [(json.dumps(record), None), (json.dumps(wrapped), None)])
@@ -252,7 +252,7 @@ def test_a_truncate_empties_the_table_that_the_records_describe(spark: SparkSess
 
 @pytest.mark.parametrize(
     ("preimages", "absent"),
-    [("drop", "null"), ("drop", "unavailable"), ("publish", "unavailable"), ("drop", "reject")],
+    [("drop", "null"), ("drop", "unavailable"), ("publish", "unavailable"), ("drop", "route")],
 )
 def test_every_record_equals_the_oracle(spark: SparkSession, preimages: Any, absent: Any) -> None:
     reading = changes.from_debezium(

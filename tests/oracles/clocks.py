@@ -44,7 +44,7 @@ def guard(
         lower = earliest
     lower = min(lower, upper)
     if time is None:
-        return Guarded(None, "null_time", "quarantined")
+        return Guarded(None, "null_time", "routed")
     for reason, is_beyond, bound in (
         ("future", time > upper, upper),
         ("past", time < lower, lower),
@@ -52,7 +52,7 @@ def guard(
         if is_beyond and reason in clamped:
             return Guarded(bound, reason, "clamped", bound)
         if is_beyond:
-            return Guarded(None, reason, "quarantined", bound)
+            return Guarded(None, reason, "routed", bound)
     return Guarded(time)
 
 

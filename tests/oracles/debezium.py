@@ -54,7 +54,7 @@ class DebeziumOracle:
         for row in (before, after):
             if row is not None and not fits(row):
                 return "row_does_not_fit"
-        if op != "d" and self.absent == "reject" and set(after) < {"id", "name", "tags"}:
+        if op != "d" and self.absent == "route" and set(after) < {"id", "name", "tags"}:
             return "row_does_not_fit"
         changes = self._deleted(before, key) if op == "d" else self._saved(op, before, after)
         if any(change[1]["id"] is None for change in changes):

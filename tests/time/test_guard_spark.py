@@ -116,7 +116,7 @@ def test_boundary_cases_equal_the_oracle(
         assert row["original"] == (None if row["is_good"] else instant)
 
 
-def test_strings_are_cast_and_strings_that_cannot_be_cast_are_quarantined(
+def test_strings_are_cast_and_strings_that_cannot_be_cast_are_routed(
     spark: SparkSession,
 ) -> None:
     texts = {
@@ -181,10 +181,10 @@ def test_the_error_of_a_failing_query_shows_value_and_limit(
     assert f"got:       'ts' is {value or 'null'}" in text
     assert f"expected:  {limit}" in text
     policy = next(iter(arguments))
-    assert f'fix:       use {policy}="quarantine" to mark the row' in text
+    assert f'fix:       use {policy}="route" to mark the row' in text
     assert ("the bound " in text) == (policy != "unusable")
     # The other policies retain such a row.
-    others = {"future": "quarantine", "past": "clamp", "unusable": "quarantine"}
+    others = {"future": "route", "past": "clamp", "unusable": "route"}
     lenient = {**arguments, policy: others[policy]}
     assert bad.transform(time.guard("ts", **lenient)).count() == 1
 
@@ -258,7 +258,7 @@ def test_a_row_of_the_year_2999_does_not_advance_the_watermark(
         return sum(m[name][count] or 0 for m in total if name in m)
 
     assert counted("guard", "rows") + 2 == counted("tumbling", "rows") == 9
-    assert counted("guard", "quarantined") == counted("tumbling", "rejected") == 2
+    assert counted("guard", "routed") == counted("tumbling", "rejected") == 2
     assert [counted("guard", r) for r in ("future", "null_time", "past", "clamped")] == [1, 1, 0, 0]
 
 
@@ -299,7 +299,7 @@ def test_two_guards_of_a_query_have_separate_metrics(spark: SparkSession, tmp_pa
     counts = {
         "rows": 3,
         "clamped": 0,
-        "quarantined": 2,
+        "routed": 2,
         "side_output": 2,
         "null_time": 1,
         "unparsable_time": 0,
@@ -314,20 +314,20 @@ def test_two_guards_of_a_query_have_separate_metrics(spark: SparkSession, tmp_pa
     assert guarded.union(frame.transform(time.guard("ts"))).count() == 4
 
 
-def test_valid_and_quarantined_rows_are_split(spark: SparkSession) -> None:
+def test_valid_and_routed_rows_are_split(spark: SparkSession) -> None:
     old = dt.datetime(1999, 1, 1, tzinfo=dt.UTC)
     frame = spark.createDataFrame([(at(1),), (POISON,), (None,), (old,)], "ts timestamp")
     guard = time.guard("ts", before=YEAR_2020, past="clamp")
-    good, quarantined = split_side_output(frame.transform(guard))
+    good, routed = split_side_output(frame.transform(guard))
     naive = at(1).replace(tzinfo=None)
     assert sorted((row["ts"], row["guarded"] is None) for row in good.collect()) == [
         (YEAR_2020.replace(tzinfo=None), False),
         (naive, True),
     ]
-    rest = [row["guarded"].asDict() for row in quarantined.collect()]
+    rest = [row["guarded"].asDict() for row in routed.collect()]
     assert sorted(outcome["reason"] for outcome in rest) == ["future", "null_time"]
     assert {outcome["original"] for outcome in rest} == {None, POISON.replace(tzinfo=None)}
-    assert good.columns == quarantined.columns == ["ts", "guarded"]
+    assert good.columns == routed.columns == ["ts", "guarded"]
 
 
 def test_a_guard_preserves_column_comments_and_fails_a_stream(

@@ -39,7 +39,7 @@ COUNTS: Mapping[str, str] = {
     "time_out_of_range": "Rows with an event time outside the years 1 to 9999.",
     "full": "Rows that arrived when a filter had reached its capacity.",
     "clamped": "Rows whose event time a guard replaced by its bound.",
-    "quarantined": "Rows that a guard quarantined.",
+    "routed": "Rows with an invalid event time that a guard routed.",
     "future": "Rows with an event time too far ahead.",
     "past": "Rows with an event time too far back.",
     "joined": "Producers that became active.",

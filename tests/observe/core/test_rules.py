@@ -66,10 +66,10 @@ def test_rules_apply_to_the_dropped_rows_of_native_operators() -> None:
 
 
 def test_a_rule_may_use_any_count_of_any_operator() -> None:
-    guard = {"rows": 1_000, "quarantined": 30, "future": 29}
-    rule = LateShare(0.03, counts=["quarantined"])
+    guard = {"rows": 1_000, "routed": 30, "future": 29}
+    rule = LateShare(0.03, counts=["routed"])
     ((alarm,),) = alarms_of(rule, micro_batch(guard=guard, tumbling={"on_time": 1_000}))
-    assert (alarm.operator, alarm.what) == ("guard", "too many rows are quarantined")
+    assert (alarm.operator, alarm.what) == ("guard", "too many rows are routed")
     assert alarm.remedy == "inspect the rows: docs/operations.md describes each metric"
 
 
