@@ -300,7 +300,7 @@ compared = pd.DataFrame(
             for number in range(12)
         ],
         "averaged": np.reshape(p99, (12, 5)).mean(axis=1).round(1),
-        "merged": [answer["quantiles"][0] for answer in five["ms"]],
+        "merged": [answer["estimate"][0] for answer in five["ms"]],
         "lower": [answer["lower"][0] for answer in five["ms"]],
         "upper": [answer["upper"][0] for answer in five["ms"]],
     },
@@ -388,7 +388,7 @@ picture(
 # %%
 at_99 = {k: sketch.quantiles([0.99]) for k, sketch in quantile_sketches.items()}
 assert at_99[200]["upper"][0] == ms.max()
-columns = ("lower", "quantiles", "upper")
+columns = ("lower", "estimate", "upper")
 pd.DataFrame({k: {word: answer[word][0] for word in columns} for k, answer in at_99.items()})
 
 # %% [markdown]

@@ -154,7 +154,7 @@ def _of_route(
     """Whether there are many, and whether the count, the ranks and the bounds are right."""
     if not isinstance(delays, np.ndarray) or not isinstance(answer, dict):
         return False, False, False, False  # only one side has the route
-    size, values, lower, upper = len(delays), answer["quantiles"], answer["lower"], answer["upper"]
+    size, values, lower, upper = len(delays), answer["estimate"], answer["lower"], answer["upper"]
     many = size > FEW_DELAYS
     error = RANK_ERROR if many else 0.0
     truth = delays[np.ceil(probabilities * size - _ROUNDED).astype(int) - 1]

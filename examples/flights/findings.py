@@ -84,7 +84,7 @@ def _busiest_route(out: Path) -> Iterator[str]:
     delays = read_table(out, "route_delays")
     for route in items[:1]:
         ours = delays["origin"] + "-" + delays["dest"] == route["item"]
-        median, most, nearly_all = delays[ours]["delays"].iloc[0]["quantiles"]
+        median, most, nearly_all = delays[ours]["delays"].iloc[0]["estimate"]
         yield (
             f"The busiest route, {route['item']}, had {_between(route['lower'], route['upper'])} "
             f"departures: a median delay of {median:.0f} minutes, the 90th percentile is {most:.0f}, "

@@ -70,7 +70,7 @@ class Kll(SketchAggregate):
 def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFAULT_K) -> Kll:
     """Approximate quantiles of the values that are not null, within a stated error.
 
-    ``struct<quantiles: array<double>, lower: array<double>, upper: array<double>,
+    ``struct<estimate: array<double>, lower: array<double>, upper: array<double>,
     rank_error: double, count: bigint>``. Quantile p is the least value that a share p of the
     values does not exceed: one that occurs, as in Spark's ``percentile_disc``. Up to k values it is
     exact. Beyond, it is the exact quantile of a probability that differs by at most `rank_error`, with
@@ -221,7 +221,7 @@ class StoredKll(StoredSketch):
 
     def quantile(self, probability: float) -> float | None:
         """One quantile; None without values."""
-        found = self.quantiles([probability])["quantiles"]
+        found = self.quantiles([probability])["estimate"]
         return None if found is None else float(found[0])
 
     def rank(self, value: float) -> float | None:

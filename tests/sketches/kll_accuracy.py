@@ -81,8 +81,8 @@ class Trial:
         """How far the ranks of the deciles are off at most, and the ranks of all values."""
         states, truth = self.states(), np.sort(self.values)
         found = self.sketch().estimate(states)[0].as_py()
-        upto = np.searchsorted(truth, found["quantiles"], "right") / self.count
-        below = np.searchsorted(truth, found["quantiles"], "left") / self.count
+        upto = np.searchsorted(truth, found["estimate"], "right") / self.count
+        below = np.searchsorted(truth, found["estimate"], "left") / self.count
         deciles = np.maximum(np.maximum(below - DECILES, DECILES - upto), 0).max()
         points = np.unique(truth)[:: max(1, self.count // 1000)]
         ranks = np.array(self.sketch().ranks(states, points.tolist())[0].as_py())

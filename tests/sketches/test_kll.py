@@ -60,7 +60,7 @@ def test_the_99th_percentile_of_the_response_time_over_five_minutes() -> None:
         assert arguments["count"] == len(mine)
         for share, value, exact, lower, upper in zip(
             [0.5, 0.99],
-            arguments["quantiles"],
+            arguments["estimate"],
             row["exact"],
             arguments["lower"],
             arguments["upper"],
@@ -92,7 +92,7 @@ def test_few_values_have_exact_quantiles_however_they_arrived() -> None:
     batches = [[{"k": k, "ts": at(second), "ms": ms}] for k, second, ms in arrived]
     played = replay(minute, [*batches[:4], [], batches[4], []], schema=SCHEMA)
     first = {
-        (row["k"], row["revision"]): (row["ms"]["quantiles"], row["ms"]["count"])
+        (row["k"], row["revision"]): (row["ms"]["estimate"], row["ms"]["count"])
         for batch in played
         for row in batch.rows
         if row["window_start"] == at(0)
@@ -128,11 +128,11 @@ def test_minutes_are_merged_to_hours_and_queried() -> None:
         -1
     ].rows
     assert hour["ms"]["count"] == 10_007
-    for share, value in zip([0.1, 0.9], hour["ms"]["quantiles"], strict=True):
+    for share, value in zip([0.1, 0.9], hour["ms"]["estimate"], strict=True):
         assert abs(value / 10_007 - share) <= hour["ms"]["rank_error"]
     merged = sketches.read(minutes[0]["s"]).merge(*(sketches.read(m["s"]) for m in minutes[1:]))
     assert merged.estimate()["count"] == 10_007
-    assert sketches.read(hour["s"]).estimate()["quantiles"][::4] == [0.0, 10_006.0]
+    assert sketches.read(hour["s"]).estimate()["estimate"][::4] == [0.0, 10_006.0]
 
 
 def test_a_stored_sketch_has_quantiles_and_ranks() -> None:
@@ -140,10 +140,10 @@ def test_a_stored_sketch_has_quantiles_and_ranks() -> None:
     assert isinstance(value, sketches.StoredKll)
     assert (value.type, value.parameters) == ("kll", {"k": 200})
     assert (value.count, value.rank_error) == (4, 0.0)
-    assert value.estimate()["quantiles"] == [1.0, 1.0, 2.0, 3.0, 4.0]
+    assert value.estimate()["estimate"] == [1.0, 1.0, 2.0, 3.0, 4.0]
     assert value.bounds() == (value.estimate()["lower"], value.estimate()["upper"])
     assert value.quantile(0.5) == 2.0
-    assert value.quantiles([0.9])["quantiles"] == [4.0]
+    assert value.quantiles([0.9])["estimate"] == [4.0]
     assert value.rank(2.5) == 0.5
     assert value.ranks([0, 1, 4]) == [0.0, 0.25, 1.0]
     assert stored(range(1000)).rank_error == pytest.approx(0.0133, abs=1e-4)
@@ -218,7 +218,7 @@ def test_an_image_of_integers_is_read_as_integers_or_refused(values: Sequence[in
     same = sketches.StoredKll.from_datasketches(image_of(values, "double"), dtype="double")
     assert found == same
     assert found.count == len(values)
-    assert found.quantiles([0, 1])["quantiles"] == [min(values), max(values)]
+    assert found.quantiles([0, 1])["estimate"] == [min(values), max(values)]
 
 
 @pytest.mark.parametrize("values", [range(1, 151), (7,), range(5_000)], ids=str)
@@ -227,7 +227,7 @@ def test_an_image_of_floats_is_read_as_floats_or_refused(values: Sequence[int]) 
     with pytest.raises(SketchFormatError, match="_float"):
         sketches.StoredKll.from_datasketches(image)
     found = sketches.StoredKll.from_datasketches(image, dtype="float")
-    assert found.quantiles([0, 1])["quantiles"] == [min(values), max(values)]
+    assert found.quantiles([0, 1])["estimate"] == [min(values), max(values)]
     assert found.count == len(values)
 
 
@@ -376,7 +376,7 @@ def test_nan_is_the_greatest_in_a_window_as_in_the_exact_aggregate() -> None:
     )
     schema = pa.schema([("ts", UTC), ("v", pa.float64())])
     (row,) = replay(both, [rows], schema=schema, flush=True)[-1].rows
-    low, middle, high = row["sketched"]["quantiles"]
+    low, middle, high = row["sketched"]["estimate"]
     assert (low, middle) == (-math.inf, 1.0)
     assert math.isnan(high)
     assert row["exact"][0] == low

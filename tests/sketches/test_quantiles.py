@@ -39,7 +39,7 @@ def test_quantiles_of_a_key_are_emitted_whenever_they_change() -> None:
         restart=True,
     )
     found = [
-        {item["k"]: (item["quantiles"]["quantiles"], item["revision"]) for item in rows}
+        {item["k"]: (item["quantiles"]["estimate"], item["revision"]) for item in rows}
         for rows in (first, second, third)
     ]
     assert found == [
@@ -65,7 +65,7 @@ def test_retractions_equal_the_emitted_values_beyond_k_values() -> None:
     plain = oracle.of([item["ms"] for item in batches[0]], 8)
     for batch in batches[1:]:
         plain = oracle.union([plain, oracle.of([item["ms"] for item in batch], 8)])
-    assert emitted[-1]["quantiles"] == [plain.quantile(share) for share in SHARES]
+    assert emitted[-1]["estimate"] == [plain.quantile(share) for share in SHARES]
 
 
 def test_percentiles_of_a_long_and_of_overlapping_windows() -> None:

@@ -57,13 +57,13 @@ def test_windows_on_a_stream_that_was_restarted_have_quantiles_within_the_stated
     ]
     rows = {row["k"]: row for batch in played for row in batch.rows}
     assert rows.keys() == {"a", "b", "c"}
-    assert rows["c"]["ms"]["quantiles"] is None
+    assert rows["c"]["ms"]["estimate"] is None
     assert sketches.read(rows["c"]["s"]).estimate()["count"] == 0
     for k in "ab":
         arguments, mine = rows[k]["ms"], np.sort([row["ms"] for row in MANY if row["k"] == k])
         assert arguments["count"] == 1_000
         assert arguments == sketches.read(rows[k]["s"]).quantiles(SHARES)  # type: ignore[attr-defined]
-        for share, value in zip(SHARES, arguments["quantiles"], strict=True):
+        for share, value in zip(SHARES, arguments["estimate"], strict=True):
             rank = np.searchsorted(mine, value, "right") / 1_000
             assert abs(rank - share) <= arguments["rank_error"] + 0.001
 
@@ -75,7 +75,7 @@ def test_batches_compute_the_same_sketches_as_spark(
     frame = spark.createDataFrame(rows, "k string, ts timestamp, ms double").repartition(3)
     minutes = frame.transform(per_minute(delay=None))
     assert minutes.schema["ms"].dataType.simpleString() == (
-        "struct<quantiles:array<double>,lower:array<double>,upper:array<double>,"
+        "struct<estimate:array<double>,lower:array<double>,upper:array<double>,"
         "rank_error:double,count:bigint>"
     )
     requested = sketches.estimate("s", like=aggregates.approx_percentile("any", SHARES))
@@ -94,7 +94,7 @@ def test_batches_compute_the_same_sketches_as_spark(
         F.kll_sketch_get_n_double("s").alias("count"),
     ).collect()
     for row, read in zip(ours, theirs, strict=True):
-        assert (read["quantiles"], read["count"]) == (row["ms"]["quantiles"], row["ms"]["count"])
+        assert (read["quantiles"], read["count"]) == (row["ms"]["estimate"], row["ms"]["count"])
     (union,) = given.agg(F.kll_merge_agg_double("s").alias("s")).collect()
     both = sketches.StoredKll.from_datasketches(bytes(union["s"]))
     assert both.count == 2_000
@@ -126,7 +126,7 @@ def test_batches_compute_the_same_sketches_as_spark(
     (arguments,) = spoken.select("quantiles", adopted).collect()
     taken = sketches.read(arguments["sketch"]).quantiles(SHARES)  # type: ignore[attr-defined]
     assert taken["count"] == 2_000
-    found = [*arguments["quantiles"], *taken["quantiles"]]
+    found = [*arguments["quantiles"], *taken["estimate"]]
     for share, value in zip([*SHARES, *SHARES], found, strict=True):
         assert abs(np.searchsorted(mine, value, "right") / 2_000 - share) < 0.0133 + 0.001
 

@@ -160,7 +160,7 @@ STATE = (
 )
 ANSWER = pa.struct(
     [
-        ("quantiles", _NUMBERS),
+        ("estimate", _NUMBERS),
         ("lower", _NUMBERS),
         ("upper", _NUMBERS),
         ("rank_error", pa.float64()),

@@ -106,7 +106,7 @@ def flights(*delays: int) -> pd.DataFrame:
 def route(**change: Any) -> pd.DataFrame:
     """As the sketch of the delays 1, 2, …, 1,000 may say it."""
     answer = {
-        "quantiles": np.array([505.0, 899.0, 994.0]),
+        "estimate": np.array([505.0, 899.0, 994.0]),
         "lower": np.array([498.0, 893.0, 985.0]),
         "upper": np.array([512.0, 906.0, 1000.0]),
         "count": 1_000,
@@ -119,8 +119,8 @@ def route(**change: Any) -> pd.DataFrame:
     [
         ({}, [1, 0, 1, 1]),
         ({"count": 999}, [0, 0, 1, 1]),
-        ({"quantiles": np.array([508.0, 899.0, 994.0])}, [1, 0, 0, 1]),  # 0.7 % off
-        ({"quantiles": np.array([505.0, 892.0, 994.0])}, [1, 0, 0, 1]),
+        ({"estimate": np.array([508.0, 899.0, 994.0])}, [1, 0, 0, 1]),  # 0.7 % off
+        ({"estimate": np.array([505.0, 892.0, 994.0])}, [1, 0, 0, 1]),
         ({"lower": np.array([501.0, 893.0, 985.0])}, [1, 0, 1, 0]),
         ({"upper": np.array([512.0, 899.0, 1000.0])}, [1, 0, 1, 0]),
         ({"lower": np.array([1.0, 893.0, 985.0])}, [1, 0, 1, 0]),  # hold anything
@@ -137,7 +137,7 @@ def test_a_percentile_is_checked_by_its_rank(change: dict[str, Any], expected: l
 def test_percentiles_of_few_delays_are_exact(half: float, right: int) -> None:
     """The least delay that a share does not exceed: of half of 1, 2, 3, 4 it is 2."""
     values = np.array([half, 4.0, 4.0])
-    table = route(quantiles=values, lower=values, upper=values, count=4)
+    table = route(estimate=values, lower=values, upper=values, count=4)
     assert met(percentile_claims(table, flights(4, 2, 1, 3), PROBABILITIES)) == [
         (1, 1),
         (1, right),

@@ -48,7 +48,7 @@ def tables(tmp_path: Path) -> Path:
     )  # fmt: skip
     counts = [("AA", 7), ("UA", 40), ("UA", 60)]
     put(tmp_path, "airline_days", [{"carrier": c, "aircraft": {"estimate": n}} for c, n in counts])
-    delays = {"quantiles": [-1.0, 31.0, 172.0]}
+    delays = {"estimate": [-1.0, 31.0, 172.0]}
     routes = [("JFK", "LAX"), ("LGA", "ATL")]
     put(tmp_path, "route_delays", [{"origin": o, "dest": d, "delays": delays} for o, d in routes])
     items = [

@@ -66,7 +66,7 @@ FAULTS: dict[str, tuple[str, Callable[[list[dict[str, Any]]], object]]] = {
         "airline_years", lambda t: t[0]["aircraft"].update(estimate=9_999)
     ),
     "an airline lost": ("airline_years", lambda t: t.pop()),
-    "a percentile that is off": ("route_delays", lambda t: t[3]["delays"]["quantiles"].reverse()),
+    "a percentile that is off": ("route_delays", lambda t: t[3]["delays"]["estimate"].reverse()),
     "a departure too many": (
         "route_delays", lambda t: t[3]["delays"].update(count=t[3]["delays"]["count"] + 1)
     ),

@@ -46,7 +46,7 @@ def test_up_to_k_values_are_all_stored_and_quantiles_are_exact() -> None:
     found = queries([7, 1, 5, 3, 8, 2, 4, 6], 0, 0.25, 0.26, 0.5, 0.99, 1)
     exact = [1.0, 2.0, 3.0, 4.0, 8.0, 8.0]
     assert found == {
-        "quantiles": exact,
+        "estimate": exact,
         "lower": exact,
         "upper": exact,
         "rank_error": 0.0,
@@ -57,9 +57,9 @@ def test_up_to_k_values_are_all_stored_and_quantiles_are_exact() -> None:
 def test_beyond_k_values_the_result_has_an_error() -> None:
     found = queries(list(range(1, 1001)), 0, 0.1, 0.5, 1, k=100)
     assert found["rank_error"] == rank_error(100)
-    assert (found["count"], found["quantiles"][0], found["quantiles"][-1]) == (1000, 1.0, 1000.0)
+    assert (found["count"], found["estimate"][0], found["estimate"][-1]) == (1000, 1.0, 1000.0)
     for lower, value, upper, truth in zip(
-        found["lower"], found["quantiles"], found["upper"], [1, 100, 500, 1000], strict=True
+        found["lower"], found["estimate"], found["upper"], [1, 100, 500, 1000], strict=True
     ):
         assert lower <= value <= upper
         assert lower <= truth <= upper
@@ -68,14 +68,14 @@ def test_beyond_k_values_the_result_has_an_error() -> None:
 
 def test_a_quantile_is_a_value_that_occurs_also_if_its_position_is_rounded() -> None:
     # 0.07 * 100 is a little above 7.
-    assert queries(list(range(1, 101)), 0.07, 0.29, 0.57, k=200)["quantiles"] == [7.0, 29.0, 57.0]
+    assert queries(list(range(1, 101)), 0.07, 0.29, 0.57, k=200)["estimate"] == [7.0, 29.0, 57.0]
     values = list(range(1, 8))
     shares = [item / 7 for item in values]
-    assert queries(values, *shares)["quantiles"] == [float(item) for item in values]
+    assert queries(values, *shares)["estimate"] == [float(item) for item in values]
 
 
 def test_nulls_are_ignored_and_without_values_quantiles_are_null() -> None:
-    nothing = {"quantiles": None, "lower": None, "upper": None, "rank_error": 0.0, "count": 0}
+    nothing = {"estimate": None, "lower": None, "upper": None, "rank_error": 0.0, "count": 0}
     assert queries([], 0.5) == queries([None, None], 0.5) == nothing
     assert queries([None, 3.0, None], 0.5)["count"] == 1
     states = of([None])
@@ -85,14 +85,14 @@ def test_nulls_are_ignored_and_without_values_quantiles_are_null() -> None:
 
 def test_nan_is_the_greatest_and_zeros_are_equal() -> None:
     found = queries([NAN, INFINITY, -0.0, -INFINITY], 0, 0.5, 0.75, 1)
-    assert found["quantiles"][:3] == [-INFINITY, 0.0, INFINITY]
-    assert math.isnan(found["quantiles"][3])
-    assert math.copysign(1, found["quantiles"][1]) == 1
+    assert found["estimate"][:3] == [-INFINITY, 0.0, INFINITY]
+    assert math.isnan(found["estimate"][3])
+    assert math.copysign(1, found["estimate"][1]) == 1
     payload = np.array([0xFFF8000000000123], np.uint64).view(np.float64)[0]
     assert MEDIAN.payload(of([payload, 0.0])) == MEDIAN.payload(of([NAN, -0.0]))
     many = queries([NAN] * 50 + [1.0] * 50, 0.4, 0.6)
-    assert many["quantiles"][0] == 1.0
-    assert math.isnan(many["quantiles"][1])
+    assert many["estimate"][0] == 1.0
+    assert math.isnan(many["estimate"][1])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_nan_is_the_greatest_and_zeros_are_equal() -> None:
 def test_numbers_of_any_type_are_stored_as_doubles(
     dtype: pa.DataType, values: list[Any], median: float
 ) -> None:
-    assert queries(values, 0.5, dtype=dtype)["quantiles"] == [median]
+    assert queries(values, 0.5, dtype=dtype)["estimate"] == [median]
 
 
 def test_bytes_do_not_depend_on_the_order_of_rows() -> None:

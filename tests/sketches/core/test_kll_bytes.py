@@ -68,7 +68,7 @@ def test_apache_reads_and_writes_the_same_bytes() -> None:
         assert theirs.serialize() == payload
         if size:
             ours = SKETCH.estimate(SKETCH.revive(pa.array([payload])))[0].as_py()
-            assert ours["quantiles"] == [theirs.get_quantile(share, True) for share in SHARES]
+            assert ours["estimate"] == [theirs.get_quantile(share, True) for share in SHARES]
             assert theirs.get_min_value() == normal(size).min()
             assert theirs.get_max_value() == normal(size).max()
 
@@ -82,7 +82,7 @@ def test_images_of_apache_are_read() -> None:
         if size:
             # Coins of theirs fall anew each time; while all values are kept, there are none.
             exact = [theirs.get_quantile(share, True) for share in SHARES]
-            assert size > 20 or ours["quantiles"] == exact
+            assert size > 20 or ours["estimate"] == exact
     again = SKETCH.payload(states)
     assert SKETCH.payload(SKETCH.revive(again)) == again
 
@@ -91,7 +91,7 @@ def test_a_read_image_has_the_quantiles_of_apache() -> None:
     theirs = apache(normal(5000))
     states = adopted(pa.array([theirs.serialize()]))
     (ours,) = SKETCH.estimate(states).to_pylist()
-    assert ours["quantiles"] == [theirs.get_quantile(share, True) for share in SHARES]
+    assert ours["estimate"] == [theirs.get_quantile(share, True) for share in SHARES]
     points = [-1.0, 0.0, 0.5]
     (ranks,) = SKETCH.ranks(states, points).to_pylist()
     assert ranks == [theirs.get_rank(point, True) for point in points]
@@ -107,7 +107,7 @@ def test_sketches_of_both_are_merged_by_either() -> None:
     pairs = [pa.concat_arrays(pair) for pair in zip(here, there, strict=True)]
     found = SKETCH.estimate(SKETCH.merge(Groups(np.zeros(2, np.int64), 1), pairs))[0].as_py()
     assert theirs.n == found["count"] == 7000
-    for share, value in zip(SHARES, found["quantiles"], strict=True):
+    for share, value in zip(SHARES, found["estimate"], strict=True):
         for item in (value, theirs.get_quantile(share, True)):
             assert abs(np.searchsorted(both, item) / 7000 - share) < found["rank_error"]
 
