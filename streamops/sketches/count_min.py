@@ -26,7 +26,14 @@ from streamops.sketches.aggregation import (
     resolve_item_type,
     wrong_type,
 )
-from streamops.sketches.core.countmin import MOST_CELLS, CountMin, depth_for, width_for
+from streamops.sketches.core.countmin import (
+    COUNT,
+    MOST_CELLS,
+    CountMin,
+    count_fields,
+    depth_for,
+    width_for,
+)
 from streamops.sketches.core.frequent import MOST_COUNTERS, Frequent
 from streamops.sketches.core.items import flat_type, type_name
 from streamops.sketches.core.sketch import Parameter, Sketch, fill_rows, read_states
@@ -46,8 +53,6 @@ __all__ = [
 RELATIVE_ERROR = 0.001
 CONFIDENCE = 0.99
 
-_BOUNDS = pa.struct([("lower", pa.int64()), ("upper", pa.int64())])
-
 
 class _Counting(Sketch, Protocol):
     """A sketch of item counts."""
@@ -61,10 +66,15 @@ class _Counting(Sketch, Protocol):
 
 
 class CountBounds(NamedTuple):
-    """Lower and upper bound of the count of an item."""
+    """Lower and upper bound of the count of an item. The estimate is the upper one."""
 
     lower: int
     upper: int
+
+    @property
+    def estimate(self) -> int:
+        """The upper bound."""
+        return self.upper
 
 
 class StoredCounts(StoredSketch):
@@ -180,8 +190,8 @@ class CountingAggregate(SketchAggregate, ABC):
 def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) -> Column:
     """How often an item has occurred, by the sketch in the same row, for ``select``.
 
-    A ``struct<lower: bigint, upper: bigint>``. The true count is never above ``upper``. It is never below
-    ``lower`` for sketches of the most frequent items; for count-min with its confidence.
+    A ``struct<estimate: bigint, lower: bigint, upper: bigint>``. The true count is never above ``upper``,
+    which is also the estimate. It is never below ``lower`` for sketches of the most frequent items; for count-min with its confidence.
 
     Parameters
     ----------
@@ -204,7 +214,7 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
     --------
     >>> like = count_min_sketch("page", item_type="string")
     >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))
-    DataFrame[cart: struct<lower:bigint,upper:bigint>]
+    DataFrame[cart: struct<estimate:bigint,lower:bigint,upper:bigint>]
     """
     where = "sketches.estimate_count"
     require_name(column, parameter="column", where=where)
@@ -218,7 +228,7 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
 
     requested = quoted(item) if isinstance(item, str) else item
     query = as_item(requested, type_name(sketch.type))
-    return map_columns(run, _BOUNDS, quoted(column), query, name="estimate_count")
+    return map_columns(run, COUNT, quoted(column), query, name="estimate_count")
 
 
 def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array, *, where: str) -> pa.Array:
@@ -229,8 +239,8 @@ def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array, *, where: 
     present = np.asarray(blobs.is_valid()) & np.asarray(queries.is_valid())
     owners = np.asarray(known.indices.filter(pa.array(present))).astype(np.int64)
     items = queries.filter(pa.array(present)).cast(sketch.type)
-    bounds = [pa.array(entry) for entry in sketch.counts_of(states, owners, items)]
-    return fill_rows(pa.StructArray.from_arrays(bounds, fields=list(_BOUNDS)), present)
+    found = count_fields(*sketch.counts_of(states, owners, items))
+    return fill_rows(pa.StructArray.from_arrays(found, fields=list(COUNT)), present)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -287,14 +297,14 @@ def count_min(
 ) -> Frequencies:
     """Approximate counts of given items: never too small, and rarely much too large.
 
-    A ``struct<items: array<struct<item, lower: bigint, upper: bigint>>, error: bigint, count: bigint>``.
-    The items are in the order of `of`. ``upper`` is never below the true count. ``lower`` is ``error``
-    less, and with the confidence not above it. ``count`` is the number of values, or the sum of their
-    weights. Nulls are not counted.
+    A ``struct<items: array<struct<item, estimate: bigint, lower: bigint, upper: bigint>>, relative_error:
+    double, count: bigint>``. The items are in the order of `of`. ``upper`` is never below the true count,
+    and is the estimate. ``lower`` is ``relative_error * count`` less, and with the confidence not above
+    the true count. ``count`` is the number of values, or the sum of their weights. Nulls are not counted.
 
-    Error        ``error`` is 0, and counts are exact, while a group has at most half as many distinct
-                 items as the table has cells: ceil(e / relative_error) times
-                 ceil(ln(1 / (1 - confidence))). Beyond, it is at most count * relative_error
+    Error        ``relative_error`` is 0, and counts are exact, while a group has at most half as many
+                 distinct items as the table has cells: ceil(e / relative_error) times
+                 ceil(ln(1 / (1 - confidence))). Beyond, it is at most the parameter
     Merge        sketches of equal `relative_error` and `confidence`, and of one type
 
     For a fixed set of items, counting their rows is exact and needs less state. The state of this

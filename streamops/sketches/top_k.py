@@ -79,13 +79,14 @@ def approx_top_k(
 ) -> HeavyHitters:
     """The most frequent items, with bounds of their counts; none with the given share is missing.
 
-    A ``struct<items: array<struct<item, lower: bigint, upper: bigint>>, error: bigint, count: bigint>``.
-    The items are sorted by ``lower``, most frequent first, and then by value. Each has occurred at
-    least ``lower`` and at most ``upper`` times, and ``error`` is the difference. ``count`` is the number of
-    values, or the sum of their weights. Nulls are not counted.
+    A ``struct<items: array<struct<item, estimate: bigint, lower: bigint, upper: bigint>>, relative_error:
+    double, count: bigint>``. The items are sorted by ``estimate``, most frequent first, and then by value.
+    Each has occurred at least ``lower`` and at most ``upper`` times; the estimate is ``upper``, and the
+    difference of the bounds is ``relative_error * count``. ``count`` is the number of values, or the sum
+    of their weights. Nulls are not counted.
 
-    Error        ``error`` is 0 while a group has at most `counters` distinct items, and never above
-                 count / (counters + 1). Both bounds always hold: there is no randomness
+    Error        ``relative_error`` is 0 while a group has at most `counters` distinct items, and never
+                 above 1 / (counters + 1). Both bounds always hold: there is no randomness
     Merge        sketches of equal `counters` and of one type
 
     Parameters
@@ -94,10 +95,10 @@ def approx_top_k(
         The items, of any type but maps.
     at_least : float, optional
         A share of ``count``: every item with this share is returned, and none with less than three
-        quarters of it (with a given number of counters: with less by ``error`` or more).
+        quarters of it (with a given number of counters: with less by ``relative_error`` or more).
     counters : int, optional
         Items stored per group. By default ceil(4 / at_least). With `at_least` 1 / at_least or more.
-        Without it all stored items are returned: every item that occurs more than ``error`` times.
+        Without it all stored items are returned: every item whose share is more than ``relative_error``.
     top : int, optional
         The maximum number of returned items: the most frequent.
     weight : str, optional

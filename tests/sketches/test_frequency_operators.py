@@ -42,7 +42,8 @@ def rows_of(transform: Any, **arguments: Any) -> list[dict[str, Any]]:
 
 
 def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [tuple(item.values()) for item in result["items"]]
+    assert all(item["estimate"] == item["upper"] for item in result["items"])
+    return [(item["item"], item["lower"], item["upper"]) for item in result["items"]]
 
 
 @pytest.mark.parametrize("restart", [False, True])

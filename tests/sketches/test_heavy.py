@@ -63,7 +63,8 @@ def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
 
 
 def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [tuple(item.values()) for item in result["items"]]
+    assert all(item["estimate"] == item["upper"] for item in result["items"])
+    return [(item["item"], item["lower"], item["upper"]) for item in result["items"]]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -81,7 +82,7 @@ def test_one_window_has_both_estimates_and_their_sketches(restart: bool) -> None
         row for row in results(tumbling("1 minute", agg), restart=restart) if row["k"] == "k"
     )
     assert emitted(first["top"]) == [("a", 4, 4), ("b", 2, 2)]
-    assert first["top"] | {"items": None} == {"items": None, "error": 0, "count": 7}
+    assert first["top"] | {"items": None} == {"items": None, "relative_error": 0.0, "count": 7}
     assert emitted(first["heavy"]) in (
         [("c", 5, 9), ("b", 1, 5)],
         [("c", 9, 9), ("b", 5, 5), ("a", 4, 4)],
@@ -95,7 +96,7 @@ def test_one_window_has_both_estimates_and_their_sketches(restart: bool) -> None
     assert heavy.parameters == {"counters": 16, "type": "string"}
     assert heavy.bounds() == ([4, 2, 1], [4, 2, 1])
     assert counts.parameters == {"width": 28, "depth": 3, "type": "string"}
-    assert counts.estimate() == {"items": [], "error": 0, "count": 7}
+    assert counts.estimate() == {"items": [], "relative_error": 0.0, "count": 7}
     for entry in (heavy, counts):
         assert isinstance(entry, sketches.StoredCounts)
         assert entry.estimate_counts(["b", None, "x"]) == [(2, 2), (0, 0), (0, 0)]
@@ -300,11 +301,11 @@ def test_every_row_queries_its_own_sketch() -> None:
     blobs = pa.array([one, None, other, one, one], pa.binary())
     requested = pa.array(["a", "a", "a", None, "b"], pa.large_string())
     assert count_rows(sketch, blobs, requested, where=WHERE).to_pylist() == [
-        {"lower": 4, "upper": 4},
+        {"estimate": 4, "lower": 4, "upper": 4},
         None,
-        {"lower": 0, "upper": 0},
+        {"estimate": 0, "lower": 0, "upper": 0},
         None,
-        {"lower": 2, "upper": 2},
+        {"estimate": 2, "lower": 2, "upper": 2},
     ]
     assert count_rows(sketch, blobs[:0], requested[:0], where=WHERE).to_pylist() == []
     with pytest.raises(SketchFormatError) as caught:
@@ -395,7 +396,7 @@ def test_stored_heavy_hitters_are_exchanged_with_apache() -> None:
     numbers = sketches.StoredCounts.from_datasketches(
         bytes([1, 1, 10, 3, 3, 5, 0, 0]), counters=1, item_type="bigint"
     )
-    assert numbers.estimate() == {"items": [], "error": 0, "count": 0}
+    assert numbers.estimate() == {"items": [], "relative_error": 0.0, "count": 0}
     for arguments, code in [
         ({"counters": 0}, "PARAMETER_OUT_OF_RANGE"),
         ({"counters": 9, "item_type": "long"}, "VALUE_TYPE"),

@@ -90,10 +90,13 @@ def test_windows_tell_and_store_them_and_columns_are_asked(
         sketches.estimate_count("h.h", F.lit(3_000_000_000), like=numbers).alias("too_large"),
         sketches.estimate("h.h", like=numbers)["count"].alias("count"),
     )
-    assert requested.schema["pages"].dataType.simpleString() == "struct<lower:bigint,upper:bigint>"
+    assert (
+        requested.schema["pages"].dataType.simpleString()
+        == "struct<estimate:bigint,lower:bigint,upper:bigint>"
+    )
     for found in requested.toArrow().to_pylist():
         page, key = found["page"], found["k"]
-        expected = {"lower": truth(key, page), "upper": truth(key, page)}
+        expected = dict.fromkeys(("estimate", "lower", "upper"), truth(key, page))
         assert found["pages"] == (None if page is None else expected)
         assert found["threes"] == truth(key, "c")
         assert (found["nothing"], found["too_large"]) == (None, None)

@@ -50,6 +50,10 @@ _HEAD = 12
 _TABLE = 0xFFFFFFFF
 
 
+COUNT = pa.struct([("estimate", pa.int64()), ("lower", pa.int64()), ("upper", pa.int64())])
+"""How often an item has occurred."""
+
+
 class CountingSketch(ABC):
     """Defaults of sketches that count items, or the sums of their weights."""
 
@@ -66,9 +70,11 @@ class CountingSketch(ABC):
 
     @property
     def result(self) -> pa.DataType:
-        """Items with their bounds, the distance of these, and the number of all counted items."""
-        item = pa.struct([("item", self.type), ("lower", pa.int64()), ("upper", pa.int64())])
-        return pa.struct([("items", pa.list_(item)), ("error", pa.int64()), ("count", pa.int64())])
+        """Items with estimates, their error as a share of the count, and the number of all items."""
+        items = pa.list_(pa.struct([("item", self.type), *COUNT]))
+        return pa.struct(
+            [("items", items), ("relative_error", pa.float64()), ("count", pa.int64())]
+        )
 
     @abstractmethod
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -95,15 +101,16 @@ class CountingSketch(ABC):
         lower: Ints,
         upper: Ints,
         sizes: Ints,
-        error: pa.Array,
+        error: Ints,
         count: pa.Array,
     ) -> pa.Array:
         """The estimates, of bounded items in lists of these sizes."""
         fields = list(self.result)
         bounded = pa.StructArray.from_arrays(
-            [items, pa.array(lower), pa.array(upper)], fields=list(fields[0].type.value_type)
+            [items, *count_fields(lower, upper)], fields=list(fields[0].type.value_type)
         )
-        parts = [make_lists(bounded, sizes), error, count]
+        relative = pa.array(error / np.maximum(np.asarray(count), 1))
+        parts = [make_lists(bounded, sizes), relative, count]
         return pa.StructArray.from_arrays(parts, fields=fields)
 
     def require(self, valid: Mask, expected: str) -> None:
@@ -115,6 +122,11 @@ class CountingSketch(ABC):
         """The error about payloads that are not as expected."""
         where, reason = f"sketches, {self.format.kind}", "its bytes are no such sketch"
         return payload_error(wrong, reason, where=where, expected=expected)
+
+
+def count_fields(lower: Ints, upper: Ints) -> list[pa.Array]:
+    """The fields of ``COUNT``: the estimate of both algorithms is the upper bound."""
+    return [pa.array(upper), pa.array(lower), pa.array(upper)]
 
 
 def weigh(
@@ -324,7 +336,7 @@ class CountMin(CountingSketch):
         groups, width = len(states[0]), len(queries)
         repeated = queries.take(pa.array(np.tile(np.arange(width), groups)))
         lower, upper = self.counts_of(states, np.repeat(np.arange(groups), width), repeated)
-        error = pa.array(self._error(states))
+        error = self._error(states)
         return self.make_result(repeated, lower, upper, np.full(groups, width), error, states[2])
 
     def counts_of(

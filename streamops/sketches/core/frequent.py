@@ -135,7 +135,7 @@ class Frequent(CountingSketch):
             chosen &= np.arange(len(order)) - (np.cumsum(sizes) - sizes)[owners] < self.top
         items = entries.field(0).take(pa.array(order[chosen]))
         sizes = np.bincount(owners[chosen], minlength=len(lists))
-        return self.make_result(items, counts[chosen], upper[chosen], sizes, offset, count)
+        return self.make_result(items, counts[chosen], upper[chosen], sizes, error, count)
 
     def counts_of(
         self, states: Sequence[pa.Array], owners: Ids, queries: pa.Array

@@ -171,7 +171,7 @@ def test_heavy_hitters_are_checked_for_listed_and_for_missing_items(fault: str) 
     dest = ["LAX"] * 50 + ["SFO"] * 31 + [f"X{n}" for n in range(219)] + ["BOS"]
     rows = pd.DataFrame({"origin": "JFK", "dest": dest})
     items = [dict(zip(("item", "lower", "upper"), item, strict=True)) for item in change(ITEMS)]
-    table = pd.DataFrame({"routes": [{"items": items, "error": error}]})
+    table = pd.DataFrame({"routes": [{"items": items, "relative_error": error / len(rows)}]})
     assert met(heavy_hitter_claims(table, rows, 0.1)) == expected
 
 

@@ -137,8 +137,8 @@ def test_the_estimate_has_the_queried_items_in_their_order() -> None:
     assert found.type == sketch.result
     assert found.to_pylist() == [
         {
-            "items": [{"item": item, "lower": n, "upper": n} for item, n in counts],
-            "error": 0,
+            "items": [{"item": item, "estimate": n, "lower": n, "upper": n} for item, n in counts],
+            "relative_error": 0.0,
             "count": count,
         }
         for counts, count in [([("b", 2), ("x", 0), ("a", 1)], 3), ([(x, 0) for x in "bxa"], 0)]
@@ -150,8 +150,8 @@ def test_the_estimate_has_the_queried_items_in_their_order() -> None:
 def test_without_a_question_the_estimate_is_the_number_of_items_and_the_error() -> None:
     states = SMALL.update(Groups(np.repeat([0, 1], 20), 2), longs([*range(20), *[1] * 20]))
     assert SMALL.estimate(states).to_pylist() == [
-        {"items": [], "error": 5, "count": 20},
-        {"items": [], "error": 0, "count": 20},
+        {"items": [], "relative_error": 0.25, "count": 20},
+        {"items": [], "relative_error": 0.0, "count": 20},
     ]
     assert [entry.to_pylist() for entry in SMALL.bounds(states)] == [[[], []]] * 2
 
