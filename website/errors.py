@@ -1,16 +1,20 @@
-"""Write docs/errors.md: every error code with causes and remedies, from the places that raise it.
+"""Write docs/errors.md: every error code with its conditions, from the `conditions.py` of all packages.
 
 python -m website.errors
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from string import Formatter
 
 from streamops import errors
+from streamops.kernel.errors import Condition, StreamopsError
 from website.docstrings import mark_code
 from website.raised import Raised, Source
 
@@ -27,11 +31,11 @@ hide:
 # Errors
 
 Every error of streamops has a stable code, which is the first word of its message, in brackets. This page lists all
-codes, by class. `python -m website.errors` writes it from the places in the code that raise them. In braces is what the
-message of an error names: `{column}`, `{parameter}`.
+codes, by class, with the conditions under which each is raised. `python -m website.errors` writes it. What a message names, such
+as a column, is *in italics*. Every message ends with the address of its code on this page.
 
 All classes are in `streamops.errors`, derive from `StreamopsError`, and have the facts as attributes: `code`, `what`,
-`where`, `got`, `expected` and `fix`. Catch them by class, and compare the code:
+`where`, `got`, `expected`, `fix`, and `facts`, a mapping with the values that the texts name. Catch them by class, and compare the code:
 
 ```python
 from streamops import aggregates as agg, errors, windows
@@ -50,17 +54,46 @@ Errors up to `RequirementError` are raised while the plan is built, before a row
 while a query runs is wrapped by Spark: `query.exception()` has its message, with the code. Codes of alarms are in the
 [guide to observation](observe.md#alarms), reasons of rejected rows in the [guarantees](guarantees.md#bad-input).
 
-| class | codes | meaning |
+| class | | codes |
 |---|---|---|
 """
+_FACT, _MARKED, _MARK = re.compile(r"\{(\w+)\}"), re.compile("\ue000(.*?)\ue001"), "\ue000\\1\ue001"
 # In the order of the module, which is that in which users meet them.
 _CLASSES = [name for name in re.findall(r"^``(\w+)``", str(errors.__doc__), re.MULTILINE)]
 
 
 @cache
+def conditions() -> dict[str, Condition[StreamopsError]]:
+    """Return every condition, by module and name."""
+    return {
+        f"{package}.{name}": value
+        for path in sorted((ROOT / "streamops").rglob("conditions.py"))
+        for package in [".".join(path.relative_to(ROOT).parts[:-1])]
+        for name, value in vars(importlib.import_module(f"{package}.conditions")).items()
+        if isinstance(value, Condition)
+    }
+
+
+@cache
 def raised() -> tuple[Raised, ...]:
     """Return every situation in which streamops raises an error."""
-    return tuple(Source(ROOT / "streamops").raised())
+    found = {
+        replace(one, cause=_FACT.sub(_MARK, one.cause), remedy=_FACT.sub(_MARK, one.remedy))
+        for one in Source(ROOT / "streamops").raised()
+    }
+    for path in sorted((ROOT / "streamops").rglob("*.py")):
+        text = path.read_text()
+        for package in re.findall(
+            r"^from (streamops\.\w+) import .*\bconditions\b", text, re.MULTILINE
+        ):
+            for name in re.findall(r"\bconditions\.([A-Z][A-Z_0-9]*)\b", text):
+                found.add(_situation(conditions()[f"{package}.{name}"], path))
+    return tuple(sorted(found))
+
+
+def _situation(of: Condition[StreamopsError], path: Path) -> Raised:
+    module = path.relative_to(ROOT).as_posix()
+    return Raised(of.code, of.error_type.__name__, fill(of.what), fill(of.fix), module)
 
 
 def by_code() -> dict[str, list[Raised]]:
@@ -93,36 +126,42 @@ def page() -> str:
             code
         )
     lines, parts = [_HEAD.rstrip("\n")], []
-    for name in _CLASSES:
-        if classes[name]:
-            summary = " ".join(str(getattr(errors, name).__doc__).partition("\n\n")[0].split())
-            lines.append(f"| [`{name}`](#{name.lower()}) | {len(classes[name])} | {summary} |")
-            parts.append(f"\n## {name}\n\n{summary}")
-            parts += [_entry(code, codes[code]) for code in sorted(classes[name])]
+    for name in filter(classes.get, _CLASSES):
+        summary = " ".join(str(getattr(errors, name).__doc__).partition("\n\n")[0].split())
+        links = " · ".join(f"[`{code}`](#{anchor(code)})" for code in sorted(classes[name]))
+        lines.append(f"| [`{name}`](#{name.lower()}) | {summary} | {links} |")
+        parts.append(f"\n## {name}\n\n{summary}")
+        parts += [_entry(code, codes[code]) for code in sorted(classes[name])]
     return "\n".join([*lines, *parts]) + "\n"
 
 
 def _entry(code: str, situations: list[Raised]) -> str:
-    remedies = defaultdict(list)
+    rows = defaultdict[tuple[str, str], list[Raised]](list)
     for situation in situations:
-        remedies[situation.cause].append(mark_code(situation.remedy))
-    used_by = ", ".join(f"`{name}`" for name in families(situations))
-    parts = [f"\n### {code}\n"]
-    if used_by:
-        parts.append(f"Raised by {used_by}.\n")
-    for cause, found in remedies.items():
-        parts.append(f"- **Cause**: {_sentence(mark_code(cause))}")
-        texts = list(dict.fromkeys(found))
-        if len(texts) == 1:
-            parts.append(f"  <br>**Remedy**: {_sentence(texts[0])}")
-        else:
-            parts.append("  <br>**Remedy**, one of:")
-            parts += [f"    - {_sentence(text)}" for text in texts]
-    return "\n".join(parts)
+        rows[cell(situation.cause), cell(situation.remedy)].append(situation)
+    lines = [f"\n### {code}\n", "| condition | remedy | raised by |", "|---|---|---|"]
+    for (cause, remedy), found in sorted(rows.items()):
+        names = ", ".join(f"`{name}`" for name in families(found)) or "all"
+        lines.append(f"| {cause} | {remedy} | {names} |")
+    return "\n".join(lines)
 
 
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "`", "?")) else f"{text}."
+def fill(template: str) -> str:
+    """Return a template with the names of its facts, between marks, in the place of the facts."""
+    parts = Formatter().parse(template)
+    return "".join(text + (f"\ue000{name}\ue001" if name else "") for text, name, _, _ in parts)
+
+
+def cell(text: str) -> str:
+    """Return a text with marked facts as the cell of a table; facts in italics, or <so> within code."""
+    parts = mark_code(text).replace("|", "\\|").split("`")
+    parts[::2] = [
+        _MARKED.sub(lambda fact: f"*{fact[1].replace('_', ' ')}*", part.replace("\\_", "_"))
+        for part in parts[::2]
+    ]
+    parts[1::2] = [_MARKED.sub(r"<\1>", part) for part in parts[1::2]]
+    # A fact that may be empty directly follows a word.
+    return re.sub(r"(?<=\w)(\*[a-z ]+\*)", r" \1", "`".join(parts))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def aggregate(
         ``PARAMETER_MISSING``, ``NOT_AN_AGGREGATE``, ``PARAMETER_TYPE``, ``NAME_TAKEN``,
         ``UNKNOWN_CHOICE`` or ``PARAMETER_OUT_OF_RANGE``.
     SchemaError, ColumnNotFound
-        A column does not exist or has the wrong type: ``FRAME_KIND``, ``COLUMN_TYPE``,
+        A column does not exist or has the wrong type: ``FRAME_TYPE``, ``COLUMN_TYPE``,
         ``TYPE_UNSUPPORTED``; or an aggregate is a sketch: ``CHANGE_STREAM_INPUT``. The frame has
         updates without the row before: ``CHANGE_STREAM_INPUT``.
     CapacityError

@@ -151,7 +151,7 @@ class DeltaSpec:
         wrong = [n for n, dtype in _FEED.items() if not isinstance(types.get(n), type(dtype))]
         if wrong:
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "the frame does not have the columns of Delta's change data feed",
                 where=self.where,
                 got=", ".join(

@@ -122,7 +122,7 @@ def fold(
         A parameter has the wrong type, or cannot be combined with another.
     SchemaError, ColumnNotFound
         The frame is a stream or not a change stream; a column does not exist or has a type that Spark does
-        not compare; `onto` has other columns; ``FRAME_KIND``: there is no revision, and no other
+        not compare; `onto` has other columns; ``FRAME_TYPE``: there is no revision, and no other
         `sequence`.
 
     Examples
@@ -216,7 +216,7 @@ class FoldTransform:
             require_columns(frame.columns, {"sequence": self.sequence}, where=self.where)
         elif not has_types:
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "the frame is not a change stream",
                 where=self.where,
                 got=f"columns {', '.join(frame.columns)}",
@@ -257,7 +257,7 @@ class FoldTransform:
     def _refuse_unordered(self, frame: DataFrame) -> None:
         if self.sequence == (REVISION,) and REVISION not in frame.columns:
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "no column orders the changes of a key",
                 where=self.where,
                 got=f"columns {', '.join(frame.columns)}",

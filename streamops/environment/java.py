@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from streamops.kernel.errors import RequirementError
+from streamops.environment import conditions
 
 OLDEST_JAVA = 17
 
@@ -88,13 +88,8 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
             return look(environ)
         except _Unfit as why:
             unfit.append(str(why))
-    raise RequirementError(
-        "JAVA_NOT_FOUND",
-        "no Java that can start Spark was found",
-        where="streamops.environment.java",
-        got="; ".join(unfit),
-        expected=f"Java {OLDEST_JAVA} or later in JAVA_HOME, on PATH, or from the extra `java`",
-        fix='apt-get install -y openjdk-17-jre-headless, or pip install "streamops[java]"',
+    raise conditions.JAVA_NOT_FOUND.error(
+        "streamops.environment.java", oldest_java=OLDEST_JAVA, got="; ".join(unfit)
     )
 
 

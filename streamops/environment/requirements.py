@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 from collections.abc import Mapping
 
-from streamops.kernel.errors import RequirementError
+from streamops.environment import conditions
 
 REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyspark": ("4.1", "5"),
@@ -84,11 +84,11 @@ def refuse_versions(*, where: str) -> None:
             continue
         verdict = compare_version(package, version)
         if verdict is not None and package != "protobuf":
-            raise RequirementError(
-                "VERSION_NOT_SUPPORTED",
-                f"{package} {version} is {verdict}",
-                where=where,
+            raise conditions.VERSION_NOT_SUPPORTED.error(
+                where,
+                package=package,
+                version=version,
+                verdict=verdict,
+                requirement=requirement(package),
                 got=f"{package} {version}",
-                expected=requirement(package),
-                fix=f'pip install "{requirement(package)}", and start Python again',
             )

@@ -12,10 +12,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from streamops.environment import conditions
 from streamops.environment.java import find_java
 from streamops.environment.quiet import filter_stderr
 from streamops.environment.settings import Difference, differences, local_settings
-from streamops.kernel.errors import RequirementError
 
 # PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
 # thousand characters with the stack of the JVM.
@@ -74,7 +74,7 @@ def local_session(
     SpecError
         ``PARAMETER_OUT_OF_RANGE``.
     RequirementError
-        ``JAVA_NOT_FOUND``; ``SESSION_KIND``: the environment requests a remote session.
+        ``JAVA_NOT_FOUND``; ``SESSION_TYPE``: the environment requests a remote session.
 
     Notes
     -----
@@ -115,13 +115,8 @@ def _running_session() -> SparkSession | None:
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
-        raise RequirementError(
-            "SESSION_KIND",
-            "a local session was requested, but the environment requests a remote one",
-            where="streamops.local_session",
-            got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}",
-            expected="SPARK_REMOTE not set",
-            fix="unset SPARK_REMOTE, or use SparkSession.builder.getOrCreate() for the remote one",
+        raise conditions.SPARK_REMOTE_SET.error(
+            "streamops.local_session", got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}"
         )
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamops.kernel.errors import RequirementError, SpecError
+from streamops.environment import conditions
 
 if TYPE_CHECKING:  # the doctor reads this module also where PySpark is missing
     from pyspark.sql import SparkSession
@@ -156,13 +156,8 @@ def _both_rocksdb(difference: Difference) -> bool:
 
 def _refuse_below_one(parameter: str, value: int) -> None:
     if type(value) is not int or value < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` must be at least 1",
-            where="streamops.local_session",
-            got=value,
-            expected="an integer, 1 or more",
-            fix=f"leave `{parameter}` out, or pass the number of cores to use",
+        raise conditions.PARAMETER_OUT_OF_RANGE.error(
+            "streamops.local_session", parameter=parameter, got=value
         )
 
 
@@ -176,13 +171,4 @@ def refuse_policy(spark: SparkSession, *, where: str) -> None:
     """
     policy = effective(spark, _POLICY) or "min"
     if policy.lower() != "min":
-        raise RequirementError(
-            "WATERMARK_POLICY",
-            "the watermark of the session is the maximum of those of the streams: rows of the slower "
-            "stream would be late, and rows reported as unmatched before their partners arrive",
-            where=where,
-            got=f"{_POLICY}={policy}",
-            expected="min, the default of Spark",
-            fix=f'spark.conf.set("{_POLICY}", "min") before the query starts, with a new checkpoint: '
-            "Spark stores the policy there",
-        )
+        raise conditions.WATERMARK_POLICY.error(where, got=f"{_POLICY}={policy}")

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, StructField
 
+from streamops.erasure import conditions
 from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn
 from streamops.erasure.core.values import ValueType
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
 from streamops.spark.columns import (
@@ -31,7 +31,6 @@ SHREDDED = "streamops.shredded"
 """Key of the metadata of a shredded column: the type of its values."""
 
 _SUBJECT, _VERSIONS, _RESULT = (f"__streamops_{name}" for name in ("subject", "keys", "result"))
-_SUBJECT_TYPES = "string, tinyint, smallint, int or bigint"
 
 Run = Callable[..., tuple[list[pa.Array], pa.Array]]
 
@@ -54,33 +53,15 @@ class Encryption:
     def __post_init__(self) -> None:
         require_name(self.subject, parameter="subject", where=self.where)
         if self.subject in self.columns:
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                "the subject would be shredded, and its key could not be found again",
-                where=self.where,
-                got=f"subject={self.subject!r} in columns={[*self.columns]!r}",
-                expected="a subject that is not among the columns",
-                fix="use a surrogate id as subject, and shred the other columns",
+            raise conditions.SAME_COLUMN.error(
+                self.where, got=f"subject={self.subject!r} in columns={[*self.columns]!r}"
             )
         require_frame(self.keys, "`keys`", where=self.where)
         if self.keys.isStreaming:
-            raise SpecError(
-                "STREAMING_FRAME",
-                "the key table is joined as it is when a row is processed",
-                where=self.where,
-                got="a streaming frame",
-                expected="a batch frame",
-                fix="read it with spark.read instead of spark.readStream",
-            )
+            raise conditions.KEYS_ARE_A_STREAM.error(self.where, got="a streaming frame")
         if self.wrapping_key is not None and not callable(self.wrapping_key):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`wrapping_key` is not a function",
-                where=self.where,
-                got=f"a value of type {type(self.wrapping_key).__name__}",
-                expected="a function without parameters that returns 32 bytes",
-                fix="return the key from a function that reads it where the executors can: "
-                "lambda: Path('/run/secrets/wrapping_key').read_bytes()",
+            raise conditions.WRAPPING_KEY_NOT_A_FUNCTION.error(
+                self.where, got=f"a value of type {type(self.wrapping_key).__name__}"
             )
         require_package(
             "cryptography.hazmat.primitives.ciphers.aead",
@@ -188,13 +169,8 @@ def _check_keys(keys: DataFrame, where: str) -> None:
     for name, accepted, text in (("version", IntegralType, "int"), ("key", BinaryType, "binary")):
         dtype = fields[name].dataType
         if not isinstance(dtype, accepted):
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {name!r} of the key table has the wrong type",
-                where=where,
-                got=f"{name!r} of type {dtype.simpleString()}",
-                expected=text,
-                fix=f"cast the column: F.col({name!r}).cast({text!r})",
+            raise conditions.KEY_TABLE_TYPE.error(
+                where, column=name, dtype=text, got=f"{name!r} of type {dtype.simpleString()}"
             )
 
 
@@ -202,13 +178,11 @@ def require_subject(item: StructField, what: str, where: str) -> None:
     """Refuse a column that is neither text nor integers: its text would be the subject of nobody."""
     dtype: DataType = item.dataType
     if not isinstance(dtype, StringType | IntegralType):
-        raise SchemaError(
-            "COLUMN_TYPE",
-            f"{what} cannot be used as subject",
-            where=where,
+        raise conditions.SUBJECT_TYPE.error(
+            where,
+            column=what,
+            name=item.name,
             got=f"{item.name!r} of type {dtype.simpleString()}",
-            expected=_SUBJECT_TYPES,
-            fix=f"cast it: F.col({item.name!r}).cast('string')",
         )
 
 
@@ -220,12 +194,7 @@ def parse_bound_names(
     for name, bound in found.items():
         require_name(bound, parameter="names", where=where)
         if name not in columns:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`names` has a column that is not among `columns`",
-                where=where,
-                got=f"names={found!r}, columns={[*columns]!r}",
-                expected="columns that are shredded",
-                fix=f"add {name!r} to `columns`, or remove it from `names`",
+            raise conditions.NAME_WITHOUT_COLUMN.error(
+                where, name=name, got=f"names={found!r}, columns={[*columns]!r}"
             )
     return tuple(found.items())

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.erasure import conditions
 from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
 from streamops.erasure.encryption import require_subject
 from streamops.kernel.conninfo import mask
 from streamops.kernel.database_urls import parse_database_url, secrets_of_database_url
-from streamops.kernel.errors import SpecError, StreamopsError
+from streamops.kernel.errors import StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
 from streamops.kernel.values import Refused, converter
@@ -97,23 +98,11 @@ class KeyTable:
         url = self._parsed_url()
         dialect = url.get_backend_name()
         if dialect not in _DIALECTS:
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "keys cannot be stored in this database",
-                where=_WHERE,
-                got=dialect,
-                expected=" or ".join(_DIALECTS),
-                fix="store the key table in one of these; the data may be anywhere",
+            raise conditions.DIALECT_UNSUPPORTED.error(
+                _WHERE, expected=" or ".join(_DIALECTS), got=dialect
             )
         if dialect == "sqlite" and url.database in (None, "", ":memory:"):
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "the keys, and with them all shredded values, would be lost at the end of the process",
-                where=_WHERE,
-                got="a database in memory",
-                expected="a file",
-                fix="sqlite:////data/keys.db",
-            )
+            raise conditions.KEY_TABLE_IN_MEMORY.error(_WHERE, got="a database in memory")
 
     def create_keys(self, batch: DataFrame, *, subject: str) -> DataFrame:
         """The keys of all subjects of a frame, created where there are none.
@@ -144,14 +133,7 @@ class KeyTable:
         require_frame(batch, "the first argument", where=_WHERE)
         require_columns(batch.columns, {"subject": [subject]}, where=_WHERE)
         if batch.isStreaming:
-            raise SpecError(
-                "STREAMING_FRAME",
-                "keys are created for the rows that are there",
-                where=_WHERE,
-                got="a streaming frame",
-                expected="a micro-batch",
-                fix="create the keys in foreachBatch, and shred the micro-batch there",
-            )
+            raise conditions.BATCH_IS_A_STREAM.error(_WHERE, got="a streaming frame")
         require_subject(batch.schema[subject], "the column", _WHERE)
         found = batch.select(column(subject).cast("string").alias("subject")).distinct().toArrow()
         return _to_frame(batch.sparkSession, self._create(found.column("subject").to_pylist()))
@@ -250,13 +232,8 @@ class KeyTable:
             for subject, version, key in stored:
                 readable = key if old is None else old.unwrap(subject, bytes(key))
                 if readable is None:
-                    raise StreamopsError(
-                        "KEY_NOT_UNWRAPPED",
-                        "a key of the table is not wrapped by the present wrapping key",
-                        where=_WHERE,
-                        got=f"version {version} of a subject in {self.table!r}",
-                        expected="keys that the present wrapping key unwraps",
-                        fix="pass the wrapping key by which the table was written",
+                    raise conditions.KEY_NOT_UNWRAPPED.error(
+                        _WHERE, got=f"version {version} of a subject in {self.table!r}"
                     )
                 connection.execute(
                     sa.update(table)
@@ -354,14 +331,7 @@ class KeyTable:
         """The error about a database that did not do as asked; without parameters and password."""
         cause = getattr(error, "orig", None) or error
         text = mask(str(cause).partition("\n")[0], secrets_of_database_url(self.url))
-        return StreamopsError(
-            "KEY_TABLE_UNAVAILABLE",
-            "the database of the key table refused a transaction, which had no effect",
-            where=_WHERE,
-            got=f"{type(cause).__name__}: {text}",
-            expected="a database that is reachable, and a role that may write the table",
-            fix="nothing is lost: run it again once the cause is removed",
-        )
+        return conditions.KEY_TABLE_UNAVAILABLE.error(_WHERE, got=f"{type(cause).__name__}: {text}")
 
 
 def _lock(connection: Any, table: Any, subjects: Sequence[str] | None = None) -> list[str]:
@@ -440,15 +410,7 @@ def _subject_text(subject: Any) -> str:
         text, got = None, str(error)
     if text is not None:
         return text
-    raise SpecError(
-        "PARAMETER_TYPE",
-        "a subject is neither text nor an integer; nothing was changed",
-        where=_WHERE,
-        got=got,
-        expected="strings or integers, as in the column `subject`",
-        fix="a pandas column with missing values has floats: column.dropna().astype('int64').tolist(); rows of "
-        "Spark: [row.subject for row in rows]",
-    )
+    raise conditions.NOT_A_SUBJECT.error(_WHERE, got=got)
 
 
 def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:

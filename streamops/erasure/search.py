@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from streamops.erasure import conditions
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import require_frame
 
@@ -140,13 +141,8 @@ def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
     for name, value in values.items():
         raw = value.encode() if isinstance(value, str) else bytes(value)
         if len(raw) < _SHORTEST:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "a short value is found by chance",
-                where=_WHERE,
-                got=f"{name!r}, of {len(raw)} bytes",
-                expected=f"at least {_SHORTEST} bytes",
-                fix="search for a longer value of the same person, or for several",
+            raise conditions.VALUE_TOO_SHORT.error(
+                _WHERE, shortest=_SHORTEST, got=f"{name!r}, of {len(raw)} bytes"
             )
         forms = {("bytes", raw), ("hex", raw.hex().encode()), ("hex", raw.hex().upper().encode())}
         if isinstance(value, str):
@@ -242,11 +238,4 @@ def _buffers(array: pa.Array) -> Iterator[bytes]:
 
 
 def _nothing(got: str) -> SpecError:
-    return SpecError(
-        "PARAMETER_MISSING",
-        "there is nothing to search",
-        where=_WHERE,
-        got=got,
-        expected="folders that exist, and at least one value",
-        fix="check the paths: a search that reads nothing finds nothing",
-    )
+    return conditions.NOTHING_TO_SEARCH.error(_WHERE, got=got)

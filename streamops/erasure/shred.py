@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from streamops.erasure import conditions
 from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import SHRED_REASONS, Rejected, shred_columns
 from streamops.erasure.core.values import TYPES, ValueType
 from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.json_text import exact_json
@@ -138,22 +138,11 @@ class ShredSpec(Encryption):
         for item in self._fields(frame):
             metadata = item.metadata or {}
             if WATERMARK in metadata:
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    "the column has the watermark of the stream, which needs its values",
-                    where=self.where,
-                    got=f"column {item.name!r}",
-                    expected="columns without a watermark",
-                    fix="keep the event time readable, coarser if it identifies a person: F.date_trunc",
-                )
+                raise conditions.EVENT_TIME_SHREDDED.error(self.where, got=f"column {item.name!r}")
             if SHREDDED in metadata:
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    "the values of the column are shredded already",
-                    where=self.where,
+                raise conditions.ALREADY_SHREDDED.error(
+                    self.where,
                     got=f"column {item.name!r}, with values of type {metadata[SHREDDED]}",
-                    expected="readable values",
-                    fix="omit the column",
                 )
             self._type_of(frame, item)
 

@@ -9,11 +9,11 @@ from typing import ClassVar, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType
 
+from streamops.erasure import conditions
 from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import UNSHRED_REASONS, unshred_columns
 from streamops.erasure.core.values import TYPES, ValueType
 from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_choice
 from streamops.spark.operator import Operator
 
@@ -141,23 +141,15 @@ class UnshredSpec(Encryption):
         for name, given in zip(self.columns, self.types, strict=True):
             item = fields[name]
             if not isinstance(item.dataType, BinaryType):
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    f"column {name!r} does not have shredded values",
-                    where=self.where,
-                    got=f"{name!r} of type {item.dataType.simpleString()}",
-                    expected="binary, as erasure.shred writes it",
-                    fix="omit the column; if a format stored the bytes as text, convert them: F.unbase64",
+                raise conditions.NOT_SHREDDED.error(
+                    self.where, column=name, got=f"{name!r} of type {item.dataType.simpleString()}"
                 )
             text = given or (item.metadata or {}).get(SHREDDED)
             if text is None:
-                raise SchemaError(
-                    "TYPE_UNSUPPORTED",
-                    f"the type of the values in column {name!r} is not known",
-                    where=self.where,
+                raise conditions.TYPE_UNKNOWN.error(
+                    self.where,
+                    column=name,
                     got=f"{name!r} without the metadata that erasure.shred sets",
-                    expected="the type that the column had",
-                    fix=f'erasure.unshred({{{name!r}: "string"}}, ...)',
                 )
             found.append(_parse_type(text, self.where))
         return found
@@ -167,12 +159,5 @@ def _parse_type(text: object, where: str) -> ValueType:
     """The value type of Spark's name of a type."""
     found = ValueType.parse(text) if isinstance(text, str) else None
     if found is None:
-        raise SpecError(
-            "VALUE_TYPE",
-            "not a type of shredded values",
-            where=where,
-            got=repr(text),
-            expected=", ".join(TYPES),
-            fix='write the type as Spark does: "bigint", "decimal(10,2)"',
-        )
+        raise conditions.VALUE_TYPE.error(where, expected=", ".join(TYPES), got=repr(text))
     return found

@@ -156,7 +156,7 @@ def asof(
         ``PARAMETER_WITHOUT_EFFECT``; ``PARAMETERS_CONTRADICT``: no distance can match.
     SchemaError, ColumnNotFound
         A column does not exist, has the wrong type or has no free name in the output; ``ROWS_REVISED``:
-        the facts are results that are revised; ``FRAME_KIND``: the versions have a column
+        the facts are results that are revised; ``FRAME_TYPE``: the versions have a column
         ``_unavailable``, of values that were not sent.
     WatermarkError
         A streaming frame without a watermark on its time and no `delay`, or both;

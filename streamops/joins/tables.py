@@ -96,7 +96,7 @@ def tables(
         ``PARAMETER_MISSING``, ``PARAMETER_TYPE``, ``UNKNOWN_CHOICE``,
         ``PARAMETERS_CONTRADICT``, ``NAME_TAKEN``, ``PARAMETER_OUT_OF_RANGE``; when it is called: ``PARAMETER_MISSING``.
     SchemaError, ColumnNotFound
-        A column does not exist, ``FRAME_KIND``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
+        A column does not exist, ``FRAME_TYPE``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
         ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their preimages:
         ``CHANGE_STREAM_INPUT``.
 

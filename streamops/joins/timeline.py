@@ -97,7 +97,7 @@ def timeline(
         ``UNKNOWN_CHOICE``, ``PARAMETER_OUT_OF_RANGE``, ``PARAMETERS_CONTRADICT``,
         ``NAME_TAKEN``; when it is called: ``PARAMETER_MISSING``.
     SchemaError, ColumnNotFound
-        A column does not exist, ``FRAME_KIND``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
+        A column does not exist, ``FRAME_TYPE``, ``COLUMNS_DIFFER``, ``TYPE_UNSUPPORTED``,
         ``COLUMN_TYPE``, ``SEQUENCE_TYPE`` or ``NAME_TAKEN``. A frame has updates without their
         preimages: ``CHANGE_STREAM_INPUT``.
 

@@ -1,22 +1,28 @@
-"""Exceptions with a stable code and five facts.
+"""Exceptions with a stable code and five facts, and the conditions under which they are raised.
 
 Every error contains *what* is wrong, *where*, what was *got*, what was *expected* and how to
 *fix* it. The message is formatted here and may change. The code is stable: tests and users match
-on it.
+on it. A code classifies; which parameter or column it was is a fact of the error.
+
+``conditions.py`` of each package lists its conditions. ``docs/errors.md`` is made from these lists.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Generic, TypeVar
 
 __all__ = [
     "CallError",
     "CapacityError",
     "ChangeStreamError",
     "CheckpointError",
+    "Code",
     "ColumnNotFound",
+    "Condition",
     "FunctionError",
     "RequirementError",
     "SchemaError",
@@ -44,10 +50,20 @@ class StreamopsError(Exception):
         What was found, and what is accepted.
     fix : str
         How to correct it.
+    facts : dict
+        The values in these texts, by name.
     """
 
     def __init__(
-        self, code: str, what: str, *, where: str, got: Any, expected: Any, fix: str
+        self,
+        code: str,
+        what: str,
+        *,
+        where: str,
+        got: Any,
+        expected: Any,
+        fix: str,
+        facts: Any = None,
     ) -> None:
         self.code = code
         self.what = what
@@ -55,17 +71,19 @@ class StreamopsError(Exception):
         self.got = got
         self.expected = expected
         self.fix = fix
+        self.facts = facts or {}
         super().__init__(
             f"[{code}] {where}: {what}\n"
             f"  got:       {got}\n"
             f"  expected:  {expected}\n"
-            f"  fix:       {fix}"
+            f"  fix:       {fix}\n"
+            f"  see:       docs/errors.md#{code.lower()}"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors of workers are pickled to the driver: rebuild them from their facts instead of
         # from the formatted message.
-        facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix")}
+        facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix", "facts")}
         return _rebuild, (type(self), self.code, self.what, facts)
 
     def with_fix(self, fix: str) -> StreamopsError:
@@ -153,3 +171,54 @@ class SinkError(StreamopsError):
 
 class RequirementError(StreamopsError, RuntimeError):
     """Something outside the library is missing: Java, RocksDB, protobuf, a Spark version."""
+
+
+_Error = TypeVar("_Error", bound=StreamopsError)
+_Other = TypeVar("_Other", bound=StreamopsError)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition(Generic[_Error]):
+    """A situation in which an error is raised, with templates of the texts of the error.
+
+    A template names facts in braces, as in ``"column {column!r} has no unit"``. A fact is a plain
+    name: nothing is looked up in a value, and braces in a value have no meaning.
+    """
+
+    code: str
+    error_type: type[_Error]
+    what: str
+    expected: str
+    fix: str
+
+    def __post_init__(self) -> None:
+        for template in (self.what, self.expected, self.fix):
+            for _, name, form, _ in Formatter().parse(template):
+                if name is not None and (not name.isidentifier() or "{" in str(form)):
+                    message = f"{self.code}: {{{name}}} is not the name of a fact"
+                    raise ValueError(message)
+
+    def error(self, where: str, /, *, got: Any, **facts: Any) -> _Error:
+        """Return the error, with these facts."""
+        what, expected, fix = (
+            text.format_map(facts) for text in (self.what, self.expected, self.fix)
+        )
+        return self.error_type(
+            self.code, what, where=where, got=got, expected=expected, fix=fix, facts=facts
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Code(Generic[_Error]):
+    """A stable identifier, and the class of its errors. Calling it defines a condition."""
+
+    name: str
+    error_type: type[_Error]
+
+    def __call__(self, what: str, expected: str, fix: str) -> Condition[_Error]:
+        """Define a condition of this code."""
+        return Condition(self.name, self.error_type, what, expected, fix)
+
+    def of(self, error_type: type[_Other]) -> Code[_Other]:
+        """Return the code for conditions of another class."""
+        return Code(self.name, error_type)

@@ -13,9 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, TimestampType
 
-from streamops.kernel.errors import SchemaError, SpecError, StreamopsError
+from streamops.kernel.errors import SpecError, StreamopsError
 from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.observe import conditions
 from streamops.observe.core.rules import require_share
 from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, refuse_duplicates, require_name
@@ -150,7 +151,7 @@ def merge_accounts(*, by: str | Sequence[str] = ()) -> FrameToFrame:
     SpecError
         `by` is not a column name.
     SchemaError, ColumnNotFound
-        The frame is not an account (``FRAME_KIND``), or a column does not exist.
+        The frame is not an account (``FRAME_TYPE``), or a column does not exist.
 
     Examples
     --------
@@ -205,7 +206,7 @@ def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> Fra
     SpecError
         `share` is out of range, or `by` is not a column name.
     SchemaError, ColumnNotFound
-        The frame is not an account (``FRAME_KIND``), or a column does not exist.
+        The frame is not an account (``FRAME_TYPE``), or a column does not exist.
 
     Examples
     --------
@@ -330,15 +331,7 @@ class _LateAccounts(KeyedTransform):
         if "reason" not in types or not all(
             isinstance(types.get(name), required_type) for name, required_type in required.items()
         ):
-            raise SchemaError(
-                "FRAME_KIND",
-                "the frame does not have late rows",
-                where=self.where,
-                got=_format_types(types),
-                expected="reason, lateness (interval day to second), watermark (timestamp), "
-                "row (struct)",
-                fix="_, late = split_side_output(batch), and transform `late`",
-            )
+            raise conditions.NOT_LATE_ROWS.error(self.where, got=_format_types(types))
         keys = [name for name in types if name not in ("reason", "lateness", "watermark", "row")]
         require_columns(keys, {"by": self.by}, where=self.where)
         if self.producer is not None:
@@ -395,14 +388,8 @@ def _merge(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame, 
         name not in types or types[name].simpleString() != required_type
         for name, required_type in required.items()
     ):
-        raise SchemaError(
-            "FRAME_KIND",
-            "the frame is not an account of late rows",
-            where=where,
-            got=_format_types(types),
-            expected=f"{', '.join(MEASURES)}, as in the result of observe.account_late",
-            fix="late.transform(observe.account_late(...)) first; accounts with different scales "
-            "cannot be merged",
+        raise conditions.NOT_AN_ACCOUNT.error(
+            where, measures=", ".join(MEASURES), got=_format_types(types)
         )
     assert scale is not None
     require_columns([name for name in types if name not in MEASURES], {"by": by}, where=where)

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.packages import require_package
+from streamops.observe import conditions
 from streamops.observe.core.instruments import INSTRUMENTS, LABELS, Instrument, Sample
 from streamops.observe.core.totals import Totals
 from streamops.observe.progress import read_progress
@@ -39,14 +39,7 @@ class _Exporter(StreamingQueryListener):
     def __init__(self, max_queries: int) -> None:
         if type(max_queries) is not int or max_queries < 1:
             name = type(self).__name__
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`max_queries` must be at least 1",
-                where=f"observe.{name}",
-                got=repr(max_queries),
-                expected="an integer, 1 or more",
-                fix="leave `max_queries` out: the default is 100",
-            )
+            raise conditions.QUERIES_OUT_OF_RANGE.error(f"observe.{name}", got=repr(max_queries))
         self._totals = Totals(max_queries)
         self._lock = threading.Lock()  # Spark calls in one thread, the exporter in another one
 

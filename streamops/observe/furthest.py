@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import require_columns
+from streamops.observe import conditions
 from streamops.observe.core.rules import require_count
 from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, instant_field, refuse_duplicates, require_name
@@ -93,14 +93,7 @@ class _FurthestAhead(KeyedTransform):
         instant_field(frame, self.time, role="time", where=self.where)
         require_columns(frame.schema.names, {"by": self.by}, where=self.where)
         if frame.isStreaming:
-            raise SpecError(
-                "STREAMING_FRAME",
-                "the frame is a stream, which has no last row",
-                where=self.where,
-                got="a streaming frame",
-                expected="a batch frame",
-                fix="call it in foreachBatch, on the batch",
-            )
+            raise conditions.BATCH_ONLY.error(self.where, got="a streaming frame")
         now, newest = F.unix_micros(F.current_timestamp()), F.max(column(self.time))
         microsecond = F.lit(dt.timedelta(microseconds=1))
         return (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from streamops.kernel.errors import SpecError
+from streamops.observe import conditions
 from streamops.observe.core.progress import LATE, Progress
 from streamops.observe.drawing import draw
 from streamops.observe.progress import read_progress
@@ -194,11 +195,4 @@ def _revive(progress: Any, source: Any) -> Any:
 
 
 def not_a_query(source: Any, *, where: str) -> SpecError:
-    return SpecError(
-        "PARAMETER_TYPE",
-        "the argument is not a streaming query",
-        where=where,
-        got=f"an object of type {type(source).__name__}",
-        expected="a StreamingQuery, as `writeStream.start()` returns it, or a list of its progress",
-        fix="pass what `frame.writeStream.start()` returned",
-    )
+    return conditions.NOT_A_QUERY.error(where, got=f"an object of type {type(source).__name__}")

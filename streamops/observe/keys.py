@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names
+from streamops.observe import conditions
 from streamops.spark.columns import column
 from streamops.spark.operator import show_call
 
@@ -39,13 +39,11 @@ def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str,
     folded = [name.lower() for name in names]
     taken = [name for name in names if folded.count(name.lower()) > 1 or name.lower() in reserved]
     if taken:
-        raise SpecError(
-            "NAME_TAKEN",
-            f"two columns of the result have the same name: {', '.join(dict.fromkeys(taken))}",
-            where=where,
+        raise conditions.NAME_TAKEN.error(
+            where,
+            names=", ".join(dict.fromkeys(taken)),
+            reserved=", ".join(reserved),
             got=f"by={names!r}",
-            expected=f"names that differ from each other and from {', '.join(reserved)}",
-            fix="remove it if the result has such a column anyway, or rename the key column",
         )
     return names
 

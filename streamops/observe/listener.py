@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from streamops.kernel.errors import SpecError
+from streamops.observe import conditions
 from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
 from streamops.observe.core.progress import PartitionLag
 from streamops.observe.progress import read_progress
@@ -73,33 +73,16 @@ class AlarmListener(StreamingQueryListener):
 
     def __init__(self, *rules: Rule, notify: Callable[[Alarm], Any] | None = None) -> None:
         if not rules:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "the listener has no rules",
-                where=_WHERE,
-                got="no rules",
-                expected="one or more rules",
-                fix="AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
-            )
+            raise conditions.NO_RULE.error(_WHERE, got="no rules")
         for rule in rules:
             if not isinstance(rule, Rule):
-                raise SpecError(
-                    "PARAMETER_TYPE",
-                    "an argument is not a rule",
-                    where=_WHERE,
-                    got=f"{rule!r} of type {type(rule).__name__}",
-                    expected="LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of "
-                    "observe",
-                    fix="pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
+                raise conditions.NOT_A_RULE.error(
+                    _WHERE, got=f"{rule!r} of type {type(rule).__name__}"
                 )
         if notify is not None and not callable(notify):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`notify` is not a function",
-                where=_WHERE,
+            raise conditions.NOT_A_FUNCTION.error(
+                _WHERE,
                 got=f"an object of type {type(notify).__name__}",  # a URL may have a secret
-                expected="a function with one parameter, the alarm",
-                fix="use a function such as print, or the default, a warning in the log",
             )
         self._rules = rules
         self._notify = notify or _log

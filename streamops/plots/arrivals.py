@@ -15,7 +15,7 @@ from streamops.kernel.calendar import DAY
 from streamops.kernel.errors import SpecError
 from streamops.kernel.palette import COLORS, lighten
 from streamops.kernel.time import Duration
-from streamops.plots import artists
+from streamops.plots import artists, conditions
 from streamops.plots.artists import EVENT, ON_TIME, STRAGGLER, TOO_LATE, Style
 from streamops.plots.data import (
     Data,
@@ -116,13 +116,8 @@ def plot_watermark(
     where = "plots.plot_watermark"
     twice = (watermark, delay), (watermark, operator), (operator, allowed_lateness)
     if any(one is not None and other is not None for one, other in twice):
-        raise SpecError(
-            "PARAMETERS_CONTRADICT",
-            "the watermark is computed from `delay`, or by an operator, or read from a column",
-            where=where,
-            got=f"{delay=!r}, {allowed_lateness=!r}, {operator=!r}, {watermark=!r}",
-            expected="one of them; an operator has its own allowed lateness",
-            fix="leave out `delay` to draw the watermark that the query had",
+        raise conditions.DELAY_AND_WATERMARK.error(
+            where, got=f"{delay=!r}, {allowed_lateness=!r}, {operator=!r}, {watermark=!r}"
         )
     columns = {"time": time, "arrival": arrival, "watermark": watermark}
     rows = read_rows(events, columns, where=where)
@@ -278,7 +273,7 @@ def _classify(
 ) -> tuple[dict[Style, Mask], Floats, float]:
     """The rows of each style and the watermarks, as the operator counts and computes them."""
     given: Any = operator
-    times = given.parameters.times if isinstance(given, Operator) and given.core else ()
+    times = given.spec.times if isinstance(given, Operator) and given.core else ()
     if len(times) != 1 or times[0] is None:
         raise SpecError(
             "NOT_REPLAYABLE",

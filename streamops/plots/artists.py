@@ -19,8 +19,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.palette import CATEGORIES, COLORS, MARKERS, lighten
+from streamops.plots import conditions
 from streamops.plots.data import Floats, Mask
 
 WIDTH = 9.5
@@ -270,13 +270,11 @@ def groups_of(
         return [(np.full(len(table), True), EVENT)]
     codes, values = pd.factorize(table[by], use_na_sentinel=False)
     if len(values) > len(CATEGORIES):
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` has more values than there are colors",
-            where=where,
+        raise conditions.TOO_MANY_COLORS.error(
+            where,
+            parameter=parameter,
+            categories=len(CATEGORIES),
             got=f"{len(values)} values of {by!r}",
-            expected=f"at most {len(CATEGORIES)}",
-            fix="select some of them, or combine rare ones, before you draw them",
         )
     names = ["null" if pd.isna(value) else str(value) for value in values]
     looks = zip(names, CATEGORIES, MARKERS, strict=False)

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from streamops.kernel.calendar import DAY, require_zone
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
+from streamops.plots import conditions
 
 Data: TypeAlias = Any
 """A frame of PySpark, pandas, Arrow or Polars, rows as dicts, columns by name, or the results of
@@ -110,13 +110,8 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
         ("keys", table["_key"].nunique(), MAX_KEYS),
     ):
         if count > most:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                f"a picture of so many {what} cannot be read",
-                where=where,
-                got=f"{count:,} {what}",
-                expected=f"at most {most:,} {what}",
-                fix="select some keys, or a shorter period, before you draw them",
+            raise conditions.TOO_MUCH_TO_DRAW.error(
+                where, things=what, most=most, got=f"{count:,} {what}"
             )
     return table
 
@@ -124,14 +119,7 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
 def require_time(events: Data, time: str | None, *, where: str) -> None:
     """Raise an error if there are events, and it is not given which column is their time."""
     if events is not None and time is None:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "there are events, but not the column of their event time",
-            where=where,
-            got="time=None",
-            expected="the name of a column",
-            fix='time="ts", for example',
-        )
+        raise conditions.TIME_MISSING.error(where, got="time=None")
 
 
 def to_coordinates(column: pd.Series[Any], *, where: str) -> Floats:
@@ -185,13 +173,8 @@ def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
                 raise pa.ArrowInvalid
             days = array.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {column.name!r} cannot be drawn on an axis",
-                where=where,
-                got=str(column.dtype),
-                expected="timestamps or numbers",
-                fix="convert the column first: pd.to_datetime(...), or a cast to timestamp_ltz in Spark",
+            raise conditions.COLUMN_TYPE.error(
+                where, column=column.name, got=str(column.dtype)
             ) from error
     missing = np.isnat(days)
     micros = days.astype("datetime64[us]").astype(np.int64) / DAY
@@ -200,14 +183,7 @@ def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
 
 def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
     if getattr(data, "isStreaming", False):
-        raise SchemaError(
-            "STREAMING_FRAME",
-            "a stream has no end, and a picture needs all rows",
-            where=where,
-            got="a streaming frame",
-            expected="a batch frame",
-            fix="call it inside foreachBatch, or on the table that the stream wrote",
-        )
+        raise conditions.STREAMING_FRAME.error(where, got="a streaming frame")
     if isinstance(data, pd.DataFrame):
         return data.reset_index(drop=True)
     if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone, and toArrow has UTC
@@ -222,14 +198,7 @@ def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
         return pd.DataFrame({name: [*column] for name, column in data.items()})
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         return pd.DataFrame([*data])
-    raise SchemaError(
-        "NOT_A_FRAME",
-        "these are not rows with named columns",
-        where=where,
-        got=type(data).__name__,
-        expected="a frame of PySpark, pandas, Arrow or Polars, rows as dicts, or columns by name",
-        fix="pass a frame, or a list such as [{'ts': ..., 'user': ...}]",
-    )
+    raise conditions.NOT_A_TABLE.error(where, got=type(data).__name__)
 
 
 def _from_arrow(table: pa.Table) -> pd.DataFrame:

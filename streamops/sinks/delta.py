@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
 from streamops.kernel.conninfo import public_path, secrets_of
-from streamops.kernel.errors import SchemaError, SinkError, SpecError, StreamopsError
+from streamops.kernel.errors import SchemaError, SinkError, StreamopsError
 from streamops.kernel.packages import require_package
+from streamops.sinks import conditions
 from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
 from streamops.sinks.core.delta_commit import (
     DELETE,
@@ -40,7 +41,6 @@ from streamops.sinks.failures import (
     columns_differ,
     hide,
     refused,
-    target_missing,
     type_differs,
     unavailable,
 )
@@ -183,27 +183,13 @@ class DeltaSink(TableSink):
         super().__post_init__()
         self._require_names("path", "name")
         if "://" not in self.path and _ESCAPE.search(self.path):
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "deltalake takes '%' and two digits in a local path for an encoded character, in part only",
-                where=self.where,
-                got=repr(self.path),
-                expected="a path without such a sequence",
-                fix="rename the folder, or use a symbolic link",
-            )
+            raise conditions.PATH_UNSUPPORTED.error(self.where, got=repr(self.path))
         options: Any = self.storage_options
         texts = (
             [t for pair in options.items() for t in pair] if isinstance(options, Mapping) else [0]
         )
         if options is not None and not all(isinstance(text, str) for text in texts):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`storage_options` is not a mapping of text to text",
-                where=self.where,
-                got=type(options).__name__,
-                expected="a dictionary whose keys and values are text",
-                fix='storage_options={"AWS_REGION": "eu-central-1"}',
-            )
+            raise conditions.NOT_OPTIONS.error(self.where, got=type(options).__name__)
 
     @property
     def label(self) -> str:
@@ -222,7 +208,7 @@ class DeltaSink(TableSink):
             if table is not None:
                 self._refuse_features(table)
             elif self.missing == "refuse":
-                raise target_missing(path, "create it", where=self.label)
+                raise conditions.TABLE_MISSING.error(self.label, statement="", got=path)
         return f"table {path!r}", [] if table else [f"table {path!r}"], self._read_ledger()
 
     def _find(self, table: Any) -> delta_log.Found:
@@ -253,13 +239,8 @@ class DeltaSink(TableSink):
             for _ in range(_ATTEMPTS):
                 if self._try_commit(net, rows.column_names, delivery):
                     return
-        raise SinkError(
-            "TARGET_UNAVAILABLE",
-            "other writers commit to the table all the time",
-            where=self.label,
-            got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit",
-            expected="a commit to the version of the table that was read",
-            fix="nothing was written, and nothing is lost: pause the other writers, and start the query again",
+        raise conditions.COMMIT_CONFLICTS.error(
+            self.label, got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit"
         )
 
     def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> bool:
@@ -294,14 +275,9 @@ class DeltaSink(TableSink):
         is_continued = delivery.batch if entry is None else entry.query == delivery.query
         if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
             return
-        raise SinkError(
-            "LEDGER_LOST",
-            "another writer has removed the rows that the ledger counts",
-            where=self.label,
+        raise conditions.ROWS_REMOVED.error(
+            self.label,
             got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}",
-            expected="commits that keep the rows of this sink, or RESTORE to a version with an entry",
-            fix="RESTORE the table to a version before that commit; or start with a new checkpoint; or, if the "
-            'query shall go on with the table as it is, start once with new_checkpoint="continue"',
         )
 
     def _properties(self, decision: Decision) -> Any:
@@ -393,13 +369,10 @@ class DeltaSink(TableSink):
         if len(first) == len(found):
             return
         second = int(np.setdiff1d(np.arange(len(found)), first)[0])
-        raise SinkError(
-            "TARGET_KEY",
-            "the table has several rows of one key",
-            where=self.label,
+        raise conditions.KEY_NOT_UNIQUE.error(
+            self.label,
+            key=", ".join(key),
             got=str(found.select(key).slice(second, 1).to_pylist()[0]),
-            expected=f"one row per value of {', '.join(key)}",
-            fix="remove all rows of the key but one, or write appended rows without `key`",
         )
 
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
@@ -506,32 +479,21 @@ class DeltaSink(TableSink):
             raise self._unsupported(", ".join(features), features)
 
     def _unsupported(self, got: str, features: Sequence[str]) -> SinkError:
-        return SinkError(
-            "TARGET_FEATURE",
-            "the table has a feature that this sink does not write",
-            where=self.label,
-            got=got,
-            expected="a table with features that deltalake writes",
-            fix=f"copy the rows to a new table without it{delta_table.remedies(features)}",
+        return conditions.TARGET_FEATURE.error(
+            self.label, features=delta_table.remedies(features), got=got
         )
 
     def _create(self, schema: pa.Schema) -> None:
         driver = _require_driver()
         if self.missing == "refuse":
             columns = ", ".join(f"{part.name} {part.type}" for part in schema)
-            fix = f"create it with these columns: {columns}"
-            raise target_missing(public_path(self.path), fix, where=self.label)
+            fix = f" with these columns: {columns}"
+            raise conditions.TABLE_MISSING.error(
+                self.label, statement=fix, got=public_path(self.path)
+            )
         for part in schema:
             if has_local_time_in_map(part.type):
-                raise SchemaError(
-                    "TYPE_UNSUPPORTED",
-                    f"column {part.name!r} has a timestamp without time zone inside of a map, and deltalake "
-                    "creates a table that cannot be read",
-                    where=self.label,
-                    got=part.type,
-                    expected="timestamp inside of maps, or a table that exists",
-                    fix="cast it to timestamp, or create the table before with the feature timestampNtz",
-                )
+                raise conditions.NTZ_IN_MAP.error(self.label, column=part.name, got=part.type)
         try:
             driver.DeltaTable.create(self.path, schema, storage_options=self._options)
         except driver.exceptions.DeltaError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from streamops.kernel.errors import SpecError
+from streamops.sinks import conditions
 from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.identity import Identity
 
@@ -66,14 +66,7 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
     given: Any = sinks
     writers = list(given.values()) if isinstance(given, Mapping) else []
     if not writers or not all(isinstance(writer, BatchWriter) for writer in writers):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "the argument is not a mapping of names to sinks",
-            where=_WHERE,
-            got=repr(sinks),
-            expected="at least one sink, such as sinks.postgres(...)",
-            fix='sinks.fan_out({"daily": sinks.postgres(...), "audit": sinks.parquet(...)})',
-        )
+        raise conditions.NOT_SINKS.error(_WHERE, got=repr(sinks))
     return FanOut(sinks=dict(sinks), checkpoint=checkpoint)
 
 

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.errors import SinkError
 from streamops.kernel.parameters import require_servers, require_topic
+from streamops.sinks import conditions
 from streamops.sinks.core.kafka_records import (
     KEY,
     VALUE,
@@ -35,7 +36,7 @@ from streamops.sinks.core.ledger import (
     fenced,
 )
 from streamops.sinks.core.net import form_of
-from streamops.sinks.failures import hide, refused, target_missing, unavailable
+from streamops.sinks.failures import hide, refused, unavailable
 from streamops.sinks.kafka_ledger import LedgerTopic, require_client
 from streamops.sinks.sink import KeyedSink, parse_key
 from streamops.spark.columns import column
@@ -191,14 +192,7 @@ class KafkaSink(KeyedSink):
         super().__post_init__()
         own = sorted(_OWN_SETTINGS & set(self.client))
         if own:
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "the sink sets these options of the client itself",
-                where=_WHERE,
-                got=f"client with {', '.join(own)}",
-                expected="other settings, such as security.protocol",
-                fix="remove them; `servers` is for the addresses of brokers",
-            )
+            raise conditions.OPTION_RESERVED.error(_WHERE, got=f"client with {', '.join(own)}")
 
     def _read_ledger(self) -> Entry | None:
         with self._errors():
@@ -213,14 +207,7 @@ class KafkaSink(KeyedSink):
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         taken = {KEY, VALUE} & set(batch.columns)
         if taken:
-            raise SchemaError(
-                "NAME_TAKEN",
-                "the frame has columns with names that the sink uses itself",
-                where=self.label,
-                got=f"columns {', '.join(sorted(taken))}",
-                expected="other names",
-                fix="rename the columns",
-            )
+            raise conditions.NAME_TAKEN.error(self.label, got=f"columns {', '.join(sorted(taken))}")
         names = [name for name in batch.columns if name != CHANGE_TYPE]
         needed = batch.columns
         if form_of(batch.columns, self.key) in {"append", "upsert"}:
@@ -356,13 +343,8 @@ class KafkaSink(KeyedSink):
         except ValueError as error:
             if key != self.name.encode():
                 raise
-            raise SinkError(
-                "LEDGER_INVALID",
-                "the ledger has a record of this sink that is not an entry",
-                where=self.label,
-                got=str(error),
-                expected="a record that this sink wrote",
-                fix=f"find out who else writes to the topic {self.ledger!r}; name another one with `ledger`",
+            raise conditions.LEDGER_INVALID.error(
+                self.label, ledger=self.ledger, got=str(error)
             ) from error
 
     def _locate(self) -> Location:
@@ -373,13 +355,7 @@ class KafkaSink(KeyedSink):
         """Refuse a topic that does not exist; create the ledger. Returns what did not exist."""
         existing = self._ledger.ids([self.topic, self.ledger])
         if self.topic not in existing:
-            raise target_missing(
-                repr(self.topic),
-                f"create it: kafka-topics.sh --create --topic {self.topic} --partitions ...",
-                where=self.label,
-                what="the topic",
-                expected="a topic that exists: its partitions and retention are yours to choose",
-            )
+            raise conditions.TOPIC_MISSING.error(self.label, topic=self.topic, got=repr(self.topic))
         if self.ledger in existing:
             return []
         if create:

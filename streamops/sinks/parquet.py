@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamops.kernel.conninfo import public_path, secrets_of
-from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.errors import SinkError
 from streamops.kernel.parameters import require_choice
+from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
@@ -193,28 +194,14 @@ def read_parquet(
 def _committed(manifests: list[Manifest], where: str) -> tuple[pa.Schema, list[File]]:
     """The columns and the files of all manifests."""
     if not manifests:
-        raise SinkError(
-            "TARGET_MISSING",
-            "no micro-batch was committed to this folder",
-            where=where,
-            got="no manifest",
-            expected="a folder that sinks.parquet has written",
-            fix="check the path, or wait for the first micro-batch",
-        )
+        raise conditions.NO_MANIFEST.error(where, got="no manifest")
     start = max((n for n, manifest in enumerate(manifests) if manifest.is_first), default=0)
     files = [file for manifest in manifests[start:] for file in manifest.files]
     return manifests[-1].schema, files
 
 
 def _damaged(what: str, got: str, expected: str, where: str) -> SinkError:
-    return SinkError(
-        "FILE_DAMAGED",
-        f"{what} is missing, or is not as it was written",
-        where=where,
-        got=got,
-        expected=expected,
-        fix="restore the folder from a copy",
-    )
+    return conditions.FILE_DAMAGED.error(where, file=what, expected=expected, got=got)
 
 
 class _Folder:
@@ -405,14 +392,7 @@ class _Folder:
             except OSError as error:
                 raise unavailable("the folder", error, where=self.label) from error
             except pa.ArrowNotImplementedError as error:
-                raise SchemaError(
-                    "TYPE_UNSUPPORTED",
-                    "a column has a type that Parquet does not have",
-                    where=self.label,
-                    got=str(error),
-                    expected="columns with types that Arrow writes to Parquet",
-                    fix="cast or drop the column",
-                ) from error
+                raise conditions.NOT_A_PARQUET_TYPE.error(self.label, got=str(error)) from error
 
     def _numbers(self) -> list[int]:
         selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
@@ -449,14 +429,7 @@ class ParquetSink(Sink):
         self._require_choices(columns=Columns)
         given: Any = self.filesystem
         if given is not None and not isinstance(given, pafs.FileSystem):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`filesystem` is not a file system of Arrow",
-                where=self.where,
-                got=type(given).__name__,
-                expected="pyarrow.fs.FileSystem",
-                fix="pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)) for one of fsspec",
-            )
+            raise conditions.NOT_A_FILESYSTEM.error(self.where, got=type(given).__name__)
 
     @property
     def label(self) -> str:
@@ -503,14 +476,7 @@ class ParquetSink(Sink):
                     manifest = Manifest(decision.entry, schema, files, is_first)
                 if folder.publish(manifest, newest):
                     return
-        raise SinkError(
-            "TARGET_UNAVAILABLE",
-            "other writers commit to the folder all the time",
-            where=self.label,
-            got=f"{_ATTEMPTS} attempts",
-            expected="one writer per folder",
-            fix="stop the other writers",
-        )
+        raise conditions.FOLDER_CONFLICTS.error(self.label, got=f"{_ATTEMPTS} attempts")
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""
@@ -520,22 +486,15 @@ class ParquetSink(Sink):
         found = last.schema
         new = [part for part in wanted if part.name not in found.names]
         if new and self.columns == "exact":
-            raise SinkError(
-                "TARGET_COLUMNS",
-                "the rows have columns that the rows before do not have",
-                where=self.label,
-                got=", ".join(part.name for part in new),
-                expected=f"columns {', '.join(found.names)}",
-                fix="select these columns; columns='add' adds new ones",
+            raise conditions.NEW_COLUMNS.error(
+                self.label, columns=", ".join(found.names), got=", ".join(part.name for part in new)
             )
         for part in wanted:
             if part not in new and not accepts(found.field(part.name).type, part.type):
-                raise SinkError(
-                    "TARGET_TYPE",
-                    f"column {part.name!r} has another type than in the rows before",
-                    where=self.label,
-                    got=part.type,
+                raise conditions.TYPE_CHANGED.error(
+                    self.label,
+                    column=part.name,
                     expected=found.field(part.name).type,
-                    fix="cast the column of the frame",
+                    got=part.type,
                 )
         return pa.schema([*found, *new])

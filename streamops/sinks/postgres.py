@@ -16,10 +16,10 @@ from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.faults import fault_error
 from streamops.kernel.conninfo import names_server, require_conninfo, show_conninfo, with_socket
 from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
-from streamops.kernel.errors import SchemaError, SinkError, SpecError
+from streamops.kernel.errors import SinkError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.packages import require_package
-from streamops.sinks import postgres_table
+from streamops.sinks import conditions, postgres_table
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
@@ -27,7 +27,6 @@ from streamops.sinks.failures import (
     columns_differ,
     hide,
     refused,
-    target_missing,
     unavailable,
 )
 from streamops.sinks.postgres_table import Target, Writer
@@ -175,13 +174,11 @@ class PostgresSink(TableSink):
         for parameter in ("table", "schema"):
             name = getattr(self, parameter)
             if name is not None and len(name.encode()) > postgres_table.MAX_BYTES:
-                raise SpecError(
-                    "NAME_TOO_LONG",
-                    f"`{parameter}` is longer than names of PostgreSQL, which cuts it",
-                    where=self.where,
+                raise conditions.NAME_TOO_LONG.error(
+                    self.where,
+                    parameter=parameter,
+                    max_bytes=postgres_table.MAX_BYTES,
                     got=f"{name!r}, {len(name.encode())} bytes",
-                    expected=f"at most {postgres_table.MAX_BYTES} bytes",
-                    fix="use a shorter name",
                 )
         require_conninfo(self.url, where=self.where)
 
@@ -196,7 +193,7 @@ class PostgresSink(TableSink):
             tables = [location.name, str(ledger)]
             creates = [name for name in tables if not _exists(cursor, name)]
             if location.name in creates and self.missing == "refuse":
-                raise target_missing(location.name, "create it", where=self.label)
+                raise conditions.TABLE_MISSING.error(self.label, statement="", got=location.name)
             needed = {
                 location.name: ("SELECT", "INSERT", *(("UPDATE",) if self.key else ())),
                 str(ledger): ("SELECT", "INSERT", "UPDATE"),
@@ -387,13 +384,8 @@ class PostgresSink(TableSink):
         if arrived.metadata == JSON:
             return sql.Column(dtype="jsonb", compare="json")
         if not accepted:
-            raise SchemaError(
-                "TYPE_UNSUPPORTED",
-                f"column {arrived.name!r} has a type that PostgreSQL does not have",
-                where=self.label,
-                got=arrived.type,
-                expected="a plain type, or an array, struct or map",
-                fix="cast the column",
+            raise conditions.NOT_A_POSTGRES_TYPE.error(
+                self.label, column=arrived.name, got=arrived.type
             )
         return sql.Column(dtype=accepted[0])
 
@@ -405,7 +397,9 @@ class PostgresSink(TableSink):
         nulls = version >= _NULLS_NOT_DISTINCT
         statement = sql.create_table(table, columns, self.key, nulls=nulls)
         if self.missing == "refuse":
-            raise target_missing(str(table), f"create it: {statement}", where=self.label)
+            raise conditions.TABLE_MISSING.error(
+                self.label, statement=f": {statement}", got=str(table)
+            )
         cursor.execute(statement)
         target = postgres_table.inspect(fetch, table, where=self.label)
         assert target is not None
@@ -451,14 +445,7 @@ def _failure(error: Any, url: str, *, where: str) -> SinkError:
 
 
 def _denied(got: str, *, where: str) -> SinkError:
-    return SinkError(
-        "TARGET_REFUSED",
-        "the user may not write to the target",
-        where=where,
-        got=got,
-        expected="a user that may read and write the table and the ledger, and create what is missing",
-        fix="GRANT the privileges, or name a `schema` of the user",
-    )
+    return conditions.NO_PRIVILEGE.error(where, got=got)
 
 
 def _require_driver() -> Any:

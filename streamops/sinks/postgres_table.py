@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import SchemaError, SinkError
+from streamops.kernel.errors import SinkError
 from streamops.kernel.sql import quote
+from streamops.sinks import conditions
 from streamops.sinks.core import sql
 from streamops.sinks.failures import type_differs
 
@@ -248,14 +249,7 @@ def resolve(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
         ),
     ):
         if is_wrong:
-            raise SinkError(
-                "TARGET_KIND",
-                "the target cannot keep each row exactly once",
-                where=where,
-                got=f"{got}: {found}",
-                expected="a logged table of this database, ordinary or partitioned, all of whose rows are visible",
-                fix=f"{fix}; or write to another table",
-            )
+            raise conditions.NOT_A_PLAIN_TABLE.error(where, remedy=fix, got=f"{got}: {found}")
     return Target(oid=oid, table=found, columns={}, fires=fires)
 
 
@@ -292,14 +286,7 @@ def creation_schema(fetch: Fetch, table: sql.Table, *, where: str) -> str:
     """The schema in which the table is created: the first of the search path that is not temporary."""
     rows = fetch(_SELECT_SCHEMA) if table.schema is None else [(table.schema,)]
     if not rows:
-        raise SinkError(
-            "TARGET_MISSING",
-            "the table does not exist, and the search path has no schema to create it in",
-            where=where,
-            got=str(table),
-            expected="a search path with a schema that exists",
-            fix="name the schema: schema='public'",
-        )
+        raise conditions.NO_SCHEMA.error(where, got=str(table))
     schema: str = rows[0][0]
     return schema
 
@@ -321,33 +308,29 @@ def require_key(
     """
     for name in key:
         if columns[name].compare == "text":
-            raise SinkError(
-                "TARGET_KEY",
-                f"column {name!r} of the table takes some different keys for equal ones",
-                where=where,
+            raise conditions.KEY_COMPARISON.error(
+                where,
+                column=name,
                 got=columns[name].dtype
                 + (" with its collation" if "text" in columns[name].dtype else ""),
-                expected="a type and a collation for which only the same values are equal",
-                fix="use text with a deterministic collation",
             )
     found = fetch(_SELECT_UNIQUE, target.oid)
     same = [row for row in found if sorted(row[0]) == sorted(key)]
     if not any(row[1] for row in same) or not all(row[2] for row in same):
         is_complete = all(n in target.columns and target.columns[n].is_not_null for n in key)
         nulls = "" if is_complete else " NULLS NOT DISTINCT"
-        raise SinkError(
-            "TARGET_KEY",
-            "the table has no unique index on the key",
-            where=where,
+        raise conditions.NO_UNIQUE_INDEX.error(
+            where,
+            table=target.table,
+            columns=", ".join(map(quote, key)),
+            nulls=nulls,
+            key=", ".join(key),
             got=f"unique indexes on {[list(row[0]) for row in found]}"
             + (
                 ", of which that on the key is deferrable, invalid, or for other equality"
                 if same
                 else ""
             ),
-            expected=f"one on exactly {', '.join(key)}, not deferrable, partial or on expressions, "
-            "for which only the same keys are equal",
-            fix=f"CREATE UNIQUE INDEX ON {target.table} ({', '.join(map(quote, key))}){nulls}",
         )
     return any(row[3] for row in same)
 
@@ -357,14 +340,8 @@ def refuse_nulls(tables: Iterable[pa.Table], key: Sequence[str], *, where: str) 
     for table in tables:
         for name in key:
             if table.column(name).null_count:
-                raise SinkError(
-                    "TARGET_KEY",
-                    f"a key has a null in {name!r}, and the unique index of the table takes nulls for different",
-                    where=where,
-                    got="null",
-                    expected="keys without null, or an index with NULLS NOT DISTINCT",
-                    fix=f"CREATE UNIQUE INDEX ON the table ({', '.join(map(quote, key))}) NULLS NOT DISTINCT, "
-                    "from PostgreSQL 15, and drop the other; or replace null before the sink: F.coalesce",
+                raise conditions.NULL_IN_KEY.error(
+                    where, name=name, columns=", ".join(map(quote, key)), got="null"
                 )
 
 
@@ -393,13 +370,8 @@ def refuse_names(schema: pa.Schema, *, where: str) -> None:
     """Refuse columns whose names PostgreSQL would cut."""
     for name in schema.names:
         if len(name.encode()) > MAX_BYTES:
-            raise SchemaError(
-                "NAME_TOO_LONG",
-                "the name of a column is longer than PostgreSQL's",
-                where=where,
-                got=f"{name!r}, {len(name.encode())} bytes",
-                expected=f"at most {MAX_BYTES} bytes",
-                fix="rename the column",
+            raise conditions.COLUMN_NAME_TOO_LONG.error(
+                where, max_bytes=MAX_BYTES, got=f"{name!r}, {len(name.encode())} bytes"
             )
 
 
@@ -528,12 +500,4 @@ class Writer:
         return self.fetch(_COUNT_CHANGES, self._oid)[0] if self.fires else (0, 0)
 
     def _changed(self, got: str) -> SinkError:
-        return SinkError(
-            "TARGET_TRIGGER",
-            "a trigger or a foreign key of the table changes what the sink writes",
-            where=self._where,
-            got=got,
-            expected="triggers that do not change the columns of the rows, skip rows, or write to this table; and "
-            "no foreign key from the table to itself that cascades",
-            fix="drop or disable the trigger, or write to another table",
-        )
+        return conditions.TRIGGER_OR_FOREIGN_KEY.error(self._where, got=got)

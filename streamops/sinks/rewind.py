@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from pyarrow import fs
 
 from streamops.kernel.conninfo import public_path
-from streamops.kernel.errors import SinkError
+from streamops.sinks import conditions
 from streamops.sinks.core.rewinding import later_files, unreadable_stores
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import unload_state_stores
@@ -65,23 +65,9 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     query = _read_query(files, root, checkpoint)
     entry = sink.read_ledger()
     if entry is None:
-        raise SinkError(
-            "LEDGER_LOST",
-            "the target has no ledger entry of this sink",
-            where=_WHERE,
-            got="no entry",
-            expected=f"the entry of query {query}",
-            fix="restore the ledger together with the table, or start from a new checkpoint",
-        )
+        raise conditions.NO_LEDGER_ENTRY.error(_WHERE, query=query, got="no entry")
     if entry.query != query:
-        raise SinkError(
-            "NEW_CHECKPOINT",
-            "the target belongs to a query with another checkpoint",
-            where=_WHERE,
-            got=f"query {query}",
-            expected=f"query {entry.query}",
-            fix="use the checkpoint of that query",
-        )
+        raise conditions.OTHER_CHECKPOINT.error(_WHERE, query=entry.query, got=f"query {query}")
     if not dry_run:
         unload_state_stores()
     found = _list(files, root)
@@ -89,13 +75,8 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     lost = unreadable_stores(found, entry.batch)
     if lost or entry.batch not in commits or entry.batch not in plans:
         batches = f"micro-batches {sorted(commits)[:1]} to {sorted(commits)[-1:]}"
-        raise SinkError(
-            "REWIND_TOO_FAR",
-            "the checkpoint does not have the last micro-batch of the target, or the state after it",
-            where=_WHERE,
-            got=f"{batches}, no state in {lost}" if lost else batches,
-            expected=f"micro-batch {entry.batch}",
-            fix="restore a newer copy of the target, or start from a new checkpoint",
+        raise conditions.REWIND_TOO_FAR.error(
+            _WHERE, batch=entry.batch, got=f"{batches}, no state in {lost}" if lost else batches
         )
     removed = [f"{root}/{file}" for file in later_files(found, entry.batch)]
     for file in () if dry_run else removed:
@@ -112,13 +93,8 @@ def _read_query(files: fs.FileSystem, root: str, checkpoint: str) -> str:
         with files.open_input_stream(f"{root}/metadata") as stream:
             return str(json.loads(stream.read())["id"])
     except (OSError, ValueError, KeyError) as error:
-        raise SinkError(
-            "NOT_A_CHECKPOINT",
-            "there is no checkpoint",
-            where=_WHERE,
-            got=f"{public_path(checkpoint)}: {error}",
-            expected="the checkpoint location of a query, with a file `metadata`",
-            fix="pass what the query has as option checkpointLocation",
+        raise conditions.NOT_A_CHECKPOINT.error(
+            _WHERE, got=f"{public_path(checkpoint)}: {error}"
         ) from error
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
+from streamops.sinks import conditions
 from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
@@ -88,7 +88,7 @@ def side_outputs(
     SpecError
         ``PARAMETER_TYPE``, or a parameter has the wrong type.
     SchemaError
-        When the query runs. ``FRAME_KIND``: the frame has no column that tags side output.
+        When the query runs. ``FRAME_TYPE``: the frame has no column that tags side output.
 
     Examples
     --------
@@ -102,14 +102,7 @@ def side_outputs(
     """
     for parameter, sink in (("results", results), ("rejected", rejected)):
         if not isinstance(sink, BatchWriter):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                f"`{parameter}` is not a sink",
-                where=_WHERE,
-                got=repr(sink),
-                expected="a sink, such as sinks.postgres(...)",
-                fix=f"{parameter}=sinks.postgres(url, table)",
-            )
+            raise conditions.NOT_A_SINK.error(_WHERE, parameter=parameter, got=repr(sink))
     require_name(operator, parameter="operator", where=_WHERE)
     if time is not None:
         require_name(time, parameter="time", where=_WHERE)
@@ -146,14 +139,8 @@ class SideOutputs(BatchWriter):
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         tags = side_output_tags(batch)
         if not tags:
-            raise SchemaError(
-                "FRAME_KIND",
-                "the frame has no column that tags side output",
-                where=self.label,
-                got=f"columns {', '.join(batch.columns)}",
-                expected="a column late, rejected or guarded, as an operator adds it",
-                fix='stragglers="route", too_late="route" or rejected="route" in the operator; or use the '
-                "sink of the results alone",
+            raise conditions.NO_SIDE_OUTPUT.error(
+                self.label, got=f"columns {', '.join(batch.columns)}"
             )
         batch = batch.persist()
         try:

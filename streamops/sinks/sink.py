@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamops.changelog.change_types import REVISION
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     require_choice,
     require_columns,
     require_name,
 )
+from streamops.sinks import conditions
 from streamops.sinks.core.checked import Checked, CheckedTarget
 from streamops.sinks.core.ledger import (
     Decision,
@@ -341,14 +341,8 @@ class KeyedSink(Sink):
             return (REVISION,)
         if form == "upsert":
             return ()
-        raise SchemaError(
-            "FRAME_KIND",
-            "no column orders the changes of a key",
-            where=self.label,
-            got=f"columns {', '.join(names)}",
-            expected=f"a column {REVISION!r}, as from changes.normalize and windows, or `sequence`",
-            fix="sequence='_sequence' for captured changes; no key for rows of joins and "
-            "changes.aggregate, which have none",
+        raise conditions.NO_REVISION.error(
+            self.label, column=REVISION, got=f"columns {', '.join(names)}"
         )
 
 
@@ -382,14 +376,7 @@ def refuse_side_output(batch: DataFrame, *, where: str) -> None:
     """Refuse a frame that has results and side output in it."""
     tags = list(side_output_tags(batch))
     if tags:
-        raise SchemaError(
-            "FRAME_KIND",
-            "the frame has results and side output, which would be mixed",
-            where=where,
-            got=f"column {tags[0]!r}",
-            expected="results only",
-            fix="sinks.side_outputs(results=sink, rejected=another sink)",
-        )
+        raise conditions.SIDE_OUTPUT.error(where, got=f"column {tags[0]!r}")
 
 
 JSON = {b"streamops": b"json"}

@@ -19,8 +19,9 @@ from streamops.kernel.database_urls import (
     secrets_of_database_url,
     show_database_url,
 )
-from streamops.kernel.errors import SchemaError, StreamopsError
+from streamops.kernel.errors import StreamopsError
 from streamops.kernel.packages import require_package
+from streamops.sinks import conditions
 from streamops.sinks.core.effect import (
     check_changes,
     is_among,
@@ -35,7 +36,6 @@ from streamops.sinks.failures import (
     columns_differ,
     hide,
     refused,
-    target_missing,
     type_differs,
     unavailable,
 )
@@ -200,7 +200,7 @@ class SqlalchemySink(TableSink):
 
     def _to_create(self, first: list[str], has_table: bool, has_ledger: bool) -> list[str]:
         if not has_table and self.missing == "refuse":
-            raise target_missing(self.table, "create it", where=self.label)
+            raise conditions.TABLE_MISSING.error(self.label, statement="", got=self.table)
         tables = {self.table: has_table, self._ledger.name: has_ledger}
         return first + [f"table {name}" for name, exists in tables.items() if not exists]
 
@@ -369,14 +369,7 @@ class SqlalchemySink(TableSink):
     def _type_of(self, part: pa.Field) -> Any:
         dtype = _types().column_type(part.type, is_key=part.name in (self.key or ()))
         if dtype is None:
-            raise SchemaError(
-                "TYPE_UNSUPPORTED",
-                f"column {part.name!r} has a type that cannot be stored",
-                where=self.label,
-                got=part.type,
-                expected="a boolean, number, string, binary, date or timestamp; in a key no float or double",
-                fix="cast the column",
-            )
+            raise conditions.NOT_A_SQL_TYPE.error(self.label, column=part.name, got=part.type)
         return dtype
 
     def _find(self, connection: Any) -> Any:
@@ -409,8 +402,8 @@ class SqlalchemySink(TableSink):
     def _create(self, connection: Any, types: dict[str, Any]) -> None:
         sa = _require_driver()
         if self.missing == "refuse":
-            fix = f"create it with the columns {', '.join(types)}"
-            raise target_missing(self.table, fix, where=self.label)
+            fix = f" with the columns {', '.join(types)}"
+            raise conditions.TABLE_MISSING.error(self.label, statement=fix, got=self.table)
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
         options = {"schema": self.schema, **_tables().WITH_TRANSACTIONS}
         table = sa.Table(self.table, sa.MetaData(), *columns, **options)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.errors import RequirementError
+from streamops.sources import conditions
 
 __all__ = ["WHERE", "Edges", "Isolation", "KafkaClient", "Offsets", "open_client"]
 
@@ -46,14 +47,7 @@ class KafkaClient:
         for topic in topics:
             described = self._ask(partial(self._describe, topic))
             if described.error is not None:
-                raise SpecError(
-                    "SOURCE_MISSING",
-                    f"there is no topic {topic!r}",
-                    where=WHERE,
-                    got=topic,
-                    expected="a topic that exists, and that the user may read",
-                    fix="create the topic, or correct its name",
-                )
+                raise conditions.TOPIC_NOT_FOUND.error(WHERE, topic=topic, got=topic)
             found[topic] = sorted(described.partitions)
         return found
 
@@ -125,13 +119,8 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise RequirementError(
-            "PACKAGE_MISSING",
-            "offsets are looked up by a client of Kafka, which is not installed",
-            where=WHERE,
-            got="no package confluent-kafka",
-            expected="confluent-kafka 2.16 or later",
-            fix="pip install 'streamops[kafka]'",
+        raise conditions.KAFKA_CLIENT_REQUIRED.error(
+            WHERE, got="no package confluent-kafka"
         ) from error
     own = {
         "bootstrap.servers": servers,
@@ -141,13 +130,8 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
     try:
         consumer = Consumer({"group.id": "streamops-replay", "logger": _LOG, **settings, **own})
     except KafkaException as error:
-        raise SpecError(
-            "INVALID_PARAMETER",
-            "`client` has a setting that the client refuses",
-            where=WHERE,
-            got=f"settings {', '.join(settings)} ({error.args[0].name()})",
-            expected="settings of librdkafka",
-            fix="check names and values; names of Java, such as sasl.jaas.config, belong in `options`",
+        raise conditions.NOT_A_CLIENT_SETTING.error(
+            WHERE, got=f"settings {', '.join(settings)} ({error.args[0].name()})"
         ) from None
     try:
         yield KafkaClient(consumer)
@@ -156,11 +140,6 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
 
 
 def _failed(error: Any) -> RequirementError:
-    return RequirementError(
-        "SOURCE_UNAVAILABLE",
-        "Kafka did not answer a request, or refused it",
-        where=WHERE,
-        got="no answer in time" if error is None else error.name(),
-        expected="a broker that answers, and permission to describe and read the topics",
-        fix="check servers, the security settings in `client`, and the permissions of the user",
+    return conditions.KAFKA_REQUEST_FAILED.error(
+        WHERE, got="no answer in time" if error is None else error.name()
     )

@@ -19,13 +19,14 @@ from pyspark.sql.types import (
 )
 
 from streamops.changelog.table import REJECTED, TOMBSTONE
-from streamops.kernel.errors import RequirementError, SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_taken_names,
     require_choice,
     require_columns,
 )
+from streamops.sources import conditions
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.json_values import member, parse_object, parse_row_type, read_value
 from streamops.spark.operator import Operator
@@ -187,22 +188,12 @@ class KafkaEventsSpec:
         require_choice(self.format, Format, parameter="format", where=self.where)
         require_choice(self.tombstones, Tombstones, parameter="tombstones", where=self.where)
         if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`schema_id` is not the id of a schema",
-                where=self.where,
-                got=f"schema_id={self.schema_id!r}",
-                expected=f"integers from 0 to {_MAX_ID}",
-                fix="omit it if the records have no header; otherwise use the id of the registry",
+            raise conditions.NOT_A_SCHEMA_ID.error(
+                self.where, max_id=_MAX_ID, got=f"schema_id={self.schema_id!r}"
             )
         if self.tombstones == "keep" and _KEY not in self.keep:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "a tombstone only has its message key",
-                where=self.where,
-                got=f"tombstones='keep', keep={self.keep!r}",
-                expected="the column with the message key in `keep`",
-                fix='keep=["key"], or another choice of `tombstones`',
+            raise conditions.TOMBSTONE_WITHOUT_KEY.error(
+                self.where, got=f"tombstones='keep', keep={self.keep!r}"
             )
         if self.format == "avro" and (not isinstance(self.schema, str) or not self.schema.strip()):
             raise self._not_a_record("not a string")
@@ -250,13 +241,8 @@ class KafkaEventsSpec:
         require_columns(types, {"keep": self.keep}, where=self.where)
         for name in (_VALUE, _KEY):
             if not isinstance(types[name], StringType | BinaryType):
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    f"column {name!r} is not that of a Kafka record",
-                    where=self.where,
-                    got=f"{name!r} of type {types[name].simpleString()}",
-                    expected="binary or string",
-                    fix="apply the operator to the rows of the Kafka source as they are",
+                raise conditions.COLUMN_TYPE.error(
+                    self.where, column=name, got=f"{name!r} of type {types[name].simpleString()}"
                 )
         self._reader(frame)
 
@@ -295,13 +281,8 @@ class KafkaEventsSpec:
             row = read.schema.fields[0].dataType
         except Exception as error:  # PySpark's own error type moved between releases
             if "AVRO_NOT_LOADED" in str(error):
-                raise RequirementError(
-                    "PACKAGE_MISSING",
-                    "the session cannot read Avro",
-                    where=self.where,
-                    got="a session without spark-avro",
-                    expected="org.apache.spark:spark-avro_2.13, of the version of Spark",
-                    fix="add it to spark.jars.packages, or its jar to spark.jars, before the session starts",
+                raise conditions.AVRO_REQUIRED.error(
+                    self.where, got="a session without spark-avro"
                 ) from error
             raise self._not_a_record(str(error).strip().partition("\n")[0]) from error
         assert isinstance(row, StructType), row
@@ -309,14 +290,7 @@ class KafkaEventsSpec:
         return row
 
     def _not_a_record(self, reason: str) -> SpecError:
-        return SpecError(
-            "INVALID_SCHEMA",
-            "`schema` is not the schema of an Avro record",
-            where=self.where,
-            got=f"schema={self.schema!r}: {reason}",
-            expected="a schema of type record, in Avro's JSON",
-            fix="""schema='{"type": "record", "name": "View", "fields": [...]}'""",
-        )
+        return conditions.NOT_A_SCHEMA.error(self.where, got=f"schema={self.schema!r}: {reason}")
 
 
 def _is_id(value: object) -> bool:

@@ -19,6 +19,7 @@ from streamops.kernel.parameters import (
     require_topic,
 )
 from streamops.kernel.time import parse_instant
+from streamops.sources import conditions
 from streamops.sources.kafka_client import (
     WHERE,
     Edges,
@@ -83,13 +84,8 @@ class KafkaReplay:
             n for of in (self.start, self.end) for at in of.values() for n in chain(*at.items())
         ]
         if not started or started != ended or not all(type(n) is int and n >= 0 for n in numbers):
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "the range does not have two offsets for each partition",
-                where="sources.KafkaReplay",
-                got=f"start={self.start!r}, end={self.end!r}",
-                expected="the same topics and partitions in both; partitions and offsets are integers",
-                fix="use start and end of a plan of sources.replay; JSON turns partitions to strings",
+            raise conditions.PARTITIONS_DIFFER.error(
+                "sources.KafkaReplay", got=f"start={self.start!r}, end={self.end!r}"
             )
 
     @property
@@ -234,14 +230,7 @@ def replay(
     further = dict(options or {})
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:
-        raise SpecError(
-            "INVALID_PARAMETER",
-            "`options` has options that the plan determines",
-            where=WHERE,
-            got=", ".join(taken),  # not the values, of which some are secret
-            expected="other options of Spark's Kafka source",
-            fix="use topics, servers, start, end and isolation",
-        )
+        raise conditions.OPTION_TAKEN.error(WHERE, got=", ".join(taken))
     bounds = [_parse_bound(value, parameter) for parameter, value in _pair(start, end)]
     with open_client(servers, isolation, client or {}) as found:
         edges = found.edges(found.partitions(names))
@@ -273,14 +262,7 @@ def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], O
     if isinstance(value, Mapping):
         return lambda client, edges: _check_offsets(value, edges, parameter)
     if value not in ("earliest", "latest"):
-        raise SpecError(
-            "INVALID_PARAMETER",
-            f"`{parameter}` is not a bound of the range",
-            where=WHERE,
-            got=f"{parameter}={value!r}",
-            expected="'earliest', 'latest', an aware datetime, or offsets by topic and partition",
-            fix=f"{parameter}=datetime(2026, 1, 1, tzinfo=timezone.utc)",
-        )
+        raise conditions.NOT_A_BOUND.error(WHERE, parameter=parameter, got=f"{parameter}={value!r}")
     side = ("earliest", "latest").index(value)
     return lambda client, edges: {
         topic: {number: pair[side] for number, pair in found.items()}

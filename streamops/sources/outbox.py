@@ -9,7 +9,6 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_taken_names,
@@ -17,6 +16,7 @@ from streamops.kernel.parameters import (
     require_distinct_columns,
     require_name,
 )
+from streamops.sources import conditions
 from streamops.sources.core.outbox import COLUMNS, Outbox
 from streamops.sources.core.status import Names
 from streamops.sources.outbox_source import OutboxParameters, OutboxSource
@@ -139,25 +139,11 @@ def outbox(
         require_name(value, parameter=parameter, where=_WHERE)
     require_choice(create, Create, parameter="create", where=_WHERE)
     if not _SLOT.fullmatch(slot):
-        raise SpecError(
-            "INVALID_PARAMETER",
-            "`slot` is not the name of a replication slot",
-            where=_WHERE,
-            got=f"slot={slot!r}",
-            expected="lower-case letters, digits and '_', up to 63",
-            fix='slot="shop_events"',
-        )
+        raise conditions.NOT_A_SLOT.error(_WHERE, got=f"slot={slot!r}")
     name = slot if publication is None else publication
     require_name(name, parameter="publication", where=_WHERE)
     if type(max_rows) is not int or max_rows < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`max_rows` is not a number of rows",
-            where=_WHERE,
-            got=f"max_rows={max_rows!r}",
-            expected="an integer, 1 or more",
-            fix="leave it out (10,000), or choose how many rows a micro-batch has",
-        )
+        raise conditions.MAX_ROWS_OUT_OF_RANGE.error(_WHERE, got=f"max_rows={max_rows!r}")
     described = Outbox(
         schema=schema,
         table=table,
@@ -176,13 +162,8 @@ def _parse_columns(columns: object) -> dict[str, str]:
     """The column of the table for each column of the result."""
     given = {} if columns is None else columns
     if not isinstance(given, Mapping) or not set(given) <= set(COLUMNS):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`columns` does not map columns of the result to columns of the table",
-            where=_WHERE,
-            got=f"columns={columns!r}",
-            expected=f"a mapping with some of the keys {', '.join(COLUMNS)}",
-            fix='columns={"aggregate_id": "order_id"}',
+        raise conditions.NOT_A_COLUMN.error(
+            _WHERE, columns=", ".join(COLUMNS), got=f"columns={columns!r}"
         )
     parsed = {**COLUMNS, **given}
     require_distinct_columns(_WHERE, **parsed)

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.conninfo import require_conninfo, secrets_of_conninfo, with_socket
-from streamops.kernel.errors import SpecError
 from streamops.kernel.packages import require_package
+from streamops.sources import conditions
 
 __all__ = ["Client", "DriverError", "require_driver", "require_url"]
 
@@ -130,12 +130,4 @@ def require_url(url: object) -> None:
     """
     require_conninfo(url, where=_WHERE)
     if secrets_of_conninfo(str(url)):
-        raise SpecError(
-            "PASSWORD_IN_URL",
-            "`url` has a password, which would be shown in the plan and in the logs of Spark",
-            where=_WHERE,
-            got="a URL with a password",
-            expected="a URL without a password, such as postgresql://user@host/database",
-            fix="write the password to a password file (~/.pgpass), or set PGPASSWORD, where the driver of "
-            "Spark runs",
-        )
+        raise conditions.PASSWORD_IN_URL.error(_WHERE, got="a URL with a password")

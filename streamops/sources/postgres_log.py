@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, StreamopsError
+from streamops.kernel.errors import ColumnNotFound, StreamopsError
 from streamops.kernel.sql import quote
+from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
 from streamops.sources.core.outbox import Range, Read, format_lsn, read_events
 from streamops.sources.core.status import (
@@ -159,13 +160,8 @@ class PostgresLog:
         outbox = self.names.outbox
         if not self._fetch(sql.SELECT_IDENTITY, outbox.schema, outbox.table)[0][0]:
             key = quote(outbox.columns["id"])
-            raise SpecError(
-                "SOURCE_UNFIT",
-                "the outbox table has no primary key: with the publication, PostgreSQL would refuse updates of it",
-                where=_WHERE,
-                got=f"no primary key of {self.names.table}",
-                expected="a primary key",
-                fix=f"ALTER TABLE {self.names.table} ADD PRIMARY KEY ({key})",
+            raise conditions.TABLE_WITHOUT_KEY.error(
+                _WHERE, table=self.names.table, key=key, got=f"no primary key of {self.names.table}"
             )
         self._create(lambda: self._client.execute(self.names.create_publication))
 
@@ -193,14 +189,10 @@ class PostgresLog:
     def _refuse_rows(self, earlier: int) -> None:
         """Refuse a table with rows from before the slot."""
         if earlier:
-            raise RequirementError(
-                "SOURCE_UNFIT",
-                "the outbox table has rows from before the slot, which would never be read",
-                where=_WHERE,
+            raise conditions.OUTBOX_NOT_EMPTY.error(
+                _WHERE,
+                create_slot=self.names.create_slot,
                 got=f"{earlier} rows in {self.names.table}",
-                expected="an empty table, or a slot that exists",
-                fix="process these rows and delete them, then start again. If nobody needs them, create the "
-                f"slot: {self.names.create_slot}",
             )
 
     def _peek(self, until: int | None, messages: int | None) -> Iterator[pa.Array]:
@@ -231,14 +223,7 @@ class PostgresLog:
                 if not self._is_in_use(error):
                     raise _refused(error) from error
                 if time.monotonic() > end:
-                    raise RequirementError(
-                        "SLOT_IN_USE",
-                        "another connection reads from the slot",
-                        where=_WHERE,
-                        got=str(error),
-                        expected="one reader of a slot",
-                        fix="stop the other reader, or use a slot for each query",
-                    ) from error
+                    raise conditions.SLOT_IN_USE.error(_WHERE, got=str(error)) from error
             time.sleep(0.1)
 
     def _is_in_use(self, error: DriverError) -> bool:
@@ -252,20 +237,5 @@ class PostgresLog:
 def _refused(error: DriverError) -> StreamopsError:
     """The error about a request that the server did not carry out."""
     if error.state in (None, _NOT_DEFINED) and _NO_PUBLICATION.search(str(error)):
-        return RequirementError(
-            "SOURCE_UNFIT",
-            "the publication did not exist when rows were written that the slot has not read yet",
-            where=_WHERE,
-            got=str(error),
-            expected="a publication that was created before the slot, and not dropped since",
-            fix="read these events from the outbox table; drop the slot, create it again, and use a new "
-            "checkpoint",
-        )
-    return RequirementError(
-        "SOURCE_UNAVAILABLE",
-        "the server did not answer a request, or refused it",
-        where=_WHERE,
-        got=str(error),
-        expected="a server that is reachable, and a role with LOGIN and REPLICATION",
-        fix="nothing is lost, because the slot keeps its log: remove the cause, and start the query again",
-    )
+        return conditions.PUBLICATION_MISSING.error(_WHERE, got=str(error))
+    return conditions.LOG_UNAVAILABLE.error(_WHERE, got=str(error))

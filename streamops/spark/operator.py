@@ -34,7 +34,7 @@ class Operator(Definition):
         ------
         SpecError
             ``PARAMETER_MISSING``: the operator has two inputs and no right frame. ``NOT_A_FRAME``: the
-            right frame is not a DataFrame. ``SESSION_KIND``: inside of a function of a pipeline.
+            right frame is not a DataFrame. ``SESSION_TYPE``: inside of a function of a pipeline.
         RequirementError
             ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
         """

@@ -22,7 +22,7 @@ def refuse_pipeline_function(where: str) -> Iterator[None]:
     Raises
     ------
     SpecError
-        ``SESSION_KIND``.
+        ``SESSION_TYPE``.
     """
     try:
         yield
@@ -30,7 +30,7 @@ def refuse_pipeline_function(where: str) -> Iterator[None]:
         if _CONDITION not in (error.getCondition() or str(error)):
             raise
         raise SpecError(
-            "SESSION_KIND",
+            "SESSION_TYPE",
             "Spark analyzes no frame inside of a function of a pipeline, and the operator needs the "
             "schema of its input",
             where=where,

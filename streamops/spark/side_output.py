@@ -65,8 +65,8 @@ def split_side_output(
     SpecError
         ``NOT_A_FRAME``.
     SchemaError
-        ``FRAME_KIND``: the frame has no such column.
-        ``FRAME_KIND``: window results without ``window_end``, and no `time`.
+        ``FRAME_TYPE``: the frame has no such column.
+        ``FRAME_TYPE``: window results without ``window_end``, and no `time`.
     ColumnNotFound
         There is no column `time`.
 
@@ -84,7 +84,7 @@ def split_side_output(
     tags = side_output_tags(batch)
     if not tags or (tag is not None and tag not in tags):
         raise SchemaError(
-            "FRAME_KIND",
+            "FRAME_TYPE",
             "the frame has no column that tags side output",
             where=_WHERE,
             got=f"columns {', '.join(columns)}",
@@ -138,7 +138,7 @@ def _key_columns(names: list[str], time: str | None) -> list[str]:
         last = "match_end"
     elif last not in names:
         raise SchemaError(
-            "FRAME_KIND",
+            "FRAME_TYPE",
             "the results have no window_end",
             where=_WHERE,
             got=f"columns {', '.join(names)}",

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel.errors import CheckpointError
+from streamops.state import conditions
 
 MARKER = "_streamops_unfinished"
 """File in a new checkpoint until it is complete and verified."""
@@ -153,13 +154,8 @@ class Checkpoint:
         for folder, folders, names in os.walk(self.path):
             for name in (*folders, *names):
                 if Path(folder, name).is_symlink():
-                    raise CheckpointError(
-                        "CHECKPOINT_PATH",
-                        "the checkpoint has a symbolic link, which is not followed",
-                        where=str(self.path),
-                        got=str(Path(folder, name)),
-                        expected="files and directories only",
-                        fix="replace the link by what it points to, while the query is stopped",
+                    raise conditions.CHECKPOINT_LINK.error(
+                        str(self.path), got=str(Path(folder, name))
                     )
             yield from (Path(folder, name) for name in names)
 
@@ -176,13 +172,8 @@ class Checkpoint:
         newest = _numbers(folder / "v2")
         file = folder / "v2" / str(newest[-1]) if newest else folder / "metadata"
         if not file.is_file():
-            raise CheckpointError(
-                "CHECKPOINT_UNSUPPORTED",
-                "an operator has no metadata: Spark 3.5 and earlier did not write it",
-                where=str(self.path),
-                got=f"no file {file.relative_to(self.path)}",
-                expected="a checkpoint of Spark 4.1 or later",
-                fix="let the query process one micro-batch with Spark 4.1 or later",
+            raise conditions.OPERATOR_METADATA_MISSING.error(
+                str(self.path), got=f"no file {file.relative_to(self.path)}"
             )
         _, lines = _read_entry(file)
         info = json.loads(lines[0])
@@ -208,13 +199,9 @@ def open_checkpoint(path: str | Path, *, where: str) -> Checkpoint:
     folder = local_path(path, where=where)
     missing = [name for name, there in _required(folder).items() if not (folder.is_dir() and there)]
     if missing and not (folder / MARKER).exists():
-        raise CheckpointError(
-            "NOT_A_CHECKPOINT",
-            "the directory is not the checkpoint of a query that has started",
-            where=where,
+        raise conditions.NOT_A_CHECKPOINT.error(
+            where,
             got=f"{folder} without {', '.join(missing)}" if folder.exists() else f"no {folder}",
-            expected="the `checkpointLocation` of a query: a directory with metadata and offsets",
-            fix="pass the directory that contains `offsets`, not a directory above or below it",
         )
     return Checkpoint(folder)
 
@@ -224,15 +211,7 @@ def local_path(path: str | Path, *, where: str) -> Path:
     text = str(path)
     parts = urlsplit(text)
     if len(parts.scheme) > 1 and parts.scheme != "file":
-        raise CheckpointError(
-            "CHECKPOINT_PATH",
-            "the directory is not on a local file system",
-            where=where,
-            got=text,
-            expected="a path of this machine, mounted or local",
-            fix="copy the checkpoint of the stopped query to a local disk. The result can be copied back if "
-            "all operators use applyInPandasWithState: for the other API, Spark stores absolute paths",
-        )
+        raise conditions.CHECKPOINT_NOT_LOCAL.error(where, got=text)
     return Path(unquote(parts.path) if parts.scheme == "file" else text).resolve()
 
 
@@ -246,25 +225,13 @@ def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
     """
     folder = local_path(to, where=where)
     if folder == source.path or source.path in folder.parents or folder in source.path.parents:
-        raise CheckpointError(
-            "CHECKPOINT_PATH",
-            "the new checkpoint would overlap with the original",
-            where=where,
-            got=f"checkpoint {source.path}, new checkpoint {folder}",
-            expected="a new directory outside of the checkpoint",
-            fix=f"pass a directory beside it, such as {source.path}-rescaled",
+        raise conditions.TARGET_OVERLAPS.error(
+            where, path=source.path, got=f"checkpoint {source.path}, new checkpoint {folder}"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        unfinished = (folder / MARKER).exists()
-        raise CheckpointError(
-            "CHECKPOINT_PATH",
-            "the new checkpoint already exists"
-            + (": a rewrite that did not end left it" if unfinished else ""),
-            where=where,
-            got=str(folder),
-            expected="a directory that does not exist, or is empty",
-            fix="delete it, or pass another one" if unfinished else "pass another directory",
-        )
+        if (folder / MARKER).exists():
+            raise conditions.REWRITE_LEFT.error(where, got=str(folder))
+        raise conditions.TARGET_NOT_EMPTY.error(where, got=str(folder))
     return folder
 
 
@@ -296,12 +263,4 @@ def _read_entry(file: Path) -> tuple[str, list[str]]:
 
 
 def _torn(file: Path, got: str) -> CheckpointError:
-    return CheckpointError(
-        "CHECKPOINT_TORN",
-        "a file of the checkpoint is not complete: the process or the disk failed while it was written",
-        where=str(file),
-        got=got,
-        expected="a line with a version, and lines of JSON",
-        fix="if it is the newest file of `offsets` and `commits` has no file of this number, delete it: "
-        "the micro-batch was not started. Otherwise restore the checkpoint from a copy",
-    )
+    return conditions.CHECKPOINT_TORN.error(str(file), got=got)

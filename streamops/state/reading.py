@@ -21,6 +21,7 @@ from streamops.kernel.placement import ByKey
 from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.columns import spark_schema
 from streamops.spark.step import Stored
+from streamops.state import conditions
 from streamops.state.operators import PLACEMENTS
 from streamops.state.shards import StoredShard, read_header, read_tables
 from streamops.state.stores import read_rows, read_segments, session_or_new
@@ -82,14 +83,7 @@ def read(
     path = str(checkpoint)
     number, first = _find(session, path, operator, batch)
     if not _rules(first):
-        raise CheckpointError(
-            "CHECKPOINT_EMPTY",
-            "the state has no keys, only filters, from which they cannot be read",
-            where=path,
-            got=first.layout,
-            expected="an operator that stores keys",
-            fix="`python -m streamops doctor CHECKPOINT` shows the size of the state",
-        )
+        raise conditions.NO_KEYS.error(path, got=first.layout)
     schema = _schema(first)
     rows = _with_segments(session, path, number, batch)
     return rows.mapInArrow(partial(_decode_batches, schema, path), spark_schema(schema))
@@ -133,21 +127,9 @@ def _find(
     if len(found) == 1:
         return found[0]
     if isinstance(operator, int) and operator in known:
-        raise CheckpointError(
-            "CHECKPOINT_EMPTY",
-            "the operator has no state yet",
-            where=path,
-            got=f"operator {operator} without a shard",
-            expected="a query that has processed rows",
-            fix="wait for a micro-batch with rows",
-        )
-    raise CheckpointError(
-        "UNKNOWN_OPERATOR",
-        "the checkpoint does not have one operator of this name or number",
-        where=path,
-        got=f"operator={operator!r}, of which there are {len(found)}",
-        expected=f"a number among {known}, or the name of the state of one operator",
-        fix="`python -m streamops doctor CHECKPOINT` lists the operators: pass the number",
+        raise conditions.NO_STATE.error(path, got=f"operator {operator} without a shard")
+    raise conditions.UNKNOWN_OPERATOR.error(
+        path, known=known, got=f"operator={operator!r}, of which there are {len(found)}"
     )
 
 

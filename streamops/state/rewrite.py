@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamops.environment.settings import PARTITIONS
-from streamops.kernel.errors import CheckpointError, SpecError
 from streamops.spark.definition import MAX_SHARDS
+from streamops.state import conditions
 from streamops.state.checkpoint import (
     MARKER,
     METADATA,
@@ -120,7 +120,7 @@ def rescale(
     StateFormatError
         The state is damaged, or in an unknown format.
     RequirementError
-        ``SESSION_KIND``, ``VERSION_NOT_SUPPORTED``.
+        ``SESSION_TYPE``, ``VERSION_NOT_SUPPORTED``.
     SpecError
         ``PARAMETER_OUT_OF_RANGE``, ``UNKNOWN_OPERATOR``.
     """
@@ -137,13 +137,8 @@ def rescale(
     known = [operator.number for operator in work.source.operators]
     unknown = sorted(set(operators or ()) - set(known))
     if unknown:
-        raise SpecError(
-            "UNKNOWN_OPERATOR",
-            "the checkpoint has no stateful operator of this number",
-            where=_WHERE_RESCALE,
-            got=f"operators={unknown}",
-            expected=f"numbers among {known}",
-            fix="`python -m streamops doctor CHECKPOINT` lists the operators",
+        raise conditions.UNKNOWN_OPERATOR_NUMBER.error(
+            _WHERE_RESCALE, known=known, got=f"operators={unknown}"
         )
     return work.run(change, partitions)
 
@@ -181,14 +176,7 @@ def migrate(
 
     def check() -> None:
         if not outdated:
-            raise CheckpointError(
-                "NOTHING_TO_MIGRATE",
-                "all operators of the checkpoint have the current formats",
-                where=_WHERE_MIGRATE,
-                got=str(checkpoint),
-                expected="a checkpoint in an older format",
-                fix="continue with the checkpoint as it is",
-            )
+            raise conditions.NOTHING_TO_MIGRATE.error(_WHERE_MIGRATE, got=str(checkpoint))
 
     return _Rewrite.open(checkpoint, to, spark, where=_WHERE_MIGRATE).run(change, None, check)
 
@@ -271,14 +259,11 @@ class _Rewrite:
         ours = {plan.stored.files.number for plan in plans}
         foreign = [of for of in self.source.operators if of.number not in ours]
         if foreign and partitions != self.source.partitions:
-            raise CheckpointError(
-                "FOREIGN_OPERATOR",
-                "the number of partitions of Spark's own operators cannot be changed here",
-                where=self.where,
+            raise conditions.SPARK_PARTITIONS.error(
+                self.where,
+                partitions=self.source.partitions,
                 got=f"partitions={partitions}, "
                 + ", ".join(f"operator {of.number} {of.api}" for of in foreign),
-                expected=f"{self.source.partitions} partitions, as in the checkpoint",
-                fix="omit the number of partitions",
             )
 
     def _begin(self, plans: Sequence[_Plan]) -> None:
@@ -344,14 +329,7 @@ class _Rewrite:
         """
         _, found, rest = uri.rpartition("/state/")
         if not found:
-            raise CheckpointError(
-                "CHECKPOINT_UNSUPPORTED",
-                "an operator refers to a schema outside of its checkpoint",
-                where=self.where,
-                got=uri,
-                expected="a file below `state`",
-                fix="restore the checkpoint from a copy",
-            )
+            raise conditions.OPERATOR_METADATA_UNKNOWN.error(self.where, got=uri)
         return f"file:{self.to}/state/{rest}"
 
     def _verify(self, plans: Sequence[_Plan], partitions: int) -> None:
@@ -368,26 +346,19 @@ class _Rewrite:
                 again = decode_shards(rows, where=where)
                 same = same_state(again, convert(plan.before, where=where))
             if not same or operator.partitions != partitions:
-                raise CheckpointError(
-                    "CHECKPOINT_INCONSISTENT",
-                    "the new state is not what was written",
-                    where=f"{self.to}, operator {operator.number}",
+                raise conditions.REWRITE_DIFFERS.error(
+                    f"{self.to}, operator {operator.number}",
+                    rows=len(plan.rows),
+                    partitions=partitions,
+                    path=self.source.path,
                     got=f"{len(rows)} shards in {operator.partitions} partitions",
-                    expected=f"{len(plan.rows)} shards in {partitions} partitions, with the rows of "
-                    f"{self.source.path}",
-                    fix="continue with the original, which is unchanged; report this error",
                 )
 
     def _end(self, before: Mapping[str, tuple[int, int]]) -> None:
         """Make the new checkpoint usable, if the query did not run in the meantime."""
         if self.source.stamp() != before:
-            raise CheckpointError(
-                "CHECKPOINT_CHANGED",
-                "the checkpoint changed while it was rewritten: its query is running",
-                where=self.where,
-                got=str(self.source.path),
-                expected="the checkpoint of a stopped query",
-                fix=f"stop the query, delete {self.to}, and start again",
+            raise conditions.CHECKPOINT_CHANGED.error(
+                self.where, to=self.to, got=str(self.source.path)
             )
         for name in (f".{METADATA}.crc", METADATA):
             if (self.source.path / name).is_file():
@@ -415,11 +386,6 @@ def _edit(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
 
 def _require_number(value: object, parameter: str, most: int) -> None:
     if type(value) is not int or value not in range(1, most + 1):
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` is out of range",
-            where=_WHERE_RESCALE,
-            got=f"{parameter}={value!r}",
-            expected=f"an integer from 1 to {most}",
-            fix="docs/operations.md#choosing-shards",
+        raise conditions.PARAMETER_OUT_OF_RANGE.error(
+            _WHERE_RESCALE, parameter=parameter, most=most, got=f"{parameter}={value!r}"
         )

@@ -13,11 +13,12 @@ import pyarrow as pa
 from streamops.kernel.codec import StoredFrame, read_stored, require_checksum
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State, StateFormat
-from streamops.kernel.errors import CheckpointError, StateFormatError
+from streamops.kernel.errors import CheckpointError
 from streamops.kernel.frame import FRAME
 from streamops.kernel.placement import Placement, merge_states, redistribute_states, upgrade
 from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
 from streamops.spark.step import Stored, to_frame
+from streamops.state import conditions
 from streamops.state.operators import FORMATS, PLACEMENTS
 
 
@@ -181,13 +182,8 @@ def read_header(row: StoredShard, *, where: str) -> StoredFrame:
     """
     frame = read_stored(row.stored.frame, where=f"{where}, shard {row.shard}")
     if frame.layout not in FORMATS:
-        raise StateFormatError(
-            "STATE_VERSION",
-            "this release does not know the layout of the state",
-            where=where,
-            got=f"{frame.layout} version {frame.version}",
-            expected=f"one of: {', '.join(sorted(FORMATS))}",
-            fix="use the release of streamops that wrote it",
+        raise conditions.STATE_UNKNOWN.error(
+            where, formats=", ".join(sorted(FORMATS)), got=f"{frame.layout} version {frame.version}"
         )
     return frame
 
@@ -283,12 +279,4 @@ def _plain_format(frame: StoredFrame) -> StateFormat:
 
 
 def _contradiction(got: str, where: str) -> CheckpointError:
-    return CheckpointError(
-        "CHECKPOINT_INCONSISTENT",
-        "the shards of an operator were not written by the same micro-batch of the same operator",
-        where=where,
-        got=got,
-        expected="equal operator, parameters, number of shards, watermark and timers in all shards",
-        fix="let the query process one micro-batch, so that it writes all shards; if it refuses the "
-        "checkpoint, restore it from a copy",
-    )
+    return conditions.SHARDS_CONTRADICT.error(where, got=got)

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, NullType, StringType, StructField, StructType
 
 from streamops.environment.requirements import numbers
-from streamops.kernel.errors import CheckpointError, RequirementError
+from streamops.kernel.errors import CheckpointError
 from streamops.spark.step import SEGMENTS, STATE_SCHEMA, Stored
+from streamops.state import conditions
 from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
 from streamops.state.shards import StoredShard
 
@@ -88,13 +89,10 @@ def read_rows(
     key: Any = frame.schema["key"].dataType
     found = value["groupState"].dataType if "groupState" in value.names else value
     if getattr(found, "names", None) != names or key.names != ["shard"]:
-        raise CheckpointError(
-            "FOREIGN_OPERATOR",
-            "the state belongs to an operator that is not one of streamops",
-            where=path,
+        raise conditions.FOREIGN_OPERATOR.error(
+            path,
+            state_schema=STATE_SCHEMA,
             got=f"operator {operator} with the state {found.simpleString()}",
-            expected=f"the state {STATE_SCHEMA}",
-            fix="name an operator of streamops: `python -m streamops doctor CHECKPOINT` lists them",
         )
     state = F.col("value")["groupState"] if found is not value else F.col("value")
     has_timeout = found is not value and _TIMEOUT in value.names
@@ -183,13 +181,9 @@ def read_shards(
         rows = frame.select(F.col("key")["shard"], F.col("expiration_timestamp_ms")).collect()
         timers = {row[0]: row[1] for row in rows}
         if len(timers) < len(rows):
-            raise CheckpointError(
-                "CHECKPOINT_INCONSISTENT",
-                "a shard has several timers",
-                where=f"{path}, operator {operator.number}",
+            raise conditions.TIMERS_CONTRADICT.error(
+                f"{path}, operator {operator.number}",
                 got=f"{len(rows)} timers of {len(timers)} shards",
-                expected="one timer per shard",
-                fix="let the query process one micro-batch; a shard then has one timer",
             )
     segments: dict[int, dict[int, str]] = defaultdict(dict)
     found = read_segments(spark, path, operator.number, last) if has_segments else None
@@ -214,26 +208,15 @@ def require_writable(spark: SparkSession, *, where: str) -> None:
     Raises
     ------
     RequirementError
-        ``SESSION_KIND``, ``VERSION_NOT_SUPPORTED``.
+        ``SESSION_TYPE``, ``VERSION_NOT_SUPPORTED``.
     """
     if not hasattr(spark, "_jsparkSession"):
-        raise RequirementError(
-            "SESSION_KIND",
-            "state stores are written by the driver of a classic session",
-            where=where,
-            got="a session of Spark Connect",
-            expected="a classic session",
-            fix="python -m streamops state ..., which starts one where the checkpoint is",
-        )
+        raise conditions.CLASSIC_SESSION_REQUIRED.error(where, got="a session of Spark Connect")
     if numbers(spark.version)[:2] not in TESTED:
-        raise RequirementError(
-            "VERSION_NOT_SUPPORTED",
-            "state stores are written by internal classes of Spark, which differ between versions",
-            where=where,
+        raise conditions.SPARK_NOT_TESTED.error(
+            where,
+            expected=" or ".join((f"Spark {major}.{minor}" for major, minor in TESTED)),
             got=f"Spark {spark.version}",
-            expected=" or ".join(f"Spark {major}.{minor}" for major, minor in TESTED),
-            fix='pip install "pyspark==4.3.*" in an environment of its own; a later Spark reads the '
-            "new checkpoint",
         )
 
 

@@ -17,6 +17,7 @@ from streamops.kernel.time import Duration
 from streamops.kernel.values import Refused, UnsupportedType, keeps_values, to_column
 from streamops.spark.columns import IN_UTC
 from streamops.spark.operator import Operator
+from streamops.testing import conditions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,16 +71,7 @@ def expand(operator: Chain) -> list[Operator]:
     for position, item in enumerate(chain or [None]):
         is_operator = isinstance(item, Operator) and item.core is not None
         if not is_operator or (position and len(item.spec.times) > 1):
-            raise SpecError(
-                "NOT_REPLAYABLE",
-                "the test kit cannot run this",
-                where="streamops.testing",
-                got=repr(item),
-                expected="an operator such as windows.tumbling(...), or a list of operators, of which only "
-                "the first may have two inputs",
-                fix="test column expressions and joins within a chain as a query, on "
-                "testing.micro_batches",
-            )
+            raise conditions.NOT_A_CHAIN.error("streamops.testing", got=repr(item))
         operators += item.steps
     return operators
 
@@ -144,13 +136,8 @@ def _require_pair(batch: Any) -> None:
 
 
 def _not_a_pair(what: str, got: Any, expected: str) -> SpecError:
-    return SpecError(
-        "PARAMETER_TYPE",
-        f"{what} of an operator with two inputs is a pair",
-        where="streamops.testing",
-        got=f"{got!r:.100}",
-        expected=expected,
-        fix="write None for an input that has nothing: (rows, None)",
+    return conditions.NOT_A_PAIR.error(
+        "streamops.testing", thing=what, expected=expected, got=f"{got!r:.100}"
     )
 
 
@@ -161,24 +148,12 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     """
     duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicates:
-        raise SchemaError(
-            "DUPLICATE_COLUMN",
-            "a micro-batch has more than one column of the same name",
-            where="streamops.testing",
-            got=", ".join(duplicates),
-            expected="unique column names",
-            fix="rename one of them",
-        )
+        raise conditions.DUPLICATE_COLUMN.error("streamops.testing", got=", ".join(duplicates))
     try:
         return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), **IN_UTC)
     except Exception as error:  # the class of this error differs between releases of PySpark
-        raise SchemaError(
-            "TYPE_UNSUPPORTED",
-            "a column has a type that Spark does not have",
-            where="streamops.testing",
-            got=str(schema).replace("\n", ", "),
-            expected="types that Spark exchanges with Arrow",
-            fix="cast the column; unsigned integers to signed ones",
+        raise conditions.TYPE_NOT_CARRIED.error(
+            "streamops.testing", got=str(schema).replace("\n", ", ")
         ) from error
 
 
@@ -194,14 +169,7 @@ def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schem
     names = list(dict.fromkeys(name for row in rows for name in row))
     _refuse_misspelt(names, rows)
     if not names:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "the columns of these micro-batches are unknown",
-            where="streamops.testing",
-            got="micro-batches without rows",
-            expected="a row, a table, or schema=...",
-            fix='schema=pa.schema([("ts", pa.timestamp("us", tz="UTC")), ...])',
-        )
+        raise conditions.NO_SCHEMA.error("streamops.testing", got="micro-batches without rows")
     columns = {}
     for name in names:
         try:
@@ -253,14 +221,7 @@ def _to_column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _wrong_type(got: str, expected: str) -> SchemaError:
-    return SchemaError(
-        "INVALID_ROWS",
-        "a micro-batch does not have the types of the script",
-        where="streamops.testing",
-        got=got,
-        expected=expected,
-        fix="cast the column, or pass the intended schema: schema=...",
-    )
+    return conditions.BATCH_TYPE.error("streamops.testing", expected=expected, got=got)
 
 
 def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -278,13 +239,12 @@ def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) ->
             if patterns[other] != patterns[name] and not rows_with[other] & rows_with[name]
         }
         for similar in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_CUTOFF):
-            raise SchemaError(
-                "INVALID_ROWS",
-                f"no row has both {name!r} and {others[similar]!r}: probably, they are one column",
-                where="streamops.testing",
+            raise conditions.COLUMN_MISSPELT.error(
+                "streamops.testing",
+                column=name,
+                other=others[similar],
+                columns=", ".join(other for other in names if other != name),
                 got=f"a row with {', '.join(rows[min(rows_with[name])])}",
-                expected=f"one of: {', '.join(other for other in names if other != name)}",
-                fix=f"did you mean {others[similar]!r}? If both are columns, pass schema=...",
             )
 
 

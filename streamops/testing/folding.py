@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
-from streamops.kernel.errors import ChangeStreamError, ColumnNotFound, SpecError
+from streamops.kernel.errors import ChangeStreamError, ColumnNotFound
 from streamops.kernel.parameters import require_choice
+from streamops.testing import conditions
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
 
@@ -79,13 +80,8 @@ def fold(
     require_choice(rows, Semantics, parameter="rows", where="streamops.testing.fold")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "multiset" and names is not None:
-        raise SpecError(
-            "PARAMETER_WITHOUT_EFFECT",
-            "a multiset has no key",
-            where="streamops.testing.fold",
-            got=f"key={key!r} and rows='multiset'",
-            expected="one of the two",
-            fix="leave key out, or rows",
+        raise conditions.KEY_OF_A_MULTISET.error(
+            "streamops.testing.fold", got=f"key={key!r} and rows='multiset'"
         )
     folded: _Multiset | _Keyed = _Multiset() if rows == "multiset" else _Keyed(names)
     for row in results_in(published):
@@ -184,13 +180,8 @@ class _Keyed:
         if self.key is None:
             names = list(row)
             if "window_end" not in names:
-                raise SpecError(
-                    "PARAMETER_MISSING",
-                    "the columns that identify a row are unknown",
-                    where="streamops.testing.fold",
-                    got=f"columns {', '.join(names)}",
-                    expected="key=..., or columns up to 'window_end'",
-                    fix='name the key: fold(rows, key=["user_id"])',
+                raise conditions.KEY_REQUIRED.error(
+                    "streamops.testing.fold", got=f"columns {', '.join(names)}"
                 )
             self.key = tuple(names[: names.index("window_end") + 1])
         for name in self.key:

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructField, StructType
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, timestamp_micros
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
 from streamops.spark.annotate import AnnotatedSpec
@@ -30,6 +29,7 @@ from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer
 from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored
+from streamops.testing import conditions
 from streamops.testing.batches import (
     Chain,
     Delays,
@@ -209,14 +209,8 @@ class Replay:
 
 def _refuse_snapshot(operator: Operator) -> None:
     if operator.initial is not None:
-        raise SpecError(
-            "NOT_REPLAYABLE",
-            "a replay has no frames, and `snapshot` is one",
-            where="streamops.testing",
-            got=f"snapshot=... in {operator.name}",
-            expected="an operator without it",
-            fix="leave snapshot out, and write its rows into the script; or run it on Spark: "
-            "streamops.testing.stream",
+        raise conditions.NOT_IN_A_SCRIPT.error(
+            "streamops.testing", got=f"snapshot=... in {operator.name}"
         )
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.operator import Core
 from streamops.spark.operator import Operator
+from streamops.testing import conditions
 
 __all__ = [
     "BatchResult",
@@ -150,14 +150,7 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
     except OverflowError as error:
-        raise CapacityError(
-            "VALUE_TYPE",
-            "a time is outside the range of Python's datetime",
-            where="streamops.testing",
-            got=str(error),
-            expected="times in the years 1 to 9999",
-            fix="read the result's `table` (or `late`), whose timestamps have no such limit",
-        ) from error
+        raise conditions.TIME_NOT_IN_PYTHON.error("streamops.testing", got=str(error)) from error
     return rows
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from streamops.kernel.errors import RequirementError, SchemaError, SpecError
+from streamops.kernel.errors import RequirementError
+from streamops.testing import conditions
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
 from streamops.testing.values import comparable, same
@@ -208,37 +209,24 @@ def _require_rows(rows: object, side: str) -> None:
         if not others:
             return
         other = others[0]
-    raise SpecError(
-        "INVALID_ROWS",
-        "these are not rows",
-        where=f"streamops.testing.assert_rows, {side}",
+    raise conditions.NOT_ROWS.error(
+        f"streamops.testing.assert_rows, {side}",
         got=f"{'a list with a' if is_list else 'a'} {type(other).__name__}",
-        expected="a DataFrame, a Table, or a list of dicts or Rows",
-        fix="the rows of a micro-batch are result.rows, those of all "
-        "[row for result in results for row in result.rows]",
     )
 
 
 def _refuse_duplicates(names: list[str], side: str) -> None:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise SchemaError(
-            "DUPLICATE_COLUMN",
-            "two columns have the same name",
-            where=f"streamops.testing.assert_rows, {side}",
+        raise conditions.TWO_COLUMNS_OF_A_NAME.error(
+            f"streamops.testing.assert_rows, {side}",
+            duplicates=", ".join(duplicates),
             got=", ".join(names),
-            expected="unique column names",
-            fix=f"rename or drop one of: {', '.join(duplicates)}",
         )
 
 
 def missing_extra(package: str, name: str) -> RequirementError:
     """The error for a missing package of the extra ``testing``."""
-    return RequirementError(
-        "PACKAGE_MISSING",
-        f"{package} is not installed",
-        where=f"streamops.testing.{name}",
-        got=f"no module of {package}",
-        expected="the packages of the extra `testing`",
-        fix='pip install "streamops[testing]"',
+    return conditions.TESTING_EXTRA_MISSING.error(
+        f"streamops.testing.{name}", package=package, got=f"no module of {package}"
     )

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
-from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import format_duration, parse_duration
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
+from streamops.testing import conditions
 from streamops.testing.batches import (
     canonical,
     expand,
@@ -101,13 +101,8 @@ def micro_batches(
     is_classic = type(spark).__module__ == "pyspark.sql.session"
     is_supported = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
     if source == "python" and not is_supported:
-        raise RequirementError(
-            "VERSION_NOT_SUPPORTED",
-            "this Spark cannot end a run of a Python data source by itself",
-            where="streamops.testing.micro_batches",
-            got=f"Spark {spark.version} and source='python'",
-            expected="Spark 4.2 or later",
-            fix="source='files'",
+        raise conditions.PYTHON_SOURCE_UNSUPPORTED.error(
+            "streamops.testing.micro_batches", got=f"Spark {spark.version} and source='python'"
         )
     from_python = source == "python" or (source == "auto" and is_classic and is_supported)
     script = list(batches)
@@ -314,11 +309,8 @@ def _watermark(operator: Operator, progress: Any) -> dt.datetime | None:
 def _refuse_too_many(spark: SparkSession, count: int) -> None:
     limit = int(spark.conf.get(_PROGRESS_LIMIT, "100") or 100)
     if count >= limit:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "Spark does not keep the progress of the first micro-batches",
-            where="streamops.testing.stream",
+        raise conditions.TOO_MANY_BATCHES.error(
+            "streamops.testing.stream",
+            limit=limit,
             got=f"{count} micro-batches, and {_PROGRESS_LIMIT}={limit}",
-            expected=f"fewer than {limit}",
-            fix=f"run them in parts, in one directory; or raise {_PROGRESS_LIMIT}",
         )

@@ -83,6 +83,8 @@ def layer_of(module: str) -> str:
         return EXAMPLES
     if not parts or parts[0] == "__main__":
         return "root"
+    if parts[1:] == ["conditions"]:
+        return "/".join(parts)
     if parts[0] == "environment" and parts[1:2] and parts[1] in CHECKS_ENVIRONMENT:
         return "doctor"
     if parts[0] in NOT_A_FAMILY:
@@ -92,7 +94,11 @@ def layer_of(module: str) -> str:
 
 def may_import(importer: str, imported: str) -> bool:
     """Whether a module of one layer may import a module of another."""
+    if imported == f"{importer.partition('/')[0]}/conditions":
+        return True
     match importer:
+        case _ if importer.endswith("/conditions"):  # texts of errors
+            return imported == "kernel"
         case "root":
             return imported != EXAMPLES
         case "kernel":
@@ -124,7 +130,7 @@ def may_import(importer: str, imported: str) -> bool:
 
 def is_pure(layer: str) -> bool:
     """Whether a layer must not import Spark and pandas."""
-    return layer in {"kernel", "changelog"} or layer.endswith("/core")
+    return layer in {"kernel", "changelog"} or layer.endswith(("/core", "/conditions"))
 
 
 def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rules import LONGEST_FILE, layer_of, violations
+from tests.architecture.rules import LONGEST_FILE, layer_of, may_import, violations
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,3 +141,7 @@ def test_the_checker_reports_a_violation(tmp_path: Path, file: str, line: str) -
 def test_an_unlisted_folder_is_a_family() -> None:
     assert layer_of("streamops.joins.interval") == "joins"
     assert layer_of("streamops.joins.core.interval") == "joins/core"
+    assert layer_of("streamops.joins.conditions") == "joins/conditions"
+    assert may_import("joins/core", "joins/conditions")
+    assert not may_import("joins/core", "sinks/conditions")
+    assert not may_import("joins/conditions", "joins")

@@ -53,10 +53,10 @@ def bound(schema: pa.Schema = SCHEMA, *, shards: int = 1, **settings: Any) -> Ag
         (ColumnNotFound, "COLUMN_NOT_FOUND", lambda: bound(agg={"x": agg.sum("q")})),
         (SchemaError, "COLUMN_TYPE", lambda: bound(agg={"x": agg.sum("k")})),
         (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(by="m")),
-        (SchemaError, "FRAME_KIND", lambda: bound(SCHEMA.remove(3))),
+        (SchemaError, "FRAME_TYPE", lambda: bound(SCHEMA.remove(3))),
         (
             SchemaError,
-            "FRAME_KIND",
+            "FRAME_TYPE",
             lambda: bound(SCHEMA.set(3, pa.field("_change_type", pa.int64()))),
         ),
     ],

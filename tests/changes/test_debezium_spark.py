@@ -676,5 +676,5 @@ def test_frames_without_records_are_refused_before_the_query_runs(spark: SparkSe
         frame.transform(changes.from_debezium("id whatever", key="id", value="text"))
     with pytest.raises(SchemaError, match='"ignoreNullFields": "false"'):
         frame.transform(changes.from_debezium(SCHEMA, key="id"))
-    with pytest.raises(SchemaError, match=r"\[FRAME_KIND\]"):
+    with pytest.raises(SchemaError, match=r"\[FRAME_TYPE\]"):
         split_side_output(frame)

@@ -107,7 +107,7 @@ def test_a_key_that_changes_leaves_no_row(spark: SparkSession) -> None:
 
 def test_frames_that_are_not_a_feed_are_refused(spark: SparkSession) -> None:
     feed = spark.createDataFrame(ROWS, FEED)
-    with pytest.raises(SchemaError, match=r"\[FRAME_KIND\].*\n.*_commit_version string"):
+    with pytest.raises(SchemaError, match=r"\[FRAME_TYPE\].*\n.*_commit_version string"):
         feed.withColumn("_commit_version", feed["id"].cast("string")).transform(
             changes.from_delta("id")
         )

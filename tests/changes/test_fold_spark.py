@@ -343,9 +343,9 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
                 changes.fold(rows="multiset")
             ),
         ),
-        ("FRAME_KIND", lambda: frame.drop("revision").transform(changes.fold("k"))),
+        ("FRAME_TYPE", lambda: frame.drop("revision").transform(changes.fold("k"))),
         ("NOT_A_FRAME", lambda: changes.fold("k", onto="t")),  # type: ignore[arg-type]
-        ("FRAME_KIND", lambda: frame.drop("_change_type").transform(changes.fold(rows="multiset"))),
+        ("FRAME_TYPE", lambda: frame.drop("_change_type").transform(changes.fold(rows="multiset"))),
         ("COLUMNS_DIFFER", lambda: frame.transform(changes.fold("k", onto=frame))),
         ("COLUMNS_DIFFER", lambda: changes.differences(frame, frame.drop("x"))),
         ("COLUMN_NOT_FOUND", lambda: changes.differences(frame, frame, key="K")),
@@ -358,7 +358,7 @@ def test_frames_that_cannot_be_folded_or_compared_are_refused(spark: SparkSessio
             call()
         assert caught.value.code == code
     rows = frame.drop("revision", "_change_type")
-    with pytest.raises(StreamopsError, match="FRAME_KIND") as caught:
+    with pytest.raises(StreamopsError, match="FRAME_TYPE") as caught:
         rows.transform(changes.fold("k"))
     assert caught.value.got == "columns k, x, m"
     assert "sequence=" in str(caught.value.fix)

@@ -127,7 +127,7 @@ def test_where_the_environment_asks_for_a_remote_session_a_local_one_is_refused(
     monkeypatch.setenv("SPARK_REMOTE", "sc://example:15002")
     with pytest.raises(RequirementError, match="sc://example:15002") as refused:
         streamops.local_session()
-    assert refused.value.code == "SESSION_KIND"
+    assert refused.value.code == "SESSION_TYPE"
 
 
 def test_a_running_session_is_returned_unchanged_with_a_warning_of_its_differences(

@@ -399,7 +399,7 @@ MISTAKES = (
     Mistake("no Java", "JAVA_NOT_FOUND", 'pip install "streamops[java]"', without_java),
     Mistake(
         "a local session where a remote one is set",
-        "SESSION_KIND",
+        "SESSION_TYPE",
         "unset SPARK_REMOTE",
         with_remote_variable,
     ),

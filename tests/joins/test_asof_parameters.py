@@ -250,7 +250,7 @@ def test_a_change_type_of_facts_is_an_ordinary_column() -> None:
 def test_versions_with_missing_values_are_refused_with_a_solution() -> None:
     changes = pa.schema([*PRICES, ("_unavailable", pa.list_(pa.string()))])
     error = refused(SchemaError, right=changes)
-    assert (error.code, error.where) == ("FRAME_KIND", "joins.asof, right frame")
+    assert (error.code, error.where) == ("FRAME_TYPE", "joins.asof, right frame")
     assert error.fix.startswith("apply changes.normalize between the reader and the join")
 
 

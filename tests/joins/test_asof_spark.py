@@ -319,7 +319,7 @@ def test_a_captured_table_is_normalized_and_joined_as_of_event_time(
     reading = changes.from_debezium("id bigint, plan string", key="id")
     as_it_is = {"version": "_changed_at", "sequence": "_sequence"}
     upserts = joins.asof(log.transform(reading), by={"account": "id"}, time="ts", **as_it_is)
-    with pytest.raises(SchemaError, match="FRAME_KIND"):
+    with pytest.raises(SchemaError, match="FRAME_TYPE"):
         facts.transform(upserts)
 
     heartbeat = debezium_record("c", 100, 50, None, {"id": 2, "plan": "x", "note": "x"})

@@ -225,7 +225,7 @@ def test_late_rows_of_both_sides_are_split_from_results(spark: SparkSession) -> 
     assert [(r["reason"], r["row"]["query"]) for r in late_left.collect()] == [("null_time", "a")]
     (row,) = late_right.collect()
     assert (row["row"]["search"], row["row"]["codes"]) == ("c", {"n": 7})
-    with pytest.raises(SchemaError, match="FRAME_KIND"):
+    with pytest.raises(SchemaError, match="FRAME_TYPE"):
         split_side_output(results)
     with pytest.raises(SpecError, match="NOT_A_FRAME"):
         split_side_output("results")  # type: ignore[arg-type]

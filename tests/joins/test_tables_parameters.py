@@ -71,10 +71,10 @@ VERSIONED: dict[str, Any] = {"key": ("id", "ID"), "sequence": "lsn", "remember":
         (SchemaError, "COLUMNS_DIFFER", lambda: bound(by={"customer": "ID"})),
         (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(key=("m", "ID"))),
         (SchemaError, "SEQUENCE_TYPE", lambda: bound(**(VERSIONED | {"sequence": ("m", "lsn")}))),
-        (SchemaError, "FRAME_KIND", lambda: bound(ORDERS.remove(4))),
+        (SchemaError, "FRAME_TYPE", lambda: bound(ORDERS.remove(4))),
         (
             SchemaError,
-            "FRAME_KIND",
+            "FRAME_TYPE",
             lambda: bound(right=CUSTOMERS.set(3, pa.field("_change_type", pa.int64()))),
         ),
         (
@@ -101,7 +101,7 @@ def test_an_error_names_the_side() -> None:
     with pytest.raises(SchemaError) as caught:
         bound(right=CUSTOMERS.remove(3))
     assert str(caught.value) == (
-        "[FRAME_KIND] joins.tables, right side: the frame is not a change stream\n"
+        "[FRAME_TYPE] joins.tables, right side: the frame is not a change stream\n"
         "  got:       columns key, ID, lsn\n"
         "  expected:  a column '_change_type' of type string: insert, update_preimage, "
         "update_postimage, delete\n"

@@ -72,8 +72,8 @@ def bound(left: pa.Schema = POSTS, right: pa.Schema = FOLLOWS, **arguments: Any)
         (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(user="m")),
         (SchemaError, "COLUMNS_DIFFER", lambda: bound(by={"post": "whom"})),
         (SchemaError, "SEQUENCE_TYPE", lambda: bound(sequence=("m", "lsn"), remember=0)),
-        (SchemaError, "FRAME_KIND", lambda: bound(POSTS.remove(6))),
-        (SchemaError, "FRAME_KIND", lambda: bound(right=FOLLOWS.remove(5))),
+        (SchemaError, "FRAME_TYPE", lambda: bound(POSTS.remove(6))),
+        (SchemaError, "FRAME_TYPE", lambda: bound(right=FOLLOWS.remove(5))),
         (
             SchemaError,
             "NAME_TAKEN",

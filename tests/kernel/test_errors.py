@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from streamops.kernel import errors
-from streamops.kernel.errors import ColumnNotFound, SpecError, StreamopsError
+from streamops.kernel.errors import Code, ColumnNotFound, SchemaError, SpecError, StreamopsError
 
 FACTS = {"where": "windows.tumbling", "got": 1, "expected": "2", "fix": "write 2"}
-CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in ("ColumnNotFound",)]
+OTHERS = ("Code", "ColumnNotFound", "Condition")
+CLASSES = [getattr(errors, name) for name in errors.__all__ if name not in OTHERS]
+WRONG_TYPE = Code("WRONG_TYPE", SpecError)(
+    "column {column!r} is {bits:,} bits wide", "{expected}", "name={{{column}}}"
+)
 
 
 def shipped(error: StreamopsError) -> Any:
@@ -28,7 +32,8 @@ def test_an_error_states_what_where_got_expected_and_fix(error_class: type[Strea
         "[SOME_CODE] windows.tumbling: it broke\n"
         "  got:       1\n"
         "  expected:  2\n"
-        "  fix:       write 2"
+        "  fix:       write 2\n"
+        "  see:       docs/errors.md#some_code"
     )
     assert (error.code, error.what, error.where, error.got, error.expected, error.fix) == (
         "SOME_CODE",
@@ -75,7 +80,8 @@ def test_a_missing_column_is_reported_with_the_nearest_name() -> None:
         "[COLUMN_NOT_FOUND] windows.tumbling: column 'orgin', given as `by`, does not exist\n"
         "  got:       orgin\n"
         "  expected:  one of: ts, origin\n"
-        "  fix:       did you mean 'origin'?"
+        "  fix:       did you mean 'origin'?\n"
+        "  see:       docs/errors.md#column_not_found"
     )
 
 
@@ -111,3 +117,33 @@ def test_an_error_is_raised_and_caught_by_its_code() -> None:
     with pytest.raises(SpecError, match=r"^\[SOME_CODE\] windows.tumbling: it broke\n") as caught:
         raise SpecError("SOME_CODE", "it broke", **FACTS)
     assert caught.value.code == "SOME_CODE"
+
+
+def test_a_condition_fills_the_facts_into_its_texts() -> None:
+    error = WRONG_TYPE.error("windows.tumbling", column="v", bits=4096, expected=64, got=[1])
+    assert type(error) is SpecError
+    assert (error.code, error.where, error.got) == ("WRONG_TYPE", "windows.tumbling", [1])
+    assert error.what == "column 'v' is 4,096 bits wide"
+    assert (error.expected, error.fix) == ("64", "name={v}")
+    assert error.facts == {"column": "v", "bits": 4096, "expected": 64}
+    assert vars(shipped(error)) == vars(error)
+
+
+def test_braces_in_a_value_have_no_meaning() -> None:
+    text = "{bits} {0} {x.__class__} {{"
+    error = WRONG_TYPE.error("w", column=text, bits=1, expected=text, got=text)
+    assert error.what == f"column {text!r} is 1 bits wide"
+    assert (error.expected, error.fix) == (text, f"name={{{text}}}")
+
+
+@pytest.mark.parametrize("template", ["{0}", "{}", "{x.y}", "{x[0]}", "{x:{y}}"])
+def test_a_template_only_names_facts(template: str) -> None:
+    code = Code("SOME_CODE", SpecError)
+    for texts in ((template, "", ""), ("", template, ""), ("", "", template)):
+        with pytest.raises(ValueError, match="is not the name of a fact"):
+            code(*texts)
+
+
+def test_a_code_can_have_conditions_of_another_class() -> None:
+    condition = Code("SOME_CODE", SpecError).of(SchemaError)("it broke", "2", "write 2")
+    assert type(condition.error("w", got=1)) is SchemaError

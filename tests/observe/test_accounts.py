@@ -141,7 +141,7 @@ def test_a_frame_without_late_rows_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(SchemaError) as caught:
         observe.account_late()(FakeFrame(types))
     assert str(caught.value) == (
-        "[FRAME_KIND] observe.account_late: the frame does not have late rows\n"
+        "[FRAME_TYPE] observe.account_late: the frame does not have late rows\n"
         f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  reason, lateness (interval day to second), watermark (timestamp), "
         "row (struct)\n"
@@ -191,7 +191,7 @@ def test_a_frame_that_is_not_an_account_is_refused(make: Any, changed: dict[str,
     with pytest.raises(SchemaError) as caught:
         make()(FakeFrame(types))
     assert str(caught.value) == (
-        f"[FRAME_KIND] observe.{make.__name__}: the frame is not an account of late rows\n"
+        f"[FRAME_TYPE] observe.{make.__name__}: the frame is not an account of late rows\n"
         f"  got:       {', '.join(f'{n} {k.simpleString()}' for n, k in types.items())}\n"
         "  expected:  rows, least_seconds, greatest_seconds, total_seconds, lateness, saved, "
         "as in the result of observe.account_late\n"

@@ -31,7 +31,7 @@ def test_sparks_error_inside_of_a_function_of_a_pipeline_is_replaced() -> None:
     original = AnalysisException(message, errorClass="ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")
     with pytest.raises(SpecError) as caught, refuse_pipeline_function("windows.tumbling"):
         raise original
-    assert caught.value.code == "SESSION_KIND"
+    assert caught.value.code == "SESSION_TYPE"
     assert "events.transform(windows.tumbling(...))" in caught.value.fix
     assert caught.value.__cause__ is original
 

@@ -81,7 +81,7 @@ def test_an_operator_inside_of_a_table_function_is_refused_with_the_remedy(tmp_p
     done = run(project, "dry-run")
     assert done.returncode != 0
     printed = done.stdout + done.stderr
-    assert "[SESSION_KIND] windows.tumbling: " in printed
+    assert "[SESSION_TYPE] windows.tumbling: " in printed
     assert "apply the operator outside of the function" in printed
 
 

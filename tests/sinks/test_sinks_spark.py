@@ -212,7 +212,7 @@ def test_results_and_side_output_are_not_mixed(
     spark: SparkSession, url: str, name: str, tmp_path: Path
 ) -> None:
     frame = micro_batches(spark, BATCHES[:1], schema=SCHEMA, directory=tmp_path)
-    with pytest.raises(StreamingQueryException, match="FRAME_KIND"):
+    with pytest.raises(StreamingQueryException, match="FRAME_TYPE"):
         run(frame.transform(counts("route")), sinks.postgres(url, name), tmp_path / "checkpoint")
 
 

@@ -52,7 +52,7 @@ def test_a_frame_without_side_output_is_refused(columns: dict[str, Any]) -> None
     with pytest.raises(SchemaError) as caught:
         split_side_output(FakeFrame(**columns))
     assert str(caught.value) == (
-        "[FRAME_KIND] split_side_output: the frame has no column that tags side output\n"
+        "[FRAME_TYPE] split_side_output: the frame has no column that tags side output\n"
         f"  got:       columns {', '.join(columns)}\n"
         "  expected:  'late, rejected or guarded', as an operator adds it\n"
         "  fix:       set stragglers='route', too_late='route' or rejected='route' in the operator, "
@@ -63,7 +63,7 @@ def test_a_frame_without_side_output_is_refused(columns: dict[str, Any]) -> None
 @pytest.mark.parametrize("tag", ["late", "guard", 5])
 def test_a_tag_that_the_frame_does_not_have_is_refused(tag: Any) -> None:
     frame = FakeFrame(ts=TIME, guarded=struct("reason outcome original bound"))
-    with pytest.raises(SchemaError, match="FRAME_KIND") as caught:
+    with pytest.raises(SchemaError, match="FRAME_TYPE") as caught:
         split_side_output(frame, tag=tag)
     assert caught.value.expected == f"{tag!r}, as an operator adds it"
 
@@ -78,7 +78,7 @@ def test_results_without_windows_need_the_event_time() -> None:
     with pytest.raises(SchemaError) as caught:
         split_side_output(FakeFrame(k=TEXT, ts=TIME, late=LATE))
     assert str(caught.value) == (
-        "[FRAME_KIND] split_side_output: the results have no window_end\n"
+        "[FRAME_TYPE] split_side_output: the results have no window_end\n"
         "  got:       columns k, ts, late\n"
         "  expected:  a column 'window_end', or time=...\n"
         "  fix:       name the event-time column of the operator: after windows.sliding, "

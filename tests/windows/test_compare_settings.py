@@ -193,7 +193,7 @@ def test_a_calendar_unit_without_a_zone_is_refused_with_two_remedies() -> None:
 def test_rows_that_are_not_windows_are_refused(missing: str) -> None:
     schema = pa.schema([field for field in SCHEMA if field.name != missing])
     assert str(refused(SchemaError, schema)) == (
-        "[FRAME_KIND] windows.compare: the rows are not results of windows\n"
+        "[FRAME_TYPE] windows.compare: the rows are not results of windows\n"
         f"  got:       columns {', '.join(schema.names)}\n"
         "  expected:  window_start and window_end among them\n"
         "  fix:       apply it after a window. After a window of Spark: df.select('window', "
@@ -211,7 +211,7 @@ def test_borders_of_windows_are_instants() -> None:
 def test_late_rows_among_the_results_are_refused() -> None:
     late = pa.struct([(name, pa.string()) for name in ("reason", "lateness", "watermark", "row")])
     assert str(refused(SchemaError, SCHEMA.append(pa.field("late", late)))) == (
-        "[FRAME_KIND] windows.compare: the frame includes late rows, which are not results "
+        "[FRAME_TYPE] windows.compare: the frame includes late rows, which are not results "
         "of windows\n"
         "  got:       a column 'late', as stragglers='route' adds it\n"
         "  expected:  results only\n"
@@ -268,7 +268,7 @@ def test_revised_windows_need_a_comparison_that_is_revised(
 )
 def test_a_change_stream_without_a_revision_is_refused(schema: pa.Schema) -> None:
     assert str(refused(SchemaError, schema, stragglers="retract")) == (
-        "[FRAME_KIND] windows.compare: without a revision, the newer row of a window "
+        "[FRAME_TYPE] windows.compare: without a revision, the newer row of a window "
         "is not known\n"
         f"  got:       columns {', '.join(schema.names)}\n"
         "  expected:  an integer column 'revision' with '_change_type'\n"

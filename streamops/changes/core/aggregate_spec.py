@@ -106,7 +106,7 @@ class AggregateSpec(Spec):
         (schema,) = schemas
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "the frame is not a change stream",
                 where=self.where,
                 got=f"columns {', '.join(schema.names)}",

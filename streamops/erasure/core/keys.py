@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamops.kernel.errors import SpecError
+from streamops.erasure import conditions
 from streamops.kernel.packages import require_package
 
 KEY_SIZE = 32
@@ -86,13 +86,8 @@ class Wrapping:
         if not isinstance(key, bytes) or len(key) != KEY_SIZE:
             # The message has the size, and never the bytes.
             size = f", of {len(key)} bytes" if isinstance(key, bytes | str) else ""
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "the function of the wrapping key does not return a key",
-                where=where,
-                got=f"a value of type {type(key).__name__}{size}",
-                expected=f"bytes, {KEY_SIZE} of them",
-                fix="store a key that secrets.token_bytes(32) made, and return it",
+            raise conditions.WRAPPING_KEY_SIZE.error(
+                where, key_size=KEY_SIZE, got=f"a value of type {type(key).__name__}{size}"
             )
         return cls(aes_gcm(where)(key), where)
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.erasure import conditions
 from streamops.erasure.core.keys import (
     NONCE_SIZE,
     TAG_SIZE,
@@ -32,7 +33,6 @@ from streamops.erasure.core.keys import (
 )
 from streamops.erasure.core.values import ValueType
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import StreamopsError
 
 MAGIC = b"SE"
 FORMAT = 1
@@ -335,11 +335,4 @@ def _fail(spec: Columns, failures: npt.NDArray[np.uint8]) -> None:
     reasons = ", ".join(
         f"{UNSHRED_REASONS[code - 1]}: {count}" for code, count in zip(codes, counts, strict=True)
     )
-    raise StreamopsError(
-        "ROW_REJECTED",
-        "values could not be processed",
-        where=spec.where,
-        got=f"values by reason: {reasons}",
-        expected="a key for the subject of each row, and values that are authentic",
-        fix='use rejected="null" to mark these rows and continue',
-    )
+    raise conditions.VALUES_REJECTED.error(spec.where, got=f"values by reason: {reasons}")

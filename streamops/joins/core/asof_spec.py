@@ -276,7 +276,7 @@ class AsofSpec(JoinSpec):
             refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=versions)
         if UNAVAILABLE in right.names:
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "versions must be complete rows, and some values of these may not have been sent",
                 where=versions,
                 got=f"a column {UNAVAILABLE!r} with their names: these values are null",

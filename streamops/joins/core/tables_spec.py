@@ -178,7 +178,7 @@ def _not_a_change_stream(schema: pa.Schema, where: str) -> SchemaError:
     if CHANGE_TYPE in schema.names:
         got = f"{CHANGE_TYPE} {type_name(schema.field(CHANGE_TYPE).type)}"
     return SchemaError(
-        "FRAME_KIND",
+        "FRAME_TYPE",
         "the frame is not a change stream",
         where=where,
         got=got,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
+from streamops.observe import conditions
 from streamops.observe.core.alarms import GAUGES, Finding, History, Rule
 from streamops.observe.core.progress import LATE, Progress
 
@@ -334,13 +335,8 @@ def require_batches(rule: Rule, *, least: int) -> None:
     """Raise an error if the number of micro-batches of a rule is out of range."""
     batches: object = rule.batches
     if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`batches` is out of range",
-            where=_where(rule),
-            got=f"batches={batches!r}",
-            expected=f"an integer from {least} to {_MAX_BATCHES}",
-            fix="batches=10 evaluates the last ten micro-batches with rows",
+        raise conditions.BATCHES_OUT_OF_RANGE.error(
+            _where(rule), least=least, max_batches=_MAX_BATCHES, got=f"batches={batches!r}"
         )
 
 
@@ -348,23 +344,13 @@ def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
     counts: object = rule.counts
     names = (counts,) if isinstance(counts, str) or not isinstance(counts, Sequence) else counts
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`counts` is not a list of metrics",
-            where=_where(rule),
-            got=f"counts={counts!r}",
-            expected="names of counts, such as 'too_late'",
-            fix=f"use the default: {', '.join(LATE)}",
+        raise conditions.NOT_A_NAME.error(
+            _where(rule), late=", ".join(LATE), got=f"counts={counts!r}"
         )
     gauges = [name for name in names if name in GAUGES]
     if gauges:
-        raise SpecError(
-            "INVALID_PARAMETER",
-            f"a gauge cannot be summed over micro-batches: {', '.join(gauges)}",
-            where=_where(rule),
-            got=f"counts={counts!r}",
-            expected="counts of rows or events, such as 'too_late' or 'forgotten'",
-            fix="read a gauge from observedMetrics; a rule adds up counts",
+        raise conditions.NOT_A_COUNT.error(
+            _where(rule), gauges=", ".join(gauges), got=f"counts={counts!r}"
         )
     return tuple(dict.fromkeys(names))
 

@@ -36,11 +36,12 @@ runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from streamops.kernel.errors import SinkError
+from streamops.sinks import conditions
 
 Action = Literal["write", "skip", "replace"]
 NewCheckpoint = Literal["refuse", "continue", "replace"]
@@ -183,15 +184,16 @@ def decide(
     ('skip', 2)
     """
     found = others or {}
+    got = f"micro-batch {delivery.batch} of query {delivery.query}"
     if entry is None:
         for name, other in found.items():
             # Sinks of one fan-out may share a target. They write in the same run, one after the other.
             is_former = other.query == delivery.query and other.run != delivery.run
             goes_on = delivery.batch in (other.batch, other.batch + 1)
             if is_former and goes_on and new_checkpoint != "continue":
-                raise _other_name(name, delivery, sink)
+                raise conditions.LEDGER_OTHER_NAME.error(sink, other=name, got=got)
         if delivery.batch and new_checkpoint != "continue":
-            raise _ledger_lost(delivery, sink)
+            raise conditions.LEDGER_LOST.error(sink, got=got)
         return Decision("write", delivery.entry(1))
     if location is not None:
         is_new = new_checkpoint == "replace" and entry.query != delivery.query
@@ -201,23 +203,34 @@ def decide(
         if not delivery.is_first or delivery.batch or delivery.query in entry.former:
             raise fenced(entry, delivery, sink)
         if new_checkpoint == "refuse":
-            raise _new_checkpoint(entry, delivery, sink)
+            raise conditions.NEW_CHECKPOINT.error(
+                sink, query=entry.query, batch=entry.batch, got=got
+            )
         action: Action = "write" if new_checkpoint == "continue" else "replace"
         shared = [n for n in found if location is None or found[n].target_id == location.id]
         if action == "replace" and shared:
-            raise _shared(shared, delivery, sink)
+            raise conditions.TARGET_SHARED.error(
+                sink, others=", ".join(map(repr, shared)), got=f'new_checkpoint="replace", {got}'
+            )
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
     if entry.run != delivery.run and not delivery.is_first:
         raise fenced(entry, delivery, sink)
     if delivery.batch > entry.batch + 1:
-        raise _batch_gap(entry, delivery, sink)
+        raise conditions.BATCH_GAP.error(sink, batch=entry.batch + 1, got=got)
     if delivery.batch < entry.batch:
-        raise _checkpoint_behind(entry, delivery, sink)
+        raise conditions.CHECKPOINT_BEHIND.error(
+            sink, batch=entry.batch, next_batch=entry.batch + 1, got=got
+        )
     if delivery.batch == entry.batch + 1:
         return Decision("write", delivery.entry(generation, entry.former))
     is_same = (entry.rows, entry.digest) == (delivery.rows, delivery.digest)
     if repeated == "fail" and not is_same:
-        raise _batch_differs(entry, delivery, sink)
+        raise conditions.BATCH_DIFFERS.error(
+            sink,
+            rows=entry.rows,
+            digest=entry.digest,
+            got=f"micro-batch {delivery.batch} with {delivery.rows} rows and digest {delivery.digest}",
+        )
     # The entry keeps the rows and the digest of what the target has.
     return Decision("skip", replace(entry, run=delivery.run, generation=generation))
 
@@ -243,62 +256,22 @@ def require_location(entry: Entry, location: Location, sink: str, *, accepts: bo
     """
     is_same = location.id == entry.target_id != ""
     if not is_same and location.name != entry.target:
-        raise SinkError(
-            "LEDGER_OTHER_TARGET",
-            "the ledger entry of this name belongs to another target",
-            where=sink,
+        raise conditions.LEDGER_OTHER_TARGET.error(
+            sink,
+            target=entry.target,
+            batch=entry.batch,
+            query=entry.query,
             got=f"the target {location.name}",
-            expected=f"{entry.target}, with micro-batch {entry.batch} of query {entry.query}",
-            fix="give each sink of this ledger a `name` of its own",
         )
     is_emptied = location.is_empty and entry.rows > 0
     if accepts or (is_same and not is_emptied):
         return
     state = "has no rows" if location.id else "does not exist"
-    raise SinkError(
-        "TARGET_RECREATED",
-        "the target was emptied, or dropped and created again, since its last micro-batch",
-        where=sink,
+    raise conditions.TARGET_RECREATED.error(
+        sink,
+        batch=entry.batch,
+        query=entry.query,
         got=f"{location.name}, which {state if is_emptied or not location.id else 'is another one'}",
-        expected=f"the target with the rows up to micro-batch {entry.batch} of query {entry.query}",
-        fix='if it has these rows, as after a dump was restored, start once with new_checkpoint="continue"; '
-        "if not, restore it together with the ledger, or write it anew: with a new checkpoint, and "
-        'new_checkpoint="replace" or another `name`',
-    )
-
-
-def _other_name(other: str, delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "LEDGER_OTHER_NAME",
-        "this query writes to the target under another name already, so rows would be written twice",
-        where=sink,
-        got=f"micro-batch {delivery.batch} of query {delivery.query}",
-        expected=f"name={other!r}, which the ledger has",
-        fix=f"use name={other!r}; if this sink shall write the rows from now on, or others than that one: "
-        'new_checkpoint="continue" once',
-    )
-
-
-def _shared(others: Sequence[str], delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "TARGET_SHARED",
-        "other sinks write to this target, and their rows would be removed",
-        where=sink,
-        got=f'new_checkpoint="replace", micro-batch {delivery.batch} of query {delivery.query}',
-        expected=f"no entry of another sink; the ledger has {', '.join(map(repr, others))}",
-        fix='delete the rows of this sink in the target, and start with new_checkpoint="continue"',
-    )
-
-
-def _ledger_lost(delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "LEDGER_LOST",
-        "the target has no ledger entry of this sink, but the query has delivered micro-batches before",
-        where=sink,
-        got=f"micro-batch {delivery.batch} of query {delivery.query}",
-        expected="micro-batch 0, or the entry of the micro-batch before",
-        fix="restore the ledger together with the table; a sink that is new to a running query: "
-        'new_checkpoint="continue"',
     )
 
 
@@ -307,60 +280,8 @@ def fenced(entry: Entry | None, delivery: Delivery, sink: str) -> SinkError:
     newer = "the newer run, which has not committed a micro-batch yet"
     if entry is not None and (entry.query, entry.run) != (delivery.query, delivery.run):
         newer = f"run {entry.run} of query {entry.query}, generation {entry.generation}"
-    return SinkError(
-        "FENCED",
-        "a newer run writes to this sink",
-        where=sink,
-        got=f"run {delivery.run} of query {delivery.query}, micro-batch {delivery.batch}",
+    return conditions.FENCED.error(
+        sink,
         expected=newer,
-        fix="stop this query, and nothing else: the newer one has taken over, and no row was written here",
-    )
-
-
-def _new_checkpoint(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "NEW_CHECKPOINT",
-        "the target belongs to a query with another checkpoint",
-        where=sink,
-        got=f"query {delivery.query}, micro-batch {delivery.batch}",
-        expected=f"query {entry.query}, whose last micro-batch was {entry.batch}",
-        fix='start with the checkpoint of that query; or new_checkpoint="replace", which empties the '
-        'target first; or, if the new query starts where the old one ended, new_checkpoint="continue"',
-    )
-
-
-def _batch_gap(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "BATCH_GAP",
-        "the target lacks micro-batches of this query: it was restored from an older copy",
-        where=sink,
-        got=f"micro-batch {delivery.batch}",
-        expected=f"micro-batch {entry.batch + 1}, after the last one that the target has",
-        fix="sinks.rewind(checkpoint, sink) sets the checkpoint back to the target; or restore a newer "
-        "copy of the target",
-    )
-
-
-def _checkpoint_behind(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "CHECKPOINT_BEHIND",
-        "the checkpoint is older than the target: it is an older copy, or the original of a rewritten one",
-        where=sink,
-        got=f"micro-batch {delivery.batch}",
-        expected=f"micro-batch {entry.batch} or {entry.batch + 1}",
-        fix="use the newest copy of the checkpoint, or the one into which it was rescaled or migrated; or "
-        "restore the target from a copy that is as old",
-    )
-
-
-def _batch_differs(entry: Entry, delivery: Delivery, sink: str) -> SinkError:
-    return SinkError(
-        "BATCH_DIFFERS",
-        "a repeated micro-batch has other rows than the first time",
-        where=sink,
-        got=f"micro-batch {delivery.batch} with {delivery.rows} rows and digest {delivery.digest}",
-        expected=f"{entry.rows} rows and digest {entry.digest}, as the target has committed",
-        fix="find what is not deterministic before the sink, often rand(), uuid(), current_timestamp(), a "
-        "lookup of a table that changes, or a source that does not replay; to keep what the target has, "
-        'start once with repeated="skip"',
+        got=f"run {delivery.run} of query {delivery.query}, micro-batch {delivery.batch}",
     )

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from streamops.kernel.errors import SinkError
+from streamops.sinks import conditions
 from streamops.sinks.core.sqlalchemy_types import MYSQL, changes_value
 
 Found = Mapping[str, Any]
@@ -60,14 +61,7 @@ def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> T
     if problem is None and connection.dialect.name != "sqlite":  # which has none by default
         problem = _own_cascade(inspector, table, schema)
     if problem is not None:
-        raise SinkError(
-            "TARGET_KIND",
-            "the target cannot keep each row exactly once",
-            where=where,
-            got=f"{table!r} is {problem}",
-            expected="a table whose rows are committed together with the ledger, and that does not drop rows",
-            fix="write to another table; in MySQL and MariaDB, ALTER TABLE ... ENGINE=InnoDB",
-        )
+        raise conditions.NOT_TRANSACTIONAL.error(where, got=f"{table!r} is {problem}")
     key = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
     columns = {column["name"]: column for column in inspector.get_columns(table, schema=schema)}
     if len(key) == 1 and isinstance(columns[key[0]]["type"], sa.Integer):
@@ -111,50 +105,28 @@ def refuse_changed(
             count = pc.sum(is_wrong).as_py()
             if count:
                 empty = "" if column["nullable"] else ", not null"
-                raise SinkError(
-                    "TARGET_REFUSED",
-                    f"column {part.name!r} of the table would change or refuse values",
-                    where=where,
+                raise conditions.VALUES_CHANGED.error(
+                    where,
+                    column=part.name,
                     got=f"{count} times {reason}, for {column['type']!r}{empty}",
-                    expected="values that are the same when they are read",
-                    fix="alter the type of the column in the table, or convert these values before the sink",
                 )
 
 
 def equal_keys(key: Sequence[str], *, where: str) -> SinkError:
     """The error about a database that takes different values for equal ones."""
-    return SinkError(
-        "TARGET_KEY",
-        "the database takes different keys for equal ones",
-        where=where,
-        got=f"columns {', '.join(key)}, whose collation ignores case, accents or spaces",
-        expected="values that are equal only if all their characters are",
-        fix="give the columns a binary collation",
+    return conditions.COLLATION.error(
+        where, got=f"columns {', '.join(key)}, whose collation ignores case, accents or spaces"
     )
 
 
 def trigger_changes(got: str, *, where: str) -> SinkError:
     """The error about a table that does not store what was sent."""
-    return SinkError(
-        "TARGET_TRIGGER",
-        "a trigger of the table changes what the sink writes",
-        where=where,
-        got=got,
-        expected="triggers that neither change nor skip rows of the sink",
-        fix="drop the trigger, or write to another table",
-    )
+    return conditions.TARGET_TRIGGER.error(where, got=got)
 
 
 def other_values(name: str, got: pa.DataType, found: Any, *, where: str) -> SinkError:
     """The error about rows of the table that the frame could not have."""
-    return SinkError(
-        "TARGET_TYPE",
-        f"column {name!r} of the table has values that the frame cannot have",
-        where=where,
-        got=f"{found!r} for {got}",
-        expected="values of the type of the frame",
-        fix="cast the column of the frame to a wider type",
-    )
+    return conditions.COLUMN_TOO_WIDE.error(where, column=name, got=f"{found!r} for {got}")
 
 
 def _check_sqlite(connection: Any, table: str, schema: str | None) -> tuple[str | None, bool]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.table import REJECTED
-from streamops.kernel.errors import ChangeStreamError
+from streamops.sources import conditions
 from streamops.sources.core import pgoutput
 
 COLUMNS: Mapping[str, str] = {
@@ -162,14 +162,7 @@ def read_events(
         events, read = _read_piece(piece, outbox, wanted, read)
         yield events, read
     if read.log.open is not None and not read.is_full:
-        raise ChangeStreamError(
-            "MALFORMED_LOG",
-            "the log ends within a transaction",
-            where="sources.outbox",
-            got="no commit",
-            expected="whole transactions",
-            fix="start the query again; nothing was read",
-        )
+        raise conditions.LOG_ENDS_EARLY.error("sources.outbox", got="no commit")
 
 
 def _read_piece(

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.errors import ChangeStreamError
+from streamops.sources import conditions
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -218,14 +218,8 @@ def _require(holds: Bools, what: str, message: Ints | None = None) -> None:
 
 
 def _refuse(what: str, message: int) -> NoReturn:
-    raise ChangeStreamError(
-        "MALFORMED_LOG",
-        "the log has a message that pgoutput does not write",
-        where="sources.outbox",
-        got=f"{what}, message {message} of the piece",
-        expected="messages of pgoutput, protocol version 1",
-        fix="check that the slot belongs to the plugin pgoutput of PostgreSQL 10 or later, "
-        "and report the message as a mistake of streamops",
+    raise conditions.MALFORMED_MESSAGE.error(
+        "sources.outbox", got=f"{what}, message {message} of the piece"
     )
 
 

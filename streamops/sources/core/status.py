@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.errors import RequirementError
 from streamops.kernel.sql import quote
+from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
 from streamops.sources.core.outbox import Outbox
 
 _WHERE = "sources.outbox"
-_READ_TABLE = (
-    "read the missing events from the outbox table, if they were not deleted there; drop the slot, "
-    "create it again, and use a new checkpoint"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +72,12 @@ def check_server(status: Status, names: Names) -> None:
         ``SOURCE_MISSING``.
     """
     if status.in_recovery:
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the server is a standby: its slots do not move with a query",
-            where=_WHERE,
-            got="pg_is_in_recovery() is true",
-            expected="the primary server",
-            fix="connect to the primary, for example by target_session_attrs=read-write in the URL",
-        )
+        raise conditions.SERVER_IS_A_STANDBY.error(_WHERE, got="pg_is_in_recovery() is true")
     if status.wal_level != "logical":
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the log of the server does not have what is needed to read rows from it",
-            where=_WHERE,
-            got=f"wal_level={status.wal_level}",
-            expected="wal_level=logical",
-            fix="ALTER SYSTEM SET wal_level = logical, and restart the server",
-        )
+        raise conditions.WAL_LEVEL.error(_WHERE, got=f"wal_level={status.wal_level}")
     if not status.has_table:
-        raise SpecError(
-            "SOURCE_MISSING",
-            "the outbox table does not exist",
-            where=_WHERE,
-            got=f"{names.table} in database {status.database!r}",
-            expected="a table, or a partitioned table",
-            fix="create it, or correct `schema`, `table` or the database of the URL",
+        raise conditions.TABLE_NOT_FOUND.error(
+            _WHERE, got=f"{names.table} in database {status.database!r}"
         )
 
 
@@ -129,23 +107,19 @@ and create it again"
         )
     expected = "a publication of the inserts and updates of the outbox table"
     if not status.publishes_table:
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the publication does not have the outbox table",
-            where=_WHERE,
-            got=f"{names.table} is not in {names.publication!r}",
+        raise conditions.PUBLICATION_WITHOUT_TABLE.error(
+            _WHERE,
+            publication=publication,
+            table=names.table,
             expected=expected,
-            fix=f"ALTER PUBLICATION {publication} ADD TABLE {names.table}; if the table is partitioned, "
-            f"ALTER PUBLICATION {publication} SET (publish_via_partition_root = true)",
+            got=f"{names.table} is not in {names.publication!r}",
         )
     if not status.publishes_inserts:
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the publication does not have inserts",
-            where=_WHERE,
-            got=f"inserts are not published by {names.publication!r}",
+        raise conditions.PUBLICATION_WITHOUT_INSERTS.error(
+            _WHERE,
+            publication=publication,
             expected=expected,
-            fix=f"ALTER PUBLICATION {publication} SET (publish = 'insert, update')",
+            got=f"inserts are not published by {names.publication!r}",
         )
 
 
@@ -158,32 +132,19 @@ def check_slot(status: Status, names: Names) -> int:
         ``SOURCE_MISSING``, ``SOURCE_UNFIT``, ``SLOT_LOST``.
     """
     if not status.has_slot:
-        raise RequirementError(
-            "SOURCE_MISSING",
-            "the replication slot does not exist: events that are written before it is created, or were "
-            "written after it was dropped, are not read",
-            where=_WHERE,
-            got=f"no slot {names.slot!r}",
-            expected=f"a logical replication slot of the plugin {sql.PLUGIN}",
-            fix=f"{names.create_slot}, or create='create'. If a query has read from it: {_READ_TABLE}",
+        raise conditions.SLOT_MISSING.error(
+            _WHERE, create_slot=names.create_slot, plugin=sql.PLUGIN, got=f"no slot {names.slot!r}"
         )
     found = (status.slot_type, status.plugin, status.slot_database)
     if found != ("logical", sql.PLUGIN, status.database):
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the slot belongs to another plugin or another database",
-            where=_WHERE,
+        raise conditions.SLOT_UNFIT.error(
+            _WHERE,
+            plugin=sql.PLUGIN,
+            database=status.database,
             got=f"type {status.slot_type}, plugin {status.plugin}, database {status.slot_database}",
-            expected=f"type logical, plugin {sql.PLUGIN}, database {status.database}",
-            fix="choose another name for the slot, or correct the database of the URL",
         )
     if status.wal_status == "lost" or status.confirmed is None:
-        raise RequirementError(
-            "SLOT_LOST",
-            "the server has removed the log that the slot needs, with events that were not read",
-            where=_WHERE,
-            got=f"slot {names.slot!r} with wal_status={status.wal_status}",
-            expected="a slot whose log is on the server",
-            fix=f"{_READ_TABLE}. Raise max_slot_wal_keep_size, and monitor the lag of the query",
+        raise conditions.SLOT_LOST.error(
+            _WHERE, got=f"slot {names.slot!r} with wal_status={status.wal_status}"
         )
     return status.confirmed

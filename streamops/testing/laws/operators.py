@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
+from streamops.testing import conditions
 from streamops.testing.batches import (
     START,
     Schemas,
@@ -116,14 +116,7 @@ def check_operator(
 def _require_single(operator: Operator) -> list[Operator]:
     operators = expand(operator)
     if len(operators) > 1:
-        raise SpecError(
-            "NOT_REPLAYABLE",
-            "the laws are those of one operator",
-            where="streamops.testing.laws",
-            got=repr(operator),
-            expected="one operator",
-            fix="check each of them",
-        )
+        raise conditions.NOT_ONE_OPERATOR.error("streamops.testing.laws", got=repr(operator))
     return operators
 
 

@@ -148,7 +148,7 @@ class CompareSpec(WindowSpec):
         where = self.operator
         if not {"window_start", "window_end"} <= set(schema.names):
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "the rows are not results of windows",
                 where=where,
                 got=f"columns {', '.join(schema.names)}",
@@ -163,7 +163,7 @@ class CompareSpec(WindowSpec):
             fields = {member.name for member in schema.field("late").type}
             if fields >= _LATE_FIELDS:
                 raise SchemaError(
-                    "FRAME_KIND",
+                    "FRAME_TYPE",
                     "the frame includes late rows, which are not results of windows",
                     where=where,
                     got="a column 'late', as stragglers='route' adds it",
@@ -185,7 +185,7 @@ class CompareSpec(WindowSpec):
             return "never"
         if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
             raise SchemaError(
-                "FRAME_KIND",
+                "FRAME_TYPE",
                 "without a revision, the newer row of a window is not known",
                 where=self.operator,
                 got=f"columns {', '.join(schema.names)}",

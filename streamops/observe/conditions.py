@@ -1,0 +1,64 @@
+"""Conditions under which a query cannot be observed."""
+
+from streamops.kernel import codes
+
+NOT_AN_ACCOUNT = codes.FRAME_TYPE(
+    "the frame is not an account of late rows",
+    "{measures}, as in the result of observe.account_late",
+    "late.transform(observe.account_late(...)) first; accounts with different scales cannot be merged",
+)
+NOT_LATE_ROWS = codes.FRAME_TYPE(
+    "the frame does not have late rows",
+    "reason, lateness (interval day to second), watermark (timestamp), row (struct)",
+    "_, late = split_side_output(batch), and transform `late`",
+)
+NOT_A_COUNT = codes.INVALID_PARAMETER(
+    "a gauge cannot be summed over micro-batches: {gauges}",
+    "counts of rows or events, such as 'too_late' or 'forgotten'",
+    "read a gauge from observedMetrics; a rule adds up counts",
+)
+NAME_TAKEN = codes.NAME_TAKEN(
+    "two columns of the result have the same name: {names}",
+    "names that differ from each other and from {reserved}",
+    "remove it if the result has such a column anyway, or rename the key column",
+)
+NO_RULE = codes.PARAMETER_MISSING(
+    "the listener has no rules",
+    "one or more rules",
+    "AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
+)
+BATCHES_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`batches` is out of range",
+    "an integer from {least} to {max_batches}",
+    "batches=10 evaluates the last ten micro-batches with rows",
+)
+QUERIES_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`max_queries` must be at least 1",
+    "an integer, 1 or more",
+    "leave `max_queries` out: the default is 100",
+)
+NOT_A_FUNCTION = codes.PARAMETER_TYPE(
+    "`notify` is not a function",
+    "a function with one parameter, the alarm",
+    "use a function such as print, or the default, a warning in the log",
+)
+NOT_A_NAME = codes.PARAMETER_TYPE(
+    "`counts` is not a list of metrics",
+    "names of counts, such as 'too_late'",
+    "use the default: {late}",
+)
+NOT_A_QUERY = codes.PARAMETER_TYPE(
+    "the argument is not a streaming query",
+    "a StreamingQuery, as `writeStream.start()` returns it, or a list of its progress",
+    "pass what `frame.writeStream.start()` returned",
+)
+NOT_A_RULE = codes.PARAMETER_TYPE(
+    "an argument is not a rule",
+    "LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe",
+    "pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
+)
+BATCH_ONLY = codes.STREAMING_FRAME(
+    "the frame is a stream, which has no last row",
+    "a batch frame",
+    "call it in foreachBatch, on the batch",
+)

@@ -1,0 +1,295 @@
+"""Conditions under which sinks refuse a target, a frame or a micro-batch."""
+
+from streamops.kernel import codes
+from streamops.kernel.errors import SchemaError, SinkError
+
+BATCH_DIFFERS = codes.BATCH_DIFFERS(
+    "a repeated micro-batch has other rows than the first time",
+    "{rows} rows and digest {digest}, as the target has committed",
+    'find what is not deterministic before the sink, often rand(), uuid(), current_timestamp(), a lookup of a table that changes, or a source that does not replay; to keep what the target has, start once with repeated="skip"',
+)
+BATCH_GAP = codes.BATCH_GAP(
+    "the target lacks micro-batches of this query: it was restored from an older copy",
+    "micro-batch {batch}, after the last one that the target has",
+    "sinks.rewind(checkpoint, sink) sets the checkpoint back to the target; or restore a newer copy of the target",
+)
+CHECKPOINT_BEHIND = codes.CHECKPOINT_BEHIND(
+    "the checkpoint is older than the target: it is an older copy, or the original of a rewritten one",
+    "micro-batch {batch} or {next_batch}",
+    "use the newest copy of the checkpoint, or the one into which it was rescaled or migrated; or restore the target from a copy that is as old",
+)
+FENCED = codes.FENCED(
+    "a newer run writes to this sink",
+    "{expected}",
+    "stop this query, and nothing else: the newer one has taken over, and no row was written here",
+)
+FILE_DAMAGED = codes.FILE_DAMAGED(
+    "{file} is missing, or is not as it was written",
+    "{expected}",
+    "restore the folder from a copy",
+)
+NO_REVISION = codes.FRAME_TYPE(
+    "no column orders the changes of a key",
+    "a column {column!r}, as from changes.normalize and windows, or `sequence`",
+    "sequence='_sequence' for captured changes; no key for rows of joins and changes.aggregate, which have none",
+)
+NO_SIDE_OUTPUT = codes.FRAME_TYPE(
+    "the frame has no column that tags side output",
+    "a column late, rejected or guarded, as an operator adds it",
+    'stragglers="route", too_late="route" or rejected="route" in the operator; or use the sink of the results alone',
+)
+SIDE_OUTPUT = codes.FRAME_TYPE(
+    "the frame has results and side output, which would be mixed",
+    "results only",
+    "sinks.side_outputs(results=sink, rejected=another sink)",
+)
+OPTION_RESERVED = codes.INVALID_PARAMETER(
+    "the sink sets these options of the client itself",
+    "other settings, such as security.protocol",
+    "remove them; `servers` is for the addresses of brokers",
+)
+PATH_UNSUPPORTED = codes.INVALID_PARAMETER(
+    "deltalake takes '%' and two digits in a local path for an encoded character, in part only",
+    "a path without such a sequence",
+    "rename the folder, or use a symbolic link",
+)
+LEDGER_INVALID = codes.LEDGER_INVALID(
+    "the ledger has a record of this sink that is not an entry",
+    "a record that this sink wrote",
+    "find out who else writes to the topic {ledger!r}; name another one with `ledger`",
+)
+LEDGER_LOST = codes.LEDGER_LOST(
+    "the target has no ledger entry of this sink, but the query has delivered micro-batches before",
+    "micro-batch 0, or the entry of the micro-batch before",
+    'restore the ledger together with the table; a sink that is new to a running query: new_checkpoint="continue"',
+)
+ROWS_REMOVED = codes.LEDGER_LOST(
+    "another writer has removed the rows that the ledger counts",
+    "commits that keep the rows of this sink, or RESTORE to a version with an entry",
+    'RESTORE the table to a version before that commit; or start with a new checkpoint; or, if the query shall go on with the table as it is, start once with new_checkpoint="continue"',
+)
+NO_LEDGER_ENTRY = codes.LEDGER_LOST(
+    "the target has no ledger entry of this sink",
+    "the entry of query {query}",
+    "restore the ledger together with the table, or start from a new checkpoint",
+)
+LEDGER_OTHER_NAME = codes.LEDGER_OTHER_NAME(
+    "this query writes to the target under another name already, so rows would be written twice",
+    "name={other!r}, which the ledger has",
+    'use name={other!r}; if this sink shall write the rows from now on, or others than that one: new_checkpoint="continue" once',
+)
+LEDGER_OTHER_TARGET = codes.LEDGER_OTHER_TARGET(
+    "the ledger entry of this name belongs to another target",
+    "{target}, with micro-batch {batch} of query {query}",
+    "give each sink of this ledger a `name` of its own",
+)
+NAME_TAKEN = codes.NAME_TAKEN.of(SchemaError)(
+    "the frame has columns with names that the sink uses itself",
+    "other names",
+    "rename the columns",
+)
+NAME_TOO_LONG = codes.NAME_TOO_LONG(
+    "`{parameter}` is longer than names of PostgreSQL, which cuts it",
+    "at most {max_bytes} bytes",
+    "use a shorter name",
+)
+COLUMN_NAME_TOO_LONG = codes.NAME_TOO_LONG.of(SchemaError)(
+    "the name of a column is longer than PostgreSQL's",
+    "at most {max_bytes} bytes",
+    "rename the column",
+)
+NEW_CHECKPOINT = codes.NEW_CHECKPOINT(
+    "the target belongs to a query with another checkpoint",
+    "query {query}, whose last micro-batch was {batch}",
+    'start with the checkpoint of that query; or new_checkpoint="replace", which empties the target first; or, if the new query starts where the old one ended, new_checkpoint="continue"',
+)
+OTHER_CHECKPOINT = codes.NEW_CHECKPOINT(
+    "the target belongs to a query with another checkpoint",
+    "query {query}",
+    "use the checkpoint of that query",
+)
+NOT_A_CHECKPOINT = codes.NOT_A_CHECKPOINT.of(SinkError)(
+    "there is no checkpoint",
+    "the checkpoint location of a query, with a file `metadata`",
+    "pass what the query has as option checkpointLocation",
+)
+NOT_A_FILESYSTEM = codes.PARAMETER_TYPE(
+    "`filesystem` is not a file system of Arrow",
+    "pyarrow.fs.FileSystem",
+    "pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)) for one of fsspec",
+)
+NOT_A_SINK = codes.PARAMETER_TYPE(
+    "`{parameter}` is not a sink",
+    "a sink, such as sinks.postgres(...)",
+    "{parameter}=sinks.postgres(url, table)",
+)
+NOT_OPTIONS = codes.PARAMETER_TYPE(
+    "`storage_options` is not a mapping of text to text",
+    "a dictionary whose keys and values are text",
+    'storage_options={{"AWS_REGION": "eu-central-1"}}',
+)
+NOT_SINKS = codes.PARAMETER_TYPE(
+    "the argument is not a mapping of names to sinks",
+    "at least one sink, such as sinks.postgres(...)",
+    'sinks.fan_out({{"daily": sinks.postgres(...), "audit": sinks.parquet(...)}})',
+)
+REWIND_TOO_FAR = codes.REWIND_TOO_FAR(
+    "the checkpoint does not have the last micro-batch of the target, or the state after it",
+    "micro-batch {batch}",
+    "restore a newer copy of the target, or start from a new checkpoint",
+)
+TARGET_COLUMNS = codes.TARGET_COLUMNS(
+    "the columns of the table and of the rows differ",
+    "columns {columns}",
+    "select the columns of the table; columns='add' adds new columns to it{note}",
+)
+NEW_COLUMNS = codes.TARGET_COLUMNS(
+    "the rows have columns that the rows before do not have",
+    "columns {columns}",
+    "select these columns; columns='add' adds new ones",
+)
+TARGET_FEATURE = codes.TARGET_FEATURE(
+    "the table has a feature that this sink does not write",
+    "a table with features that deltalake writes",
+    "copy the rows to a new table without it{features}",
+)
+COLLATION = codes.TARGET_KEY(
+    "the database takes different keys for equal ones",
+    "values that are equal only if all their characters are",
+    "give the columns a binary collation",
+)
+KEY_COMPARISON = codes.TARGET_KEY(
+    "column {column!r} of the table takes some different keys for equal ones",
+    "a type and a collation for which only the same values are equal",
+    "use text with a deterministic collation",
+)
+NULL_IN_KEY = codes.TARGET_KEY(
+    "a key has a null in {name!r}, and the unique index of the table takes nulls for different",
+    "keys without null, or an index with NULLS NOT DISTINCT",
+    "CREATE UNIQUE INDEX ON the table ({columns}) NULLS NOT DISTINCT, from PostgreSQL 15, and drop the other; or replace null before the sink: F.coalesce",
+)
+KEY_NOT_UNIQUE = codes.TARGET_KEY(
+    "the table has several rows of one key",
+    "one row per value of {key}",
+    "remove all rows of the key but one, or write appended rows without `key`",
+)
+NO_UNIQUE_INDEX = codes.TARGET_KEY(
+    "the table has no unique index on the key",
+    "one on exactly {key}, not deferrable, partial or on expressions, for which only the same keys are equal",
+    "CREATE UNIQUE INDEX ON {table} ({columns}){nulls}",
+)
+NOT_TRANSACTIONAL = codes.TARGET_KIND(
+    "the target cannot keep each row exactly once",
+    "a table whose rows are committed together with the ledger, and that does not drop rows",
+    "write to another table; in MySQL and MariaDB, ALTER TABLE ... ENGINE=InnoDB",
+)
+NOT_A_PLAIN_TABLE = codes.TARGET_KIND(
+    "the target cannot keep each row exactly once",
+    "a logged table of this database, ordinary or partitioned, all of whose rows are visible",
+    "{remedy}; or write to another table",
+)
+TABLE_MISSING = codes.TARGET_MISSING(
+    "the table does not exist",
+    "a table, because of missing='refuse'",
+    "create it{statement}",
+)
+TOPIC_MISSING = codes.TARGET_MISSING(
+    "the topic does not exist",
+    "a topic that exists: its partitions and retention are yours to choose",
+    "create it: kafka-topics.sh --create --topic {topic} --partitions ...",
+)
+NO_MANIFEST = codes.TARGET_MISSING(
+    "no micro-batch was committed to this folder",
+    "a folder that sinks.parquet has written",
+    "check the path, or wait for the first micro-batch",
+)
+NO_SCHEMA = codes.TARGET_MISSING(
+    "the table does not exist, and the search path has no schema to create it in",
+    "a search path with a schema that exists",
+    "name the schema: schema='public'",
+)
+TARGET_RECREATED = codes.TARGET_RECREATED(
+    "the target was emptied, or dropped and created again, since its last micro-batch",
+    "the target with the rows up to micro-batch {batch} of query {query}",
+    'if it has these rows, as after a dump was restored, start once with new_checkpoint="continue"; if not, restore it together with the ledger, or write it anew: with a new checkpoint, and new_checkpoint="replace" or another `name`',
+)
+VALUES_CHANGED = codes.TARGET_REFUSED(
+    "column {column!r} of the table would change or refuse values",
+    "values that are the same when they are read",
+    "alter the type of the column in the table, or convert these values before the sink",
+)
+ROWS_REFUSED = codes.TARGET_REFUSED(
+    "{target} refused the rows of the micro-batch",
+    "rows that satisfy the constraints of the table",
+    "nothing was written: change the constraint, or filter or convert these rows before the sink",
+)
+NO_PRIVILEGE = codes.TARGET_REFUSED(
+    "the user may not write to the target",
+    "a user that may read and write the table and the ledger, and create what is missing",
+    "GRANT the privileges, or name a `schema` of the user",
+)
+TARGET_SHARED = codes.TARGET_SHARED(
+    "other sinks write to this target, and their rows would be removed",
+    "no entry of another sink; the ledger has {others}",
+    'delete the rows of this sink in the target, and start with new_checkpoint="continue"',
+)
+TARGET_TRIGGER = codes.TARGET_TRIGGER(
+    "a trigger of the table changes what the sink writes",
+    "triggers that neither change nor skip rows of the sink",
+    "drop the trigger, or write to another table",
+)
+TRIGGER_OR_FOREIGN_KEY = codes.TARGET_TRIGGER(
+    "a trigger or a foreign key of the table changes what the sink writes",
+    "triggers that do not change the columns of the rows, skip rows, or write to this table; and no foreign key from the table to itself that cascades",
+    "drop or disable the trigger, or write to another table",
+)
+COLUMN_TOO_WIDE = codes.TARGET_TYPE(
+    "column {column!r} of the table has values that the frame cannot have",
+    "values of the type of the frame",
+    "cast the column of the frame to a wider type",
+)
+COLUMN_TOO_NARROW = codes.TARGET_TYPE(
+    "column {column!r} of the table does not take these values without loss",
+    "{expected}",
+    "cast the column of the frame, or alter the type in the table",
+)
+TYPE_CHANGED = codes.TARGET_TYPE(
+    "column {column!r} has another type than in the rows before",
+    "{expected}",
+    "cast the column of the frame",
+)
+COMMIT_CONFLICTS = codes.TARGET_UNAVAILABLE(
+    "other writers commit to the table all the time",
+    "a commit to the version of the table that was read",
+    "nothing was written, and nothing is lost: pause the other writers, and start the query again",
+)
+TARGET_UNAVAILABLE = codes.TARGET_UNAVAILABLE(
+    "{target} did not take the micro-batch",
+    "a target that is reachable and accepts the transaction",
+    "{hint}nothing is lost: start the query again once the cause is removed. If the connection broke in the commit, the target may have the micro-batch; the ledger knows, and it is not written twice",
+)
+FOLDER_CONFLICTS = codes.TARGET_UNAVAILABLE(
+    "other writers commit to the folder all the time",
+    "one writer per folder",
+    "stop the other writers",
+)
+NTZ_IN_MAP = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a timestamp without time zone inside of a map, and deltalake creates a table that cannot be read",
+    "timestamp inside of maps, or a table that exists",
+    "cast it to timestamp, or create the table before with the feature timestampNtz",
+)
+NOT_A_PARQUET_TYPE = codes.TYPE_UNSUPPORTED(
+    "a column has a type that Parquet does not have",
+    "columns with types that Arrow writes to Parquet",
+    "cast or drop the column",
+)
+NOT_A_POSTGRES_TYPE = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a type that PostgreSQL does not have",
+    "a plain type, or an array, struct or map",
+    "cast the column",
+)
+NOT_A_SQL_TYPE = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a type that cannot be stored",
+    "a boolean, number, string, binary, date or timestamp; in a key no float or double",
+    "cast the column",
+)

@@ -1,0 +1,90 @@
+"""Conditions under which a script is not replayed or compared."""
+
+from streamops.kernel import codes
+from streamops.kernel.errors import CapacityError, SchemaError
+
+DUPLICATE_COLUMN = codes.DUPLICATE_COLUMN.of(SchemaError)(
+    "a micro-batch has more than one column of the same name",
+    "unique column names",
+    "rename one of them",
+)
+TWO_COLUMNS_OF_A_NAME = codes.DUPLICATE_COLUMN.of(SchemaError)(
+    "two columns have the same name",
+    "unique column names",
+    "rename or drop one of: {duplicates}",
+)
+BATCH_TYPE = codes.INVALID_ROWS.of(SchemaError)(
+    "a micro-batch does not have the types of the script",
+    "{expected}",
+    "cast the column, or pass the intended schema: schema=...",
+)
+COLUMN_MISSPELT = codes.INVALID_ROWS.of(SchemaError)(
+    "no row has both {column!r} and {other!r}: probably, they are one column",
+    "one of: {columns}",
+    "did you mean {other!r}? If both are columns, pass schema=...",
+)
+NOT_ROWS = codes.INVALID_ROWS(
+    "these are not rows",
+    "a DataFrame, a Table, or a list of dicts or Rows",
+    "the rows of a micro-batch are result.rows, those of all [row for result in results for row in result.rows]",
+)
+NOT_A_CHAIN = codes.NOT_REPLAYABLE(
+    "the test kit cannot run this",
+    "an operator such as windows.tumbling(...), or a list of operators, of which only the first may have two inputs",
+    "test column expressions and joins within a chain as a query, on testing.micro_batches",
+)
+NOT_IN_A_SCRIPT = codes.NOT_REPLAYABLE(
+    "a replay has no frames, and `snapshot` is one",
+    "an operator without it",
+    "leave snapshot out, and write its rows into the script; or run it on Spark: streamops.testing.stream",
+)
+NOT_ONE_OPERATOR = codes.NOT_REPLAYABLE(
+    "the laws are those of one operator",
+    "one operator",
+    "check each of them",
+)
+TESTING_EXTRA_MISSING = codes.PACKAGE_MISSING(
+    "{package} is not installed",
+    "the packages of the extra `testing`",
+    'pip install "streamops[testing]"',
+)
+KEY_REQUIRED = codes.PARAMETER_MISSING(
+    "the columns that identify a row are unknown",
+    "key=..., or columns up to 'window_end'",
+    'name the key: fold(rows, key=["user_id"])',
+)
+NO_SCHEMA = codes.PARAMETER_MISSING(
+    "the columns of these micro-batches are unknown",
+    "a row, a table, or schema=...",
+    'schema=pa.schema([("ts", pa.timestamp("us", tz="UTC")), ...])',
+)
+TOO_MANY_BATCHES = codes.PARAMETER_OUT_OF_RANGE(
+    "Spark does not keep the progress of the first micro-batches",
+    "fewer than {limit}",
+    "run them in parts, in one directory; or raise spark.sql.streaming.numRecentProgressUpdates",
+)
+NOT_A_PAIR = codes.PARAMETER_TYPE(
+    "{thing} of an operator with two inputs is a pair",
+    "{expected}",
+    "write None for an input that has nothing: (rows, None)",
+)
+KEY_OF_A_MULTISET = codes.PARAMETER_WITHOUT_EFFECT(
+    "a multiset has no key",
+    "one of the two",
+    "leave key out, or rows",
+)
+TYPE_NOT_CARRIED = codes.TYPE_UNSUPPORTED(
+    "a column has a type that Spark does not have",
+    "types that Spark exchanges with Arrow",
+    "cast the column; unsigned integers to signed ones",
+)
+TIME_NOT_IN_PYTHON = codes.VALUE_TYPE.of(CapacityError)(
+    "a time is outside the range of Python's datetime",
+    "times in the years 1 to 9999",
+    "read the result's `table` (or `late`), whose timestamps have no such limit",
+)
+PYTHON_SOURCE_UNSUPPORTED = codes.VERSION_NOT_SUPPORTED(
+    "this Spark cannot end a run of a Python data source by itself",
+    "Spark 4.2 or later",
+    "source='files'",
+)
