@@ -15,6 +15,7 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ints, Mask
+from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import refuse_type, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
@@ -79,16 +80,22 @@ class KeyedTable:
     """Parameters of an operator that stores the latest row of each key."""
 
     where: str = field(repr=False)  # name of the operator, for errors
-    key: tuple[str, ...]
-    sequence: tuple[str, ...]  # columns that order the changes of a key
+    key: tuple[str, ...] = checkpointed(with_types)
+    sequence: tuple[str, ...] = checkpointed(with_types)  # columns that order the changes of a key
     horizon: int  # how long a deleted key is stored: microseconds of `time`, or units of `sequence`
-    time: str | None  # the horizon is measured on this column, or on the sequence, an integer
-    snapshots: Snapshots  # whether rows of a snapshot are below every change of the log
+    time: str | None = (
+        checkpointed()
+    )  # the horizon is measured on this column, or on the sequence, an integer
+    snapshots: Snapshots = (
+        checkpointed()
+    )  # whether rows of a snapshot are below every change of the log
     when_full: WhenFull  # what happens to changes of more than `limit` keys
-    ignore_nulls: bool = False  # whether a null is a missing value
+    ignore_nulls: bool = checkpointed(default=False)  # whether a null is a missing value
     # Set by ``resolve``:
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)  # columns to read
-    values: tuple[str, ...] = field(default=(), repr=False)  # value columns of the row
+    values: tuple[str, ...] = checkpointed(
+        with_types, default=(), repr=False
+    )  # value columns of the row
     limit: int = field(default=0, repr=False)  # number of keys that a shard may store
 
     @property

@@ -15,7 +15,7 @@ import datetime as dt
 import difflib
 import functools
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -178,10 +178,6 @@ class Period(Protocol):
     """The distance between a window and the previous one."""
 
     @property
-    def identity(self) -> Mapping[str, Any]:
-        """The parameters that the state depends on."""
-
-    @property
     def at_least(self) -> int:
         """A lower bound of ``over(start, end) - end``, in microseconds."""
 
@@ -203,11 +199,6 @@ class FixedPeriod(Period):
     """
 
     length: int
-
-    @property
-    def identity(self) -> dict[str, int]:
-        """The parameters that the state depends on."""
-        return {"period": self.length}
 
     @property
     def at_least(self) -> int:
@@ -245,11 +236,6 @@ class CalendarPeriod(Period):
 
     unit: Unit
     zone: str
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """The parameters that the state depends on."""
-        return {"period": self.unit, "zone": self.zone}
 
     @property
     def at_least(self) -> int:

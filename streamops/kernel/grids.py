@@ -12,9 +12,8 @@ SIGMOD 2006).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +28,6 @@ _MONDAY = -3  # 29 December 1969, in days since 1970
 
 class Grid(Protocol):
     """The interface of all grids. Some numbers may be unused: no instant is in their window."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The parameters that the state depends on."""
 
     @property
     def is_disjoint(self) -> bool:
@@ -126,11 +121,6 @@ class FixedGrid(Grid):
     origin: int = 0
 
     @property
-    def identity(self) -> dict[str, int]:
-        """The parameters that the state depends on."""
-        return {"size": self.size, "hop": self.hop, "origin": self.origin}
-
-    @property
     def is_disjoint(self) -> bool:
         """Whether no windows overlap."""
         return self.hop == self.size
@@ -193,12 +183,6 @@ class CalendarGrid(Grid):
     unit: Unit
     zone: str
     week_start: Weekday = "monday"
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The parameters that the state depends on."""
-        identity = {"grid": "calendar", "unit": self.unit, "zone": self.zone}
-        return identity | ({"week_start": self.week_start} if self.unit == "week" else {})
 
     @property
     def is_disjoint(self) -> bool:
@@ -283,13 +267,6 @@ class CumulativeGrid(Grid):
 
     periods: FixedGrid | CalendarGrid
     every: int
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The parameters that the state depends on."""
-        identity = {**self.periods.identity, "grid": "cumulative", "every": self.every}
-        identity.pop("hop", None)  # for a fixed period it equals the size
-        return identity
 
     @property
     def is_disjoint(self) -> bool:

@@ -8,7 +8,7 @@ state after a function returned it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import pyarrow as pa
@@ -25,6 +25,44 @@ from streamops.kernel.parameters import (
 from streamops.kernel.placement import BY_KEY, Placement, Rule
 from streamops.kernel.segments import UNMERGED
 from streamops.kernel.time import AFTER_ALL
+
+_CHECKPOINTED = "checkpointed"
+
+
+def as_json(spec: Any, value: Any) -> Any:
+    """A value in the identity of a checkpoint: tuples are lists."""
+    return [as_json(spec, item) for item in value] if isinstance(value, tuple) else value
+
+
+def with_types(spec: Any, names: tuple[str, ...]) -> list[list[str]]:
+    """Columns of the input in the identity of a checkpoint: their names and types."""
+    return [[name, str(spec.input.field(name).type)] for name in names]
+
+
+def checkpointed(
+    convert: Callable[[Any, Any], Any] = as_json,
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    default: Any = MISSING,
+    repr: bool = True,
+) -> Any:
+    """A field of a spec that the state depends on: a checkpoint is refused if its value changes.
+
+    Parameters
+    ----------
+    convert : callable
+        From the spec and the value to what the checkpoint has: the value, or ``with_types``.
+    metadata : mapping, optional
+        Further metadata of the field.
+    default, repr
+        As of ``dataclasses.field``.
+    """
+    marked = {**(metadata or {}), _CHECKPOINTED: convert}
+    return field(default=default, repr=repr, metadata=marked)
+
+
+def _fields(spec: Any) -> tuple[Field[Any], ...]:
+    return fields(spec)
 
 
 class Spec:
@@ -58,8 +96,17 @@ class Spec:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes."""
-        raise NotImplementedError
+        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes.
+
+        By default, these are the fields that :func:`checkpointed` marks, by the names of the parameters.
+        """
+        marked = {
+            of: of.metadata[_CHECKPOINTED] for of in _fields(self) if _CHECKPOINTED in of.metadata
+        }
+        return {
+            of.metadata.get("parameter", of.name): convert(self, getattr(self, of.name))
+            for of, convert in marked.items()
+        }
 
     @property
     def origins(self) -> Mapping[str, tuple[int, str]]:
@@ -125,8 +172,8 @@ class ShardSpec(Spec):
     """
 
     operator: str = field(repr=False)
-    by: tuple[str, ...]
-    time: str | None = None
+    by: tuple[str, ...] = checkpointed(with_types)
+    time: str | None = checkpointed(default=None)
     delay: int | None = field(default=None, metadata={"shown": show_duration})
     input: pa.Schema = field(default=pa.schema([]), repr=False)
 
@@ -139,12 +186,6 @@ class ShardSpec(Spec):
     def columns(self) -> tuple[str, ...]:
         """Further columns that the operator reads. Override it to have them checked."""
         return ()
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes."""
-        keys = [[name, str(self.input.field(name).type)] for name in self.by]
-        return {"by": keys, "time": self.time}
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int

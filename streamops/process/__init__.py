@@ -3,17 +3,17 @@
 =================  ==============================================================
 ``per_key``        a function that sees one key at a time: rows, state, timers
 ``per_shard``      an algorithm over the columns of all keys of a shard
+``checkpointed``   a field of its parameters on which the state depends
 =================  ==============================================================
 
-The other names are for authors of algorithms per shard: the contract, and ``key_codes``, which numbers
-keys.
+The other names are for authors of algorithms per shard: the bases, and ``key_codes``, which numbers keys.
 """
 
 from streamops.kernel.calls import explain_calls
 from streamops.kernel.columns import key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
-from streamops.kernel.operator import Core, ShardSpec, Table
+from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.process.core.calls import Timers
 from streamops.process.core.spec import Errors as Errors
@@ -33,6 +33,7 @@ __all__ = [
     "Step",
     "Table",
     "Timers",
+    "checkpointed",
     "key_codes",
     "per_key",
     "per_shard",

@@ -108,6 +108,7 @@ def test_what_goes_by_event_time_needs_one_in_spark_too() -> None:
         "  got:       to_spark()\n"
         "  expected:  to_spark(time=...)\n"
         '  fix:       name the event-time column: to_spark(time="ts")'
+        "\n  see:       docs/errors.md#parameter_missing"
     )
 
 

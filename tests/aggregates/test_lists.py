@@ -145,6 +145,7 @@ def test_a_bound_is_a_number_of_values(at_most: Any) -> None:
         f"  got:       at_most={at_most!r}\n"
         "  expected:  an integer, 1 or more\n"
         "  fix:       at_most=1000 stores up to a thousand values per group"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -171,6 +172,7 @@ def test_a_percentage_is_a_number_from_0_to_1(percentage: Any, wrong: Any) -> No
         f"  got:       {wrong!r}\n"
         "  expected:  a number from 0 to 1\n"
         "  fix:       0.5 is the median; one value in a hundred exceeds 0.99"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -183,6 +185,7 @@ def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
         f"  got:       percentage={percentage!r}\n"
         "  expected:  a number from 0 to 1, or a list of at least one\n"
         "  fix:       percentile('long', [0.5, 0.99], at_most=...)"
+        "\n  see:       docs/errors.md#parameter_missing"
     )
 
 

@@ -69,6 +69,7 @@ def test_a_column_that_an_aggregate_of_ones_own_forgets_to_look_for_is_looked_fo
         "  got:       value\n"
         "  expected:  one of: ts, values\n"
         "  fix:       did you mean 'values'?"
+        "\n  see:       docs/errors.md#column_not_found"
     )
 
 

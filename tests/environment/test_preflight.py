@@ -74,6 +74,7 @@ def test_a_watermark_on_another_column_is_not_taken_for_one_on_the_event_time() 
         "  expected:  a watermark on 'ts', or delay=... and no watermark\n"
         "  fix:       leave withWatermark('ingested', ...) out and pass delay=\"30 seconds\", say, "
         "or name 'ts' in withWatermark"
+        "\n  see:       docs/errors.md#watermark_missing"
     )
 
 
@@ -134,6 +135,7 @@ def test_results_of_sparks_own_windows_leave_no_room_for_lateness() -> None:
         "the allowed_lateness of the operator before; behind Spark's own windows: 0\n"
         "  fix:       leave allowed_lateness out: Spark's windows are not corrected. For "
         "stragglers, take windows of streamops before, with the same allowed_lateness"
+        "\n  see:       docs/errors.md#watermark_too_tight"
     )
     # Events that were only put into windows, results of ours, and a table of them, have room.
     assert carried(window, end, lag=60_000_000, time="window_end") == 60_000_000
@@ -189,6 +191,7 @@ def test_on_a_stock_session_a_chain_is_refused_with_the_one_setting_to_add() -> 
         "state_api='auto' selects because the state store of the session is not RocksDB\n"
         "  expected:  transformWithStateInPandas in the operator before\n"
         f"  fix:       {USE_ROCKSDB}"
+        "\n  see:       docs/errors.md#state_api_not_chainable"
     )
 
 
@@ -344,6 +347,7 @@ def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
         "  got:       applyInPandasWithState on a frame from an operator with the same\n"
         "  expected:  transformWithStateInPandas in one of the two\n"
         "  fix:       build these frames again, without state_api"
+        "\n  see:       docs/errors.md#state_api_not_chainable"
     )
 
 

@@ -20,7 +20,7 @@ from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from streamops.windows.core.grid import GridCore
-from streamops.windows.core.grid_spec import FixedSpec
+from streamops.windows.core.grid_spec import CalendarSpec, CumulativeSpec, FixedSpec
 from tests.oracles.calendars import CalendarOracle, CumulativeOracle
 from tests.oracles.windows import GridOracle, WindowOracle
 
@@ -111,14 +111,16 @@ class History:
     def oracle(self) -> GridOracle:
         """The oracle, after the history."""
         spec = self.spec
-        grid = dict(spec.grid.identity)
-        dtype: Any = {
-            None: WindowOracle,
-            "calendar": CalendarOracle,
-            "cumulative": CumulativeOracle,
-        }[grid.pop("grid", None)]
-        if "every" in grid and "unit" in grid:
-            grid["size"] = grid.pop("unit")
+        dtype: Any
+        names: tuple[str, ...]
+        if isinstance(spec, CalendarSpec):
+            dtype, names = CalendarOracle, ("unit", "zone", "week_start")
+        elif isinstance(spec, CumulativeSpec):
+            own = ("zone", "week_start") if spec.zone is not None else ("origin",)
+            dtype, names = CumulativeOracle, ("size", "every", *own)
+        else:
+            dtype, names = WindowOracle, ("size", "hop", "origin")
+        grid = {name: getattr(spec, name) for name in names}
         oracle: GridOracle = dtype(
             **grid,
             by=spec.by,

@@ -86,7 +86,7 @@ def test_state_with_conditions_over_the_first_row_goes_on_as_if_nothing_had_happ
 def test_the_horizon_may_change() -> None:
     longer = spec_of(**(GIVEN_FIRST | {"horizon": "1 day"}))
     assert FORMAT.read(STORED_FIRST, identity=longer.identity).rows
-    assert STORED.spec.identity.keys() == FIRST.identity.keys() - {"matches"}
+    assert STORED.spec.identity.keys() == FIRST.identity.keys()
 
 
 def test_limits_and_side_output_may_change() -> None:

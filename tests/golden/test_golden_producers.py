@@ -47,4 +47,5 @@ def test_the_stored_state_is_refused_for_another_producer_column() -> None:
         "  got:       producer=['server', 'int64']\n"
         "  expected:  producer=['device', 'string'], as written\n"
         "  fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
+        "\n  see:       docs/errors.md#state_parameters"
     )

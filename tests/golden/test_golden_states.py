@@ -91,14 +91,14 @@ GRIDS = {
     ],
     "calendar": [
         ("unit", {"unit": "month"}),
-        ("unit, week_start", {"unit": "week"}),
+        ("unit", {"unit": "week"}),
         ("zone", {"zone": "America/Toronto"}),
     ],
     "cumulative": [
         ("every", {"every": "4 hours"}),
-        ("unit", {"size": "month"}),
+        ("size", {"size": "month"}),
         ("zone", {"zone": "UTC"}),
-        ("origin, size, unit, zone", {"size": "1 day", "zone": None}),
+        ("size, zone", {"size": "1 day", "zone": None}),
     ],
 }
 OTHERS: list[tuple[str, dict[str, Any]]] = [

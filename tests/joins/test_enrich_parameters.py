@@ -113,6 +113,7 @@ def test_an_error_contains_the_fix() -> None:
         "  fix:       cast text before: numbers to bigint or decimal, times to timestamp, and text of one "
         "length, such as ULIDs, to binary; PostgreSQL's LSNs: "
         "df.withColumn('plan', changes.parse_lsn('plan'))"
+        "\n  see:       docs/errors.md#sequence_type"
     )
 
 

@@ -107,6 +107,7 @@ def test_an_error_names_the_side() -> None:
         "update_postimage, delete\n"
         "  fix:       if rows are only added: df.withColumn('_change_type', "
         "F.lit('insert'))"
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 

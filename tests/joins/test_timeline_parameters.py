@@ -106,6 +106,7 @@ def test_an_error_names_the_side_and_a_similar_column() -> None:
         "  got:       cap=0\n"
         "  expected:  an integer from 1 to 2147483647\n"
         "  fix:       cap=800, or the number of posts that is shown of a timeline"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 

@@ -203,15 +203,6 @@ def test_windows_far_outside_of_the_calendar_have_boundaries() -> None:
         assert ends[0] <= far < ends[1]
 
 
-def test_the_identity_names_the_unit_and_the_zone() -> None:
-    assert CalendarGrid("day", "Asia/Kolkata").identity == {
-        "grid": "calendar", "unit": "day", "zone": "Asia/Kolkata",
-    }  # fmt: skip
-    assert CalendarGrid("week", "UTC", "sunday").identity == {
-        "grid": "calendar", "unit": "week", "zone": "UTC", "week_start": "sunday",
-    }  # fmt: skip
-
-
 def test_panes_of_windows_without_overlap_are_unchanged() -> None:
     panes = np.array([0, DAY])
     assert CalendarGrid("day", "UTC").settled(panes, 5) is panes

@@ -119,6 +119,7 @@ def test_foreign_bytes_are_refused(blob: bytes) -> None:
         f"  got:       {len(blob)} bytes that begin with {blob[:4]!r}\n"
         "  expected:  a frame that begins with b'SOPS'\n"
         "  fix:       check that the checkpoint belongs to this query"
+        "\n  see:       docs/errors.md#state_corrupt"
     )
 
 
@@ -190,6 +191,7 @@ def test_another_version_of_the_state_is_refused() -> None:
         "  expected:  frame 2, doc.example version 4\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md), "
         "or start from a new checkpoint"
+        "\n  see:       docs/errors.md#state_version"
     )
 
 
@@ -213,6 +215,7 @@ def test_the_state_of_another_operator_is_refused() -> None:
         "  got:       doc.example\n"
         "  expected:  doc.other\n"
         "  fix:       start from a new checkpoint, or use the code that wrote this one"
+        "\n  see:       docs/errors.md#state_kind"
     )
 
 
@@ -229,6 +232,7 @@ def test_another_number_of_shards_is_refused_with_the_number_to_pass() -> None:
         "  expected:  shards=16, as in the checkpoint\n"
         "  fix:       pass shards=16; or stop the query, and run python -m streamops state rescale "
         "CHECKPOINT --to NEW --shards 8"
+        "\n  see:       docs/errors.md#state_shards"
     )
 
 
@@ -245,6 +249,7 @@ def test_other_parameters_are_refused_by_name_with_both_values() -> None:
         "  got:       hop=5, size=20\n"
         "  expected:  hop=None, size=10, as written\n"
         "  fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
+        "\n  see:       docs/errors.md#state_parameters"
     )
 
 

@@ -125,12 +125,3 @@ def test_a_day_has_one_cumulative_window_per_hour() -> None:
 
 def test_windows_overlap_even_if_there_is_one_per_period() -> None:
     assert not CumulativeGrid(FixedGrid(10, 10), 10).is_disjoint
-
-
-def test_the_identity_names_the_period_and_the_interval() -> None:
-    assert CumulativeGrid(FixedGrid(10, 10, 3), 4).identity == {
-        "grid": "cumulative", "size": 10, "origin": 3, "every": 4,
-    }  # fmt: skip
-    assert CumulativeGrid(CalendarGrid("day", "UTC"), 4).identity == {
-        "grid": "cumulative", "unit": "day", "zone": "UTC", "every": 4,
-    }  # fmt: skip

@@ -41,7 +41,6 @@ def test_a_fixed_period_is_a_length_of_time() -> None:
     assert (over - begin).tolist() == [5, 5]
     assert period.over(start, start + 5).tolist() == [6 * DAY + 5, 7 * DAY + 5]
     assert period.at_least == 7 * DAY
-    assert period.identity == {"period": 7 * DAY}
 
 
 def test_the_same_hour_yesterday_is_23_or_25_hours_ago_at_a_clock_change() -> None:
@@ -49,7 +48,6 @@ def test_the_same_hour_yesterday_is_23_or_25_hours_ago_at_a_clock_change() -> No
     assert found(day, "2013-03-31T12:00+02:00")[0] == ("2013-03-30T12:00+01:00", 1)
     assert found(day, "2013-10-27T12:00+01:00")[0] == ("2013-10-26T12:00+02:00", 1)
     assert found(day, "2013-07-01T12:00+02:00") == [("2013-06-30T12:00+02:00", 1)] * 2
-    assert day.identity == {"period": "day", "zone": BERLIN}
 
 
 def test_a_skipped_hour_is_not_a_previous_window() -> None:

@@ -86,6 +86,7 @@ def test_a_value_that_is_not_a_duration_is_refused(value: Any) -> None:
         f"  got:       size={value!r}\n"
         '  expected:  a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"\n'
         f"  fix:       {fix}"
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -129,6 +130,7 @@ def test_a_duration_below_the_minimum_is_refused_and_at_it_is_not() -> None:
         "  got:       size='0 seconds'\n"
         "  expected:  at least 1 microsecond\n"
         '  fix:       pass a larger duration, such as size="1 minute"'
+        "\n  see:       docs/errors.md#invalid_duration"
     )
     assert refused(dt.timedelta(seconds=-1), minimum=0).expected == "at least 0 seconds"
 
@@ -141,6 +143,7 @@ def test_a_duration_finer_than_the_engine_is_refused() -> None:
         "  got:       size='1 microsecond'\n"
         "  expected:  a multiple of 1 millisecond\n"
         "  fix:       round it: Spark keeps its watermark in whole milliseconds"
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -184,6 +187,7 @@ def test_a_datetime_without_a_zone_is_refused() -> None:
         "  got:       origin=datetime.datetime(2024, 1, 1, 0, 0)\n"
         "  expected:  an aware datetime\n"
         "  fix:       add a time zone: datetime(..., tzinfo=timezone.utc)"
+        "\n  see:       docs/errors.md#invalid_parameter"
     )
 
 

@@ -167,7 +167,7 @@ def test_too_small_filters_forget_nothing(
 
 
 def seen_steps(case: test_seen_laws.Case, numbers: tuple[int, int, int]) -> list[list[Any]]:
-    by = case.spec.parameters.identity
+    by = case.spec.parameters.by
     return play(
         SeenCore(), lambda shards: change(case.spec, shards=shards), case.batches, numbers, by
     )

@@ -117,7 +117,7 @@ def multiset(spec: SeenSpec, rows: Sequence[Row], arguments: Sequence[str]) -> C
     """Verdicts by identity and event time: which of several equal ones is first is not asked."""
     where = [
         (
-            comparable(key_of(row, spec.parameters.identity)),
+            comparable(key_of(row, spec.parameters.by)),
             row["ts"] if spec.parameters.time else 0,
         )
         for row in rows
@@ -192,8 +192,7 @@ def test_identities_may_be_spread_over_any_number_of_shards(case: Case) -> None:
     spec = change(case.spec, shards=3)
     for shard in range(3):
         mine = [
-            b.filter(pa.array(shard_of(b, spec.parameters.identity, 3) == shard))
-            for b in case.batches
+            b.filter(pa.array(shard_of(b, spec.parameters.by, 3) == shard)) for b in case.batches
         ]
         together |= by_id(play(spec, mine)[0])
     assert together == by_id(play(case.spec, case.batches)[0])

@@ -108,6 +108,7 @@ def test_the_error_for_bounds_shows_what_is_expected() -> None:
         "  got:       bounds=('1 hour', '1 minute')\n"
         "  expected:  from 1 to 64 durations, each longer than the previous one\n"
         '  fix:       use the default, or durations such as ("1 minute", "10 minutes", "1 hour")'
+        "\n  see:       docs/errors.md#invalid_parameter"
     )
 
 
@@ -120,6 +121,7 @@ def test_the_error_for_a_key_that_an_account_has_lists_its_columns() -> None:
         "  expected:  names that differ from each other and from reason, rows, least_seconds, "
         "greatest_seconds, total_seconds, lateness, saved\n"
         "  fix:       remove it if the result has such a column anyway, or rename the key column"
+        "\n  see:       docs/errors.md#name_taken"
     )
 
 
@@ -146,6 +148,7 @@ def test_a_frame_without_late_rows_is_refused(changed: dict[str, Any]) -> None:
         "  expected:  reason, lateness (interval day to second), watermark (timestamp), "
         "row (struct)\n"
         "  fix:       _, late = split_side_output(batch), and transform `late`"
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 
@@ -197,6 +200,7 @@ def test_a_frame_that_is_not_an_account_is_refused(make: Any, changed: dict[str,
         "as in the result of observe.account_late\n"
         "  fix:       late.transform(observe.account_late(...)) first; accounts with different "
         "scales cannot be merged"
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 

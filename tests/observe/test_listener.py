@@ -196,7 +196,8 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             "[PARAMETER_MISSING] observe.AlarmListener: the listener has no rules\n"
             "  got:       no rules\n"
             "  expected:  one or more rules\n"
-            "  fix:       AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
+            "  fix:       AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())"
+            "\n  see:       docs/errors.md#parameter_missing",
         ),
         (
             ([observe.StuckWatermark()],),
@@ -204,7 +205,8 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             "[PARAMETER_TYPE] observe.AlarmListener: an argument is not a rule\n"
             "  got:       [StuckWatermark(batches=10)] of type list\n"
             "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe\n"
-            "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
+            "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))"
+            "\n  see:       docs/errors.md#parameter_type",
         ),
         (
             (observe.StuckWatermark(),),
@@ -212,7 +214,8 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             "[PARAMETER_TYPE] observe.AlarmListener: `notify` is not a function\n"
             "  got:       an object of type str\n"
             "  expected:  a function with one parameter, the alarm\n"
-            "  fix:       use a function such as print, or the default, a warning in the log",
+            "  fix:       use a function such as print, or the default, a warning in the log"
+            "\n  see:       docs/errors.md#parameter_type",
         ),
     ],
     ids=["none", "a list", "text"],
@@ -273,6 +276,7 @@ def test_furthest_ahead_refuses_frames_that_do_not_suit() -> None:
         "  got:       a streaming frame\n"
         "  expected:  a batch frame\n"
         "  fix:       call it in foreachBatch, on the batch"
+        "\n  see:       docs/errors.md#streaming_frame"
     )
 
 

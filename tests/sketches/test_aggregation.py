@@ -140,6 +140,7 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
         "  fix:       fold the changes to a table and take aggregates.count of it, which is "
         "exact; or make one theta sketch of the inserted rows and one of the retracted rows, and "
         "subtract; or drop '_change_type' where all rows are inserts"
+        "\n  see:       docs/errors.md#change_stream_input"
     )
     stored = pa.schema([("ts", UTC), ("s", pa.binary()), ("_change_type", pa.string())])
     with pytest.raises(SchemaError) as caught:
@@ -170,6 +171,7 @@ def test_a_missing_or_unsupported_column_is_refused() -> None:
         "  got:       column 'v' of type string\n"
         "  expected:  binary: stored sketches\n"
         "  fix:       name the column that has them, or sketch this one instead of merging it"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 

@@ -209,6 +209,7 @@ def test_messages_have_a_fix() -> None:
         "  got:       counters=99\n"
         "  expected:  an integer from 100 to 1,000,000\n"
         "  fix:       omit `counters`, or pass another number"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:
         count_min_sketch("page", confidence=1.5)
@@ -217,6 +218,7 @@ def test_messages_have_a_fix() -> None:
         "  got:       confidence=1.5\n"
         "  expected:  a number above 0 and below 1\n"
         "  fix:       use the default, confidence=0.99"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 

@@ -82,6 +82,7 @@ def test_a_precision_out_of_range_is_refused(make: Any, p: Any) -> None:
         f"  got:       p={p!r}\n"
         "  expected:  an integer from 4 to 16\n"
         "  fix:       use the default, p=12 (4 KB per key, 1.6 % standard error)"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -149,6 +150,7 @@ def test_an_invalid_image_is_refused() -> None:
         "  expected:  p from 4 to 16\n"
         "  fix:       make it again with such a precision, or lower it by a union of Apache "
         "DataSketches"
+        "\n  see:       docs/errors.md#sketch_parameters"
     )
 
 
@@ -193,6 +195,7 @@ def test_invalid_sketches_of_datasketch_are_refused() -> None:
         "  got:       HyperLogLog\n"
         "  expected:  a HyperLogLogPlusPlus, or the bytes of its serialize\n"
         "  fix:       count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))"
+        "\n  see:       docs/errors.md#sketch_corrupt"
     )
 
 

@@ -290,6 +290,7 @@ def test_errors_have_a_fix() -> None:
         "  got:       k=5\n"
         "  expected:  an integer from 8 to 65,535\n"
         "  fix:       use the default, k=200 (1.33% rank error)"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:
         agg.approx_percentile("ms", [])
@@ -298,6 +299,7 @@ def test_errors_have_a_fix() -> None:
         "  got:       percentage=[]\n"
         "  expected:  a list of at least one number from 0 to 1\n"
         "  fix:       approx_percentile('ms', [0.5, 0.99])"
+        "\n  see:       docs/errors.md#parameter_missing"
     )
     with pytest.raises(SchemaError) as wrong:
         bound(sketches.kll_sketch_agg("ms"), ("ms", pa.string()))
@@ -306,6 +308,7 @@ def test_errors_have_a_fix() -> None:
         "  got:       column 'ms' of type string\n"
         "  expected:  numbers\n"
         "  fix:       cast it: df.withColumn('ms', F.col('ms').cast(...)); or pick a field of it"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 

@@ -150,6 +150,7 @@ def test_invalid_parameters_of_functions_are_refused(wrong: Any) -> None:
         "  expected:  permutations from 2 to 65,536, a seed from 0 to 2**32 - 1, and one of: "
         "affine32, affine64, legacy\n"
         "  fix:       use the defaults: minhash_sketch_agg(column)"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     (blob,) = pack_frames(core.MinHash.format, arguments, pa.array([b""])).to_pylist()
     with pytest.raises(SketchFormatError) as refused:

@@ -86,6 +86,7 @@ def test_an_unknown_type_of_sketch_is_refused() -> None:
         "  got:       quadratic\n"
         "  expected:  one of: linear\n"
         "  fix:       use the release of streamops that wrote it, or a later one"
+        "\n  see:       docs/errors.md#sketch_kind"
     )
 
 

@@ -130,6 +130,7 @@ def test_k_is_a_power_of_two_within_its_bounds(make: Any, k: Any) -> None:
         f"  got:       k={k!r}\n"
         "  expected:  a power of two from 16 to 65,536\n"
         "  fix:       use the default, k=4,096 (1.6 % standard error)"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 

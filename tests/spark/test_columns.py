@@ -84,6 +84,7 @@ def test_what_is_not_text_is_not_a_name(value: Any) -> None:
         f"  got:       {value!r} of type {type(value).__name__}\n"
         "  expected:  text\n"
         '  fix:       write the name in quotes, such as "ts", and not F.col("ts")'
+        "\n  see:       docs/errors.md#parameter_type"
     )
 
 

@@ -159,6 +159,7 @@ def test_sparks_own_operators_need_the_watermark_on_the_event_time() -> None:
         "  got:       engine='native' with time='ts', and a watermark on end\n"
         "  expected:  a column that has the watermark, or the kernel, which finds it on another one\n"
         '  fix:       engine="auto" or engine="kernel" in this operator'
+        "\n  see:       docs/errors.md#watermark_missing"
     )
 
 

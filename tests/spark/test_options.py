@@ -25,6 +25,7 @@ def test_a_number_of_shards_out_of_range_is_refused(shards: Any) -> None:
         f"  got:       shards={shards!r}\n"
         "  expected:  an integer from 1 to 32768\n"
         "  fix:       use the default (8); more if the state of a shard exceeds some MB"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -37,6 +38,7 @@ def test_a_number_of_expected_keys_that_is_none_is_refused(keys: Any) -> None:
         f"  got:       expected_keys={keys!r}\n"
         "  expected:  an integer, 1 or more: about how many distinct keys have rows within a window\n"
         "  fix:       leave it out if it is not known: a stream then runs on the kernel"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -58,6 +60,7 @@ def test_an_engine_or_state_api_that_does_not_exist_is_refused(
         f"  got:       {parameter}='fast'\n"
         f"  expected:  one of {choices}\n"
         f"  fix:       write one of {choices}"
+        "\n  see:       docs/errors.md#unknown_choice"
     )
 
 

@@ -57,6 +57,7 @@ def test_a_frame_without_side_output_is_refused(columns: dict[str, Any]) -> None
         "  expected:  'late, rejected or guarded', as an operator adds it\n"
         "  fix:       set stragglers='route', too_late='route' or rejected='route' in the operator, "
         "or apply time.guard first, and keep the column"
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 
@@ -83,6 +84,7 @@ def test_results_without_windows_need_the_event_time() -> None:
         "  expected:  a column 'window_end', or time=...\n"
         "  fix:       name the event-time column of the operator: after windows.sliding, "
         'split_side_output(batch, time="ts")'
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 

@@ -38,6 +38,7 @@ def test_a_frame_of_upserts_is_refused_with_what_to_do() -> None:
         "  expected:  a change stream in which each update has a preimage and a postimage\n"
         "  fix:       df.transform(changes.normalize(...)) first, which stores the current rows; "
         'or preimages="publish" in from_debezium, "delete" in from_delta, which read the previous rows'
+        "\n  see:       docs/errors.md#change_stream_input"
     )
 
 

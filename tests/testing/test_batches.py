@@ -50,6 +50,7 @@ def test_a_misspelt_name_is_refused(misspelt: str, name: str) -> None:
         f"  got:       a row with k, ts, {misspelt}\n"
         "  expected:  one of: k, ts, amount\n"
         f"  fix:       did you mean {name!r}? If both are columns, pass schema=..."
+        "\n  see:       docs/errors.md#invalid_rows"
     )
 
 

@@ -129,6 +129,7 @@ def test_the_error_for_one_column_in_two_parameters_names_both() -> None:
         "  got:       time='ts', arrival='ts'\n"
         "  expected:  different columns\n"
         "  fix:       name the column that holds what `arrival` describes"
+        "\n  see:       docs/errors.md#duplicate_column"
     )
 
 
@@ -194,6 +195,7 @@ def test_a_column_of_the_wrong_type_is_refused(
         f"  got:       {name!r} of type {type_.simpleString()}\n"
         f"  expected:  {expected}\n"
         f"  fix:       {suggest_timestamp(name, type_.simpleString())}"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 
@@ -223,6 +225,7 @@ def test_a_guard_after_the_watermark_is_refused() -> None:
         "  got:       a frame with a watermark on 'ts'\n"
         "  expected:  a frame without a watermark\n"
         "  fix:       apply the guard first, then withWatermark('ts', ...) or delay=..."
+        "\n  see:       docs/errors.md#watermark_too_early"
     )
 
 
@@ -236,6 +239,7 @@ def test_producers_after_another_watermark_are_refused() -> None:
         "  expected:  a frame without a watermark: this operator defines one on 'ts'\n"
         "  fix:       remove withWatermark('ts', ...); apply this operator before all operators "
         "with a delay"
+        "\n  see:       docs/errors.md#watermark_twice"
     )
 
 
@@ -277,6 +281,7 @@ def test_expected_producers_must_have_the_type_of_the_column(expected: list[Any]
         f"  got:       expected={expected!r}, 'k' of type string\n"
         "  expected:  values of 'k'\n"
         "  fix:       use values of the column 'k'"
+        "\n  see:       docs/errors.md#value_type"
     )
 
 
@@ -288,6 +293,7 @@ def test_a_single_expected_producer_is_not_a_list() -> None:
         "  got:       expected='a'\n"
         "  expected:  a list of values of the column 'k'\n"
         "  fix:       expected=['a']"
+        "\n  see:       docs/errors.md#parameter_type"
     )
 
 

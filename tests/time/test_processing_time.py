@@ -37,6 +37,7 @@ def test_invalid_names_are_refused_without_a_frame(arguments: dict[str, Any]) ->
         f"  got:       {value!r} of type {type(value).__name__}\n"
         "  expected:  text\n"
         '  fix:       write the name in quotes, such as "ts", and not F.col("ts")'
+        "\n  see:       docs/errors.md#parameter_type"
     )
 
 
@@ -53,6 +54,7 @@ def test_a_frame_with_the_added_column_is_refused() -> None:
         "  got:       columns ts, Processed_At\n"
         "  expected:  a frame without processed_at\n"
         "  fix:       df.withColumnRenamed('Processed_At', ...) before this operator"
+        "\n  see:       docs/errors.md#name_taken"
     )
 
 

@@ -89,6 +89,7 @@ def test_a_column_of_the_wrong_type_is_refused() -> None:
         "  expected:  timestamp\n"
         "  fix:       df.withColumn('received_at', F.timestamp_millis('received_at')) for milliseconds since "
         "1970; timestamp_seconds, timestamp_micros for others"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 
@@ -109,6 +110,7 @@ def test_tracking_after_a_watermark_is_refused() -> None:
         "  got:       a frame with a watermark on 'ts'\n"
         "  expected:  a frame without a watermark\n"
         "  fix:       correct first, then withWatermark('corrected_time', ...) or delay=..."
+        "\n  see:       docs/errors.md#watermark_too_early"
     )
 
 

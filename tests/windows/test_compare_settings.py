@@ -116,7 +116,7 @@ def test_the_identity_does_not_contain_the_delay() -> None:
         "period": "day",
         "zone": "Europe/Berlin",
         "by": [["page", "string"]],
-        "time": "window_end",
+        "agg": [],
         "values": [["views", "int64"]],
         "revised": "never",
         "allowed_lateness": 1_000_000,
@@ -186,6 +186,7 @@ def test_a_calendar_unit_without_a_zone_is_refused_with_two_remedies() -> None:
         "  got:       period='week' without zone\n"
         "  expected:  a zone with it, or a fixed duration\n"
         '  fix:       for example zone="Europe/Berlin"; or period="1 day", which is 24 hours'
+        "\n  see:       docs/errors.md#parameter_missing"
     )
 
 
@@ -198,6 +199,7 @@ def test_rows_that_are_not_windows_are_refused(missing: str) -> None:
         "  expected:  window_start and window_end among them\n"
         "  fix:       apply it after a window. After a window of Spark: df.select('window', "
         "F.col('window.start').alias('window_start'), F.col('window.end').alias('window_end'), ...)"
+        "\n  see:       docs/errors.md#frame_type"
     )
 
 
@@ -216,6 +218,7 @@ def test_late_rows_among_the_results_are_refused() -> None:
         "  got:       a column 'late', as stragglers='route' adds it\n"
         "  expected:  results only\n"
         '  fix:       before it: .where("late is null").drop("late")'
+        "\n  see:       docs/errors.md#frame_type"
     )
     # A column of another meaning is left alone.
     for dtype in (pa.bool_(), pa.struct([("reason", pa.string())])):
@@ -235,6 +238,7 @@ def test_only_numbers_are_compared() -> None:
         "  got:       'words' of type string\n"
         "  expected:  a number\n"
         "  fix:       df.withColumn('words', F.col('words').cast('double')), or leave it out"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 
@@ -256,6 +260,7 @@ def test_revised_windows_need_a_comparison_that_is_revised(
         f"  got:       {got}\n"
         f"  expected:  {' or '.join(f'stragglers={word!r}' for word in wanted)}\n"
         f"  fix:       stragglers={wanted[0]!r}, with the allowed_lateness of the preceding windows"
+        "\n  see:       docs/errors.md#rows_revised"
     )
 
 
@@ -273,4 +278,5 @@ def test_a_change_stream_without_a_revision_is_refused(schema: pa.Schema) -> Non
         f"  got:       columns {', '.join(schema.names)}\n"
         "  expected:  an integer column 'revision' with '_change_type'\n"
         "  fix:       keep the column revision of the preceding windows"
+        "\n  see:       docs/errors.md#frame_type"
     )

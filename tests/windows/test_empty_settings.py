@@ -86,6 +86,7 @@ def test_a_bound_in_which_no_window_ends_is_refused(error: Any, arguments: str, 
         f"  got:       {formatted}, {arguments}\n"
         f"  expected:  at least {least}\n"
         "  fix:       lengthen empty_for, or leave it out"
+        "\n  see:       docs/errors.md#parameters_contradict"
     )
 
 
@@ -97,6 +98,7 @@ def test_more_than_ten_thousand_empty_windows_are_refused() -> None:
         "  got:       empty_for='2 hours 46 minutes 41 seconds', hop='1 second': 10,001 windows\n"
         "  expected:  at most 10,000 empty windows after one with rows\n"
         "  fix:       shorten empty_for, or use longer windows"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     # The remaining time is too short for another window.
     assert (
@@ -184,5 +186,6 @@ def test_an_aggregate_without_a_value_for_no_rows_is_refused(mistake: str, got: 
         f"  got:       OfRows(mistake={mistake!r}) over no rows: {got}\n"
         "  expected:  a state and an estimate, such as null, for a group without rows\n"
         "  fix:       return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for"
+        "\n  see:       docs/errors.md#parameters_contradict"
     )
     assert bound(tumbling(**arguments)).empty_for is None

@@ -144,6 +144,7 @@ def test_an_unknown_unit_is_refused(value: Any, fix: str) -> None:
         f"  got:       unit={value!r}\n"
         "  expected:  one of 'day', 'week', 'month', 'quarter', 'year'\n"
         f"  fix:       {fix}"
+        "\n  see:       docs/errors.md#unknown_choice"
     )
 
 
@@ -175,6 +176,7 @@ def test_an_unknown_zone_is_refused_with_the_nearest_name(zone: Any, fix: str) -
         "  expected:  an IANA name such as 'Europe/Berlin'; zoneinfo.available_timezones() "
         "lists them\n"
         f"  fix:       {fix}"
+        "\n  see:       docs/errors.md#invalid_parameter"
     )
 
 
@@ -206,6 +208,7 @@ def test_week_start_without_weeks_is_refused(error: SpecError, formatted: str) -
         f"  got:       week_start='sunday' with {given}\n"
         f"  expected:  {parameter}='week' with it\n"
         "  fix:       leave week_start out"
+        "\n  see:       docs/errors.md#parameter_without_effect"
     )
 
 
@@ -216,6 +219,7 @@ def test_week_start_with_a_duration_is_refused() -> None:
         "  got:       week_start='sunday' with size='7 days'\n"
         "  expected:  size='week' and a zone with it\n"
         "  fix:       leave week_start out; origin shifts fixed periods"
+        "\n  see:       docs/errors.md#parameter_without_effect"
     )
 
 
@@ -226,6 +230,7 @@ def test_a_calendar_unit_without_a_zone_is_refused() -> None:
         "  got:       size='day' without zone\n"
         "  expected:  a zone with it, or a fixed duration\n"
         '  fix:       for example zone="Europe/Berlin"; or size="1 day", which is 24 hours'
+        "\n  see:       docs/errors.md#parameter_missing"
     )
 
 
@@ -236,6 +241,7 @@ def test_an_origin_with_a_zone_is_refused() -> None:
         "  got:       origin='6 hours' with a zone\n"
         "  expected:  one of the two\n"
         "  fix:       leave out origin or zone"
+        "\n  see:       docs/errors.md#parameter_without_effect"
     )
 
 
@@ -254,6 +260,7 @@ def test_every_longer_than_the_period_is_refused(arguments: Any, got: str) -> No
         f"  got:       {got}\n"
         "  expected:  0 < every <= size\n"
         "  fix:       shorten every, or lengthen size"
+        "\n  see:       docs/errors.md#parameters_contradict"
     )
 
 
@@ -285,6 +292,7 @@ def test_more_than_ten_thousand_windows_per_period_are_refused() -> None:
         "  got:       every='52 minutes', size='year': 10,136 windows\n"
         "  expected:  at most 10,000 windows per event: ceil(size / every)\n"
         "  fix:       lengthen every; for one result per event use windows.sliding"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     assert refused(cumulative, "10000 seconds", "999 milliseconds").code == "PARAMETER_OUT_OF_RANGE"
 

@@ -46,6 +46,7 @@ def test_it_is_resolved_against_the_schema_of_its_input() -> None:
     name, state = "count_items('k', cells=4)", "counts list<item: int64>"
     assert spec.identity == {
         "by": [["k", "string"]],
+        "time": None,
         "agg": [["n", name, state, "linear 1", "cells=4", "k string"]],
         "changes": "retract",
     }
@@ -126,6 +127,7 @@ def test_an_error_message_names_the_remedy() -> None:
         "  expected:  names unlike one another and unlike revision, _change_type\n"
         "  fix:       rename the key column before the operator: df.withColumnRenamed('k', ...); or give "
         "the aggregate another name in `agg`"
+        "\n  see:       docs/errors.md#name_taken"
     )
 
 

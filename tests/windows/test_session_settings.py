@@ -138,6 +138,7 @@ def test_update_is_refused_with_a_remedy() -> None:
         "  expected:  one of 'drop', 'route', 'retract'\n"
         "  fix:       use stragglers='retract': it deletes the merged sessions by their start "
         "and end"
+        "\n  see:       docs/errors.md#parameters_contradict"
     )
 
 
@@ -187,4 +188,5 @@ def test_a_session_that_is_too_long_fails_the_query_if_chosen() -> None:
         "  got:       a session of 25 seconds\n"
         "  expected:  at most 15 seconds, because of when_longer='fail'\n"
         "  fix:       use when_longer='split', or a longer max_length"
+        "\n  see:       docs/errors.md#state_full"
     )

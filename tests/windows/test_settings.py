@@ -132,6 +132,7 @@ def test_corrections_need_stragglers_that_are_accepted(stragglers: str) -> None:
         f"  got:       stragglers={stragglers!r} with allowed_lateness='0 seconds'\n"
         "  expected:  a duration for which rows still correct a published result\n"
         '  fix:       for example allowed_lateness="1 hour"; or stragglers="drop"'
+        "\n  see:       docs/errors.md#parameter_missing"
     )
     assert settings(stragglers=stragglers, early="every batch").early == "every batch"
 
@@ -265,6 +266,7 @@ def test_a_length_that_is_not_positive_is_refused(parameter: str, value: Any) ->
         f"  got:       {parameter}={value!r}\n"
         "  expected:  at least 1 microsecond\n"
         f'  fix:       pass a larger duration, such as {parameter}="1 minute"'
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -276,6 +278,7 @@ def test_a_negative_delay_is_refused(parameter: str) -> None:
         f"  got:       {parameter}='-1 second'\n"
         "  expected:  at least 0 seconds\n"
         f'  fix:       pass a larger duration, such as {parameter}="1 minute"'
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -287,6 +290,7 @@ def test_a_delay_finer_than_a_millisecond_is_refused(parameter: str) -> None:
         f"  got:       {parameter}='1500 microseconds'\n"
         "  expected:  a multiple of 1 millisecond\n"
         "  fix:       round it: Spark keeps its watermark in whole milliseconds"
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -300,6 +304,7 @@ def test_a_month_is_not_a_fixed_duration(parameter: str) -> None:
         "  expected:  weeks, days, hours, minutes, seconds, milliseconds, microseconds\n"
         '  fix:       a fixed length, such as "30 days"; months of a calendar are those of a time '
         'zone: windows.calendar("month", zone)'
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -334,6 +339,7 @@ def test_a_hop_longer_than_the_size_is_refused() -> None:
         "  got:       hop='2 hours', size='1 hour'\n"
         "  expected:  0 < hop <= size\n"
         "  fix:       shorten hop, or lengthen size"
+        "\n  see:       docs/errors.md#parameters_contradict"
     )
 
 
@@ -365,6 +371,7 @@ def test_an_unknown_choice_is_refused(parameter: str, value: Any, choices: str) 
         f"  got:       {parameter}={value!r}\n"
         f"  expected:  one of {choices}\n"
         f"  fix:       {fix}"
+        "\n  see:       docs/errors.md#unknown_choice"
     )
 
 
@@ -377,6 +384,7 @@ def test_too_late_needs_corrections(stragglers: str) -> None:
         f"  got:       too_late='route' with stragglers={stragglers!r}\n"
         "  expected:  stragglers='update' or 'retract' with it\n"
         "  fix:       stragglers='route' delivers every late row"
+        "\n  see:       docs/errors.md#parameter_without_effect"
     )
 
 
@@ -386,6 +394,7 @@ def test_windows_without_an_aggregate_are_refused() -> None:
         "  got:       agg={}\n"
         "  expected:  at least one named aggregate\n"
         '  fix:       agg={"events": aggregates.count()}'
+        "\n  see:       docs/errors.md#parameter_missing"
     )
 
 
@@ -425,6 +434,7 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
         "window_start, window_end, revision, timing, _change_type, late\n"
         "  fix:       rename the key column before the operator: "
         f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or give the aggregate another name in `agg`"
+        "\n  see:       docs/errors.md#name_taken"
     )
 
 
@@ -467,6 +477,7 @@ def test_more_than_ten_thousand_windows_per_event_are_refused() -> None:
         "size='2 hours 46 minutes 40 seconds': 10,001 windows\n"
         "  expected:  at most 10,000 windows per event: ceil(size / hop)\n"
         "  fix:       lengthen hop; for one result per event use windows.sliding"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 
@@ -515,6 +526,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
         f"  got:       {column!r} of type {dtype}\n"
         "  expected:  timestamp\n"
         f"  fix:       {suggest_timestamp(column, dtype)}"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 
@@ -544,6 +556,7 @@ def test_a_map_at_any_depth_cannot_be_a_key(column: str) -> None:
         "  expected:  a boolean, number, string, binary, date, time, timestamp, day-time "
         "interval, or a struct or array of these\n"
         "  fix:       cast it to one of these; a map: F.array_sort(F.map_entries(column))"
+        "\n  see:       docs/errors.md#type_unsupported"
     )
 
 
@@ -574,6 +587,7 @@ def test_an_aggregate_over_a_type_it_does_not_know_is_refused(
         f"  expected:  {expected}\n"
         f"  fix:       cast it: df.withColumn({aggregate.column!r}, F.col({aggregate.column!r}).cast(...)); "
         "or pick a field of it"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 

@@ -123,6 +123,7 @@ def test_a_size_that_is_not_positive_is_refused(value: Any) -> None:
         f"  got:       size={value!r}\n"
         "  expected:  at least 1 microsecond\n"
         '  fix:       pass a larger duration, such as size="1 minute"'
+        "\n  see:       docs/errors.md#invalid_duration"
     )
 
 
@@ -161,6 +162,7 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
         "  expected:  names unlike one another and unlike revision, timing, _change_type, late\n"
         "  fix:       rename the key column before the operator: "
         f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or give the aggregate another name in `agg`"
+        "\n  see:       docs/errors.md#name_taken"
     )
 
 
@@ -187,6 +189,7 @@ def test_a_column_that_does_not_exist_is_refused(arguments: dict[str, Any], role
         "  got:       usr\n"
         f"  expected:  one of: {', '.join(SCHEMA.names)}\n"
         "  fix:       did you mean 'user'?"
+        "\n  see:       docs/errors.md#column_not_found"
     )
 
 
@@ -197,6 +200,7 @@ def test_an_event_time_of_another_type_is_refused() -> None:
         "  expected:  timestamp\n"
         "  fix:       df.withColumn('amount', F.timestamp_millis('amount')) for milliseconds since "
         "1970; timestamp_seconds, timestamp_micros for others"
+        "\n  see:       docs/errors.md#column_type"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, 
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.operator import Spec
+from streamops.kernel.operator import Spec, checkpointed, with_types
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -41,19 +41,32 @@ class BoundAggregate:
     ignores_equal_rows: bool  # whether equal rows count once
 
 
+def _identity_of(spec: AggregateSpec, aggregates: tuple[BoundAggregate, ...]) -> list[list[str]]:
+    return [
+        [
+            *aggregate_identity(bound.name, bound.text, bound.summary, spec.input),
+            *(f"{name} {spec.input.field(name).type}" for name in bound.summary.inputs),
+            *(["rows"] if bound.total is None else [name for name, _ in bound.total.fields]),
+        ]
+        for bound in aggregates
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class AggregateSpec(Spec):
     """Parameters of ``aggregate``."""
 
     where: str = field(repr=False)  # name of the operator, for errors
-    by: tuple[str, ...]
+    by: tuple[str, ...] = checkpointed(with_types)
     agg: tuple[tuple[str, Aggregation], ...]
     functions: tuple[str, ...] = field(
         repr=False
     )  # function of each aggregate; "" for the user's own
     rejected: Rejected  # what happens to rows that are not changes
     # Set by ``resolve``. Columns to read are all columns if rejected rows are routed.
-    aggregates: tuple[BoundAggregate, ...] = field(default=(), repr=False)
+    aggregates: tuple[BoundAggregate, ...] = checkpointed(
+        _identity_of, {"parameter": "agg"}, default=(), repr=False
+    )
     input: pa.Schema = field(default_factory=lambda: pa.schema([]), repr=False)
 
     def __post_init__(self) -> None:
@@ -223,25 +236,6 @@ class AggregateSpec(Spec):
     def event_time(self) -> str:
         """Column with the metadata for the next operator. There is no event time."""
         return CHANGE_TYPE
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on. `rejected` is not one of them."""
-        return {
-            "by": [[name, str(self.input.field(name).type)] for name in self.by],
-            "agg": [
-                [
-                    *aggregate_identity(bound.name, bound.text, bound.summary, self.input),
-                    *(f"{name} {self.input.field(name).type}" for name in bound.summary.inputs),
-                    *(
-                        ["rows"]
-                        if bound.total is None
-                        else [name for name, _ in bound.total.fields]
-                    ),
-                ]
-                for bound in self.aggregates
-            ],
-        }
 
 
 def _total(function: str, summary: Summary, schema: pa.Schema) -> Total | None:

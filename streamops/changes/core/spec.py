@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.operator import Spec
+from streamops.kernel.operator import Spec, checkpointed
 from streamops.kernel.parameters import (
     require_choice,
     require_columns,
@@ -159,17 +159,10 @@ class TableSpec(KeyedTable, Spec):
         """Column with the metadata for the next operator. There is no event time."""
         return REVISION
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that the state depends on. `publish` and `max_keys` are not among them."""
-        return {
-            "key": [[name, str(self.input.field(name).type)] for name in self.by],
-            "values": [[name, str(self.input.field(name).type)] for name in self.values],
-            "sequence": [[name, str(self.input.field(name).type)] for name in self.sequence],
-            "time": self.time,
-            "snapshots": self.snapshots,
-            "ignore_nulls": self.ignore_nulls,
-        }
+
+def _tracked_values(spec: ApplySpec, track: tuple[str, ...] | None) -> list[str]:
+    """The values whose changes begin an interval: the state depends on them."""
+    return [] if spec.history == "overwrite" else list(spec.tracked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +170,12 @@ class ApplySpec(TableSpec):
     """Parameters of ``apply``."""
 
     publish: Publish = field(default="last", repr=False)
-    history: History  # whether a row replaces the previous one, or ends its interval
-    track: tuple[str, ...] | None  # values that begin a new interval when they change; None is all
+    history: History = (
+        checkpointed()
+    )  # whether a row replaces the previous one, or ends its interval
+    track: tuple[str, ...] | None = checkpointed(
+        _tracked_values
+    )  # values that begin a new interval when they change; None is all
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
@@ -223,13 +220,6 @@ class ApplySpec(TableSpec):
         interval = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
         size = len(self.by)
         return pa.schema([*list(schema)[:size], *interval, *list(schema)[size:]])
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """As of ``TableSpec``; with intervals also the tracked values, which determine the state."""
-        if self.history == "overwrite":
-            return super().identity
-        return {**super().identity, "track": list(self.tracked)}
 
 
 def rejected_rows(spec: TableSpec, changes: ClassifiedChanges) -> pa.Table:

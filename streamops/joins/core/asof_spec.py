@@ -21,6 +21,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import checkpointed
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     Delays,
@@ -44,21 +45,21 @@ WaitsFor = Literal["both", "facts"]
 class AsofSpec(JoinSpec):
     """The parameters of :func:`streamops.joins.asof`. Durations are in microseconds."""
 
-    time: str
-    version: str
-    sequence: str
-    until: str | None
-    deleted: str | None
-    how: How
-    tolerance: int | None = field(metadata={"shown": show_duration})
-    direction: Direction
-    allow_exact: bool
+    time: str = checkpointed()
+    version: str = checkpointed()
+    sequence: str = checkpointed()
+    until: str | None = checkpointed()
+    deleted: str | None = checkpointed()
+    how: How = checkpointed()
+    tolerance: int | None = checkpointed(metadata={"shown": show_duration})
+    direction: Direction = checkpointed()
+    allow_exact: bool = checkpointed()
     waits_for: WaitsFor
     delay: Delays = field(metadata={"shown": show_delays})
-    allowed_lateness: int = field(metadata={"shown": show_duration})
-    stragglers: Stragglers
-    late_versions: LateVersions
-    too_late: TooLate
+    allowed_lateness: int = checkpointed(metadata={"shown": show_duration})
+    stragglers: Stragglers = checkpointed()
+    late_versions: LateVersions = checkpointed()
+    too_late: TooLate = checkpointed()
     into: str
 
     def __post_init__(self) -> None:
@@ -182,10 +183,10 @@ class AsofSpec(JoinSpec):
     def identity(self) -> Mapping[str, Any]:
         """All that the state depends on. ``delay`` and ``waits_for`` may change."""
         return {
-            "by": [list(pair) for pair in self.by],
+            **super(AsofSpec, self).identity,
             "facts": sorted([column.name, str(column.type)] for column in self.facts),
             "table": sorted([column.name, str(column.type)] for column in self.table),
-        } | {name: getattr(self, name) for name in _IDENTITY}
+        }
 
     @property
     def _optional(self) -> dict[str, str]:
@@ -285,9 +286,3 @@ class AsofSpec(JoinSpec):
                 "values forward (docs/joins.md); if the connector always sends complete rows, "
                 f"right.drop({UNAVAILABLE!r})",
             )
-
-
-_IDENTITY = (
-    *("time", "version", "sequence", "until", "deleted", "how", "tolerance", "direction"),
-    *("allow_exact", "allowed_lateness", "stragglers", "late_versions", "too_late"),
-)

@@ -19,6 +19,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import (
     Delays,
     require_columns,
@@ -47,17 +48,17 @@ class IntervalSpec(JoinSpec):
     If the output has no columns of the right, its resolved input has the keys and the time only.
     """
 
-    lower: int = field(metadata={"shown": show_duration})
-    upper: int = field(metadata={"shown": show_duration})
-    time: tuple[str, str] = field(metadata={"shown": show_pair})
-    how: How
-    matches: Matches
-    tie_break: str | None
+    lower: int = checkpointed(metadata={"shown": show_duration})
+    upper: int = checkpointed(metadata={"shown": show_duration})
+    time: tuple[str, str] = checkpointed(metadata={"shown": show_pair})
+    how: How = checkpointed()
+    matches: Matches = checkpointed()
+    tie_break: str | None = checkpointed()
     delay: Delays = field(metadata={"shown": show_delays})
-    allowed_lateness: int = field(metadata={"shown": show_duration})
-    stragglers: Stragglers
-    too_late: TooLate
-    early: Early
+    allowed_lateness: int = checkpointed(metadata={"shown": show_duration})
+    stragglers: Stragglers = checkpointed()
+    too_late: TooLate = checkpointed()
+    early: Early = checkpointed()
     into: str
 
     def __post_init__(self) -> None:
@@ -213,15 +214,8 @@ class IntervalSpec(JoinSpec):
     @property
     def identity(self) -> Mapping[str, Any]:
         """All that the state depends on. ``delay`` may change."""
-        identity: dict[str, Any] = {
-            "by": [list(pair) for pair in self.by],
-            "time": list(self.time),
-            "left": self._columns("left"),
-            "right": self._columns("right"),
-        } | {name: getattr(self, name) for name in _IDENTITY}
-        if self.tie_break is not None:
-            identity["tie_break"] = self.tie_break
-        return identity
+        columns: dict[str, Any] = {side: self._columns(side) for side in SIDES}
+        return {**super(IntervalSpec, self).identity, **columns}
 
     def _columns(self, side: SideName) -> list[list[str]]:
         schema = self.side(side).schema
@@ -288,9 +282,3 @@ class IntervalSpec(JoinSpec):
                 expected="a column of the right that orders rows with the same time",
                 fix='tie_break="id", for example: an id that grows, a log position, an offset',
             )
-
-
-_IDENTITY = (
-    *("how", "lower", "upper", "matches", "allowed_lateness"),
-    *("stragglers", "too_late", "early"),
-)

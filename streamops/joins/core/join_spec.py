@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.operator import Spec
+from streamops.kernel.operator import Spec, checkpointed
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -63,7 +63,7 @@ class JoinSpec(Spec):
     """Fields of all joins. ``resolved``, ``names`` and ``output`` are resolved against the schemas."""
 
     where: str = field(repr=False)  # name of the operator, for errors
-    by: Keys = field(metadata={"shown": show_keys})
+    by: Keys = checkpointed(metadata={"shown": show_keys})
     resolved: tuple[Input, ...] = field(default=(), repr=False)
     names: JoinedNames = field(default=JoinedNames(pa.schema([]), ()), repr=False)
     output: pa.Schema = field(default=pa.schema([]), repr=False)

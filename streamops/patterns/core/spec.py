@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
 from streamops.kernel.columns import type_name
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.operator import ShardSpec
+from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
     MILLISECOND,
     refuse_taken_names,
@@ -56,6 +56,12 @@ _SKIPS: tuple[Resume, ...] = ("past last row", "to next row", "to first", "to la
 _DURATION = {"shown": show_duration}
 
 
+def _texts_of(
+    spec: PatternSpec, define: tuple[tuple[str, str | Expression], ...]
+) -> list[list[str]]:
+    return [[name, of if isinstance(of, str) else repr(of)] for name, of in define]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PatternSpec(ShardSpec):
     """Parameters of pattern matching. Durations are microseconds.
@@ -92,21 +98,26 @@ class PatternSpec(ShardSpec):
     automaton : Automaton
     """
 
-    pattern: Pattern = field(metadata={"shown": lambda of: repr(of.text)})
-    define: tuple[tuple[str, str | Expression], ...]
-    time: str
-    within: int | None = field(metadata=_DURATION)
+    pattern: Pattern = checkpointed(lambda _, of: of.text, {"shown": lambda of: repr(of.text)})
+    define: tuple[tuple[str, str | Expression], ...] = checkpointed(_texts_of)
+    time: str = checkpointed()
+    within: int | None = checkpointed(metadata=_DURATION)
     measures: tuple[tuple[str, Measure], ...]
-    matches: Matches
+    matches: Matches = checkpointed()
     horizon: int | None = field(metadata=_DURATION)
-    skip: str
-    tie_break: tuple[str, ...]
+    skip: str = checkpointed()
+    tie_break: tuple[str, ...] = checkpointed()
     stragglers: Stragglers
     timeouts: Timeouts
     max_rows: int
     when_full: WhenFull
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    resolved: tuple[ResolvedMeasure, ...] = field(default=(), repr=False)
+    resolved: tuple[ResolvedMeasure, ...] = checkpointed(
+        lambda spec, _: with_types(spec, spec.values),
+        {"parameter": "values"},
+        default=(),
+        repr=False,
+    )
     automaton: Automaton = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -295,23 +306,6 @@ class PatternSpec(ShardSpec):
                 if of.type in (dtype, pa.list_(dtype)):
                     found[of.name] = (0, column)
         return found
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """All that the state depends on: not ``delay``, ``horizon``, ``max_rows``, the side output."""
-        columns = {name: self.input.field(name) for name in (*self.by, *self.values)}
-        return {
-            "pattern": self.pattern.text,
-            "define": [[name, of if isinstance(of, str) else repr(of)] for name, of in self.define],
-            "by": [[name, str(columns[name].type)] for name in self.by],
-            "time": self.time,
-            "within": self.within,
-            "skip": self.skip,
-            "tie_break": [*self.tie_break],
-            "values": [[name, str(columns[name].type)] for name in self.values],
-            # Checkpoints with all matches were written before there was a choice.
-            **({"matches": self.matches} if self.matches == "first" else {}),
-        }
 
     def _columns_of(self, measure: Measure) -> list[str]:
         if measure.aggregation is not None:

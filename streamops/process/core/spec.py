@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.operator import ShardSpec
+from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
@@ -72,7 +72,8 @@ class PerKeySpec(ShardSpec):
     result: pa.Schema = field(metadata={"parameter": "output"})
     initial: tuple[tuple[str, Any], ...] = ()
     on_timer: Function | None = None
-    order_by: tuple[str, ...] = ()
+    operator: str = checkpointed(repr=False)
+    order_by: tuple[str, ...] = checkpointed(default=())
     expected_version: str | None = None
     stragglers: Stragglers = "drop"
     errors: Errors = "fail"
@@ -202,18 +203,6 @@ class PerKeySpec(ShardSpec):
         side = [] if self.side_output is None else [self.side_output]
         columns = [pa.field(f.name, f.type) for f in self.result]
         return pa.schema([*self.keys, *time, *columns, *side])
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """What the state depends on. Its fields are compared when it is read: nullable ones may be
-        added.
-        """
-        return {
-            "operator": self.operator,
-            "by": [[field.name, str(field.type)] for field in self.keys],
-            "time": self.time,
-            "order_by": list(self.order_by),
-        }
 
 
 def _require_function(

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Mask
+from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Duration, Instants, parse_duration
 
@@ -40,11 +41,11 @@ class CorrectClockSpec:
     """Columns that are added to the input."""
 
     time: str
-    sent: str
-    received: str
+    sent: str = checkpointed()
+    received: str = checkpointed()
     tolerance: int = field(metadata={"shown": show_duration})
     longest_wait: int | None = field(metadata={"shown": show_duration})
-    largest_offset: int | None = field(metadata={"shown": show_duration})
+    largest_offset: int | None = checkpointed(metadata={"shown": show_duration})
     otherwise: Otherwise
 
     def __post_init__(self) -> None:

@@ -18,9 +18,9 @@ holds the minimum sample of each cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
-from streamops.kernel.operator import Core, Spec, Table
+from streamops.kernel.operator import Core, Spec, Table, checkpointed, with_types
 from streamops.kernel.parameters import require_keys, require_name, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, Instants
@@ -64,9 +64,9 @@ class TrackClockSpec(CorrectClockSpec, Spec):
     where: ClassVar[str] = "time.track_clock"
     qualities: ClassVar[tuple[str, ...]] = ("estimated", "stepped", *QUALITIES)
 
-    by: tuple[str, ...]
-    horizon: int = field(metadata={"shown": show_duration})
-    step: int = field(metadata={"shown": show_duration})
+    by: tuple[str, ...] = checkpointed(with_types)
+    horizon: int = checkpointed(metadata={"shown": show_duration})
+    step: int = checkpointed(metadata={"shown": show_duration})
     input: pa.Schema = field(default=pa.schema([]), repr=False)
     """Schema of the input, set by ``resolve``."""
 
@@ -97,18 +97,6 @@ class TrackClockSpec(CorrectClockSpec, Spec):
     def output(self) -> pa.Schema:
         """The input columns, the offset, and how it was determined."""
         return self.input.append(pa.field(OFFSET, pa.int64())).append(pa.field(METHOD, pa.string()))
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on."""
-        return {
-            "by": [[name, str(self.input.field(name).type)] for name in self.by],
-            "sent": self.sent,
-            "received": self.received,
-            "horizon": self.horizon,
-            "step": self.step,
-            "largest_offset": self.largest_offset,
-        }
 
 
 _DEVICE, _CELL = ("before", "before_least", "last", "last_least"), ("cell", "least")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.parameters import (
     refuse_taken_names,
     refuse_type,
@@ -50,10 +51,10 @@ class CompareSpec(WindowSpec):
     agg: tuple[tuple[str, Aggregation], ...] = field(default=(), init=False, repr=False)
     early: Early = field(default="never", init=False, repr=False)
 
-    period: int | Unit = field(metadata={"shown": show_length})
-    zone: str | None
-    values: tuple[str, ...]
-    revised: Revised = field(default="never", repr=False)
+    period: int | Unit = checkpointed(metadata={"shown": show_length})
+    zone: str | None = checkpointed()
+    values: tuple[str, ...] = checkpointed(with_types)
+    revised: Revised = checkpointed(default="never", repr=False)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
@@ -127,21 +128,6 @@ class CompareSpec(WindowSpec):
         """Output columns with values of an input column."""
         pairs = ((name, (0, name)) for name in (*self.by, *self.values))
         return {**dict(pairs), **{f"previous_{name}": (0, name) for name in self.values}}
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The period."""
-        return self.previous_period.identity
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on."""
-        own = {
-            "values": [[name, str(self.input.field(name).type)] for name in self.values],
-            "revised": self.revised,
-        }
-        common = super(CompareSpec, self).identity
-        return {name: value for name, value in common.items() if name != "agg"} | own
 
     def _refuse_other_frames(self, schema: pa.Schema) -> None:
         """Refuse frames that are not results of windows, or that include late rows."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from streamops.kernel.calendar import DAY, LONGEST, Unit, Weekday
 from streamops.kernel.errors import SpecError
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.groups import Groups
+from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import show_duration
 from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
 from streamops.windows.core.spec import (
@@ -36,18 +37,12 @@ class GridSpec(WindowSpec):
     ``empty_for`` is how long after a window with rows those without rows are published; None: never.
     """
 
-    empty_for: int | None = field(default=None, metadata=DURATION)
+    empty_for: int | None = checkpointed(metadata=DURATION, default=None)
 
     @property
     @abstractmethod
     def grid(self) -> Grid:
         """The grid that assigns event times to windows."""
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The grid, and `empty_for` if it is used."""
-        empty = {} if self.empty_for is None else {"empty_for": self.empty_for}
-        return {**self.grid.identity, **empty}
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -129,9 +124,9 @@ class GridSpec(WindowSpec):
 class FixedSpec(GridSpec):
     """Parameters of tumbling and hopping windows. Tumbling windows have ``hop == size``."""
 
-    size: int = field(metadata=DURATION)
-    hop: int = field(metadata=DURATION)
-    origin: int = field(metadata=DURATION)
+    size: int = checkpointed(metadata=DURATION)
+    hop: int = checkpointed(metadata=DURATION)
+    origin: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
@@ -159,9 +154,9 @@ class FixedSpec(GridSpec):
 class CalendarSpec(GridSpec):
     """Parameters of calendar windows."""
 
-    unit: Unit
-    zone: str
-    week_start: Weekday
+    unit: Unit = checkpointed()
+    zone: str = checkpointed()
+    week_start: Weekday = checkpointed()
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
@@ -180,11 +175,11 @@ class CalendarSpec(GridSpec):
 class CumulativeSpec(GridSpec):
     """Parameters of cumulative windows. A period is a duration or, with `zone`, a calendar unit."""
 
-    size: int | Unit = field(metadata={"shown": show_length})
-    every: int = field(metadata=DURATION)
-    zone: str | None
-    week_start: Weekday
-    origin: int = field(metadata=DURATION)
+    size: int | Unit = checkpointed(metadata={"shown": show_length})
+    every: int = checkpointed(metadata=DURATION)
+    zone: str | None = checkpointed()
+    week_start: Weekday = checkpointed()
+    origin: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)

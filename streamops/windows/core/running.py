@@ -6,9 +6,9 @@ receives rows, so a step reads the keys of its rows and compares the values befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from streamops.kernel.core import (
 from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, ShardSpec, Table
+from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -35,7 +35,7 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
-from streamops.windows.core.spec import AggregatingSpec
+from streamops.windows.core.spec import AggregatingSpec, identity_of_aggregates
 from streamops.windows.core.tables import (
     estimate_values,
     integers,
@@ -79,10 +79,12 @@ class RunningSpec(AggregatingSpec, ShardSpec):
     """
 
     agg: tuple[tuple[str, Aggregation], ...]
-    changes: Changes
+    changes: Changes = checkpointed()
     max_keys: int
     when_full: WhenFull
-    aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
+    aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
+        identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
+    )
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
@@ -141,15 +143,6 @@ class RunningSpec(AggregatingSpec, ShardSpec):
         """Keys, values, the revision, and with "retract" the change type."""
         change = [(CHANGE_TYPE, pa.string())] if self.changes == "retract" else []
         return pa.schema([*self.keys, *self.value_columns, (REVISION, pa.int32()), *change])
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Everything the state depends on. The limit is not part of it: it may change."""
-        return {
-            "by": self.key_identity(),
-            "agg": self.aggregates_identity(),
-            "changes": self.changes,
-        }
 
 
 class RunningCore(Core[RunningSpec]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import pyarrow as pa
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
 from streamops.windows.core.spec import DURATION, WindowSpec
 
@@ -33,11 +34,11 @@ class SessionSpec(WindowSpec):
         Whether a longer session is split, or the query fails.
     """
 
-    gap: int = field(metadata=DURATION)
-    gap_column: str | None
-    until: str | None
-    max_length: int | None = field(metadata=DURATION)
-    when_longer: WhenLonger
+    gap: int = checkpointed(metadata=DURATION)
+    gap_column: str | None = checkpointed()
+    until: str | None = checkpointed()
+    max_length: int | None = checkpointed(metadata=DURATION)
+    when_longer: WhenLonger = checkpointed()
 
     def __post_init__(self) -> None:
         self._refuse_update()
@@ -104,17 +105,6 @@ class SessionSpec(WindowSpec):
     def retention(self) -> int:
         """How long after its end an accepted row can still touch a session."""
         return self.gap + (self.allowed_lateness if self.corrects else 0)
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The parameters that define a session."""
-        return {
-            "gap": self.gap,
-            "gap_column": self.gap_column,
-            "until": self.until,
-            "max_length": self.max_length,
-            "when_longer": self.when_longer,
-        }
 
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":

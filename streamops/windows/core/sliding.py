@@ -14,9 +14,9 @@ With early results, a result is published in every step that changes it, and aga
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Core, Table, checkpointed
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
 from streamops.windows.core.spec import DURATION, WindowSpec
 from streamops.windows.core.tables import (
@@ -57,7 +57,7 @@ Revisions = npt.NDArray[np.int32]
 class SlidingSpec(WindowSpec):
     """Parameters of sliding windows: ``size`` is the length of a window, which ends with an event."""
 
-    size: int = field(metadata=DURATION)
+    size: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
@@ -77,11 +77,6 @@ class SlidingSpec(WindowSpec):
     def event_retention(self) -> int:
         """How long after an event the last of its windows can change."""
         return self.size - 1 + self.retention
-
-    @property
-    def window_identity(self) -> Mapping[str, Any]:
-        """The length of a window."""
-        return {"size": self.size}
 
 
 class SlidingCore(Core[SlidingSpec]):

@@ -7,9 +7,9 @@ that depend on them. The algorithm reads the same dataclass.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, Weekday, require_zone
 from streamops.kernel.errors import SpecError
-from streamops.kernel.operator import ShardSpec
+from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
@@ -47,6 +47,13 @@ RESERVED = (*_WINDOW, *_EXTRA)
 
 _SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # days
 _CLOCK_CHANGE = DAY // 12  # clocks are put forward by two hours at most
+
+
+def identity_of_aggregates(
+    spec: AggregatingSpec, aggregates: tuple[tuple[str, str, Summary], ...]
+) -> list[list[str]]:
+    """The aggregates in the identity of a checkpoint."""
+    return [aggregate_identity(name, written, of, spec.input) for name, written, of in aggregates]
 
 
 class AggregatingSpec:
@@ -83,17 +90,6 @@ class AggregatingSpec:
     def value_columns(self) -> list[tuple[str, pa.DataType]]:
         """Name and type of the columns that a result has per key and window."""
         return [(name, summary.result) for name, _, summary in self.aggregates]
-
-    def key_identity(self) -> list[list[str]]:
-        """The keys in the identity of a checkpoint."""
-        return [[field.name, str(field.type)] for field in self.keys]
-
-    def aggregates_identity(self) -> list[list[str]]:
-        """The aggregates in the identity of a checkpoint."""
-        return [
-            aggregate_identity(name, written, summary, self.input)
-            for name, written, summary in self.aggregates
-        ]
 
     def bind_aggregates(self, schema: pa.Schema, time: str) -> tuple[tuple[str, str, Summary], ...]:
         """Bind the aggregates to the columns of a frame."""
@@ -152,13 +148,15 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         Resolved: each aggregate as the user wrote it, and its implementation.
     """
 
-    time: str
+    time: str = checkpointed()
     agg: tuple[tuple[str, Aggregation], ...]
-    allowed_lateness: int = field(metadata=DURATION)
-    stragglers: Stragglers
-    too_late: TooLate
-    early: Early = "never"
-    aggregates: tuple[tuple[str, str, Summary], ...] = field(default=(), repr=False)
+    allowed_lateness: int = checkpointed(metadata=DURATION)
+    stragglers: Stragglers = checkpointed()
+    too_late: TooLate = checkpointed()
+    early: Early = checkpointed(default="never")
+    aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
+        identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
+    )
 
     def __post_init__(self) -> None:
         where = self.operator
@@ -277,26 +275,6 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
                 ("row", pa.struct(list(self.input))),
             ]
         )
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on. ``delay`` may change."""
-        return {
-            **self.window_identity,
-            "by": self.key_identity(),
-            "time": self.time,
-            "agg": self.aggregates_identity(),
-            "allowed_lateness": self.allowed_lateness,
-            "stragglers": self.stragglers,
-            "too_late": self.too_late,
-            # Checkpoints without early results may be older than the parameter.
-            **({"early": self.early} if self.is_early else {}),
-        }
-
-    @property
-    @abstractmethod
-    def window_identity(self) -> Mapping[str, Any]:
-        """The part of the identity that defines the windows."""
 
     def refuse_contradictions(self) -> None:
         """Refuse parameters that contradict each other."""

@@ -200,6 +200,7 @@ def test_a_full_group_fails_only_where_its_result_is_asked_for(
         "  expected:  at most 2 per group: at_most=2\n"
         "  fix:       raise at_most; or return null: when_full='null'. On a stream, with a new "
         "checkpoint"
+        "\n  see:       docs/errors.md#state_full"
     )
 
 

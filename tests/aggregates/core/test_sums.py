@@ -76,6 +76,7 @@ def test_a_sum_of_integers_that_does_not_fit_is_an_error(parts: Any) -> None:
         "  got:       a sum out of range\n"
         "  expected:  a value of type bigint\n"
         "  fix:       cast the column to a wider type first: decimal(38,0) for integers; double, which rounds"
+        "\n  see:       docs/errors.md#numeric_overflow"
     )
 
 

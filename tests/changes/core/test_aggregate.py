@@ -265,6 +265,7 @@ def test_a_sum_may_be_out_of_range_within_a_micro_batch() -> None:
         "  got:       a sum out of range\n"
         "  expected:  a value of type bigint, or a day-time interval\n"
         "  fix:       cast the column to a wider type first: decimal(38,0) for integers; double, which rounds"
+        "\n  see:       docs/errors.md#numeric_overflow"
     )
 
 

@@ -152,6 +152,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
         "  got:       share=5\n"
         "  expected:  a number above 0, at most 1\n"
         "  fix:       share=0.01 is one row in a hundred"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:
         LateRows(1, counts=["forgotten", "behind"])
@@ -160,6 +161,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
         "  got:       counts=['forgotten', 'behind']\n"
         "  expected:  counts of rows or events, such as 'too_late' or 'forgotten'\n"
         "  fix:       read a gauge from observedMetrics; a rule adds up counts"
+        "\n  see:       docs/errors.md#invalid_parameter"
     )
     with pytest.raises(SpecError) as caught:
         StuckWatermark(batches=2)
@@ -168,6 +170,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
         "  got:       batches=2\n"
         "  expected:  an integer from 3 to 10000\n"
         "  fix:       batches=10 evaluates the last ten micro-batches with rows"
+        "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 
 

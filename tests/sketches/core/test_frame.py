@@ -108,6 +108,7 @@ def test_other_bytes_are_foreign(blob: bytes) -> None:
         "  expected:  a frame that begins with b'SOPS'\n"
         "  fix:       name the column that has the sketches; a sketch of another library has no "
         "frame"
+        "\n  see:       docs/errors.md#sketch_corrupt"
     )
 
 
@@ -142,6 +143,7 @@ def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
         "  got:       frame 3\n"
         "  expected:  frame 2\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md)"
+        "\n  see:       docs/errors.md#sketch_unsupported"
     )
     (other,) = pack_frames(Format("hll", 4), PARAMETERS, pa.array([b"abc"])).to_pylist()
     error = refused(other)
@@ -156,6 +158,7 @@ def test_another_type_is_refused() -> None:
         "  got:       theta\n"
         "  expected:  hll\n"
         "  fix:       only sketches of one type can be merged: use the aggregate that made these"
+        "\n  see:       docs/errors.md#sketch_kind"
     )
 
 
@@ -169,6 +172,7 @@ def test_other_parameters_are_refused_by_name() -> None:
         "  expected:  how='ä', p=12, wide=None\n"
         "  fix:       only sketches of equal parameters can be merged: use those that these "
         "were made with"
+        "\n  see:       docs/errors.md#sketch_parameters"
     )
 
 

@@ -161,6 +161,7 @@ def test_a_negative_weight_is_an_error() -> None:
         "  got:       weight='w' with a minimum of -2\n"
         "  expected:  weights >= 0\n"
         "  fix:       leave such rows out, or count exactly: aggregates.sum"
+        "\n  see:       docs/errors.md#change_stream_input"
     )
     rows = pa.table({"c": pa.array(["a", None]), "w": [1, -2]})
     assert reported(sketch, sketch.update(one_group(2), rows)) == [("a", 1, 1)]
@@ -176,6 +177,7 @@ def test_more_items_than_a_number_can_count_are_an_error() -> None:
         "  got:       a sum of weights out of range\n"
         "  expected:  a value of type bigint\n"
         "  fix:       use smaller weights: a coarser unit, such as kilobytes for bytes"
+        "\n  see:       docs/errors.md#numeric_overflow"
     )
     with pytest.raises(CapacityError):
         sketch.update(one_group(2), pa.table({"c": ["a", "b"], "w": [LARGEST, 1]}))

@@ -223,6 +223,7 @@ def test_an_image_of_another_precision_is_refused() -> None:
         "  got:       p=9\n"
         "  expected:  p=8\n"
         "  fix:       use p=9, or make the sketch again"
+        "\n  see:       docs/errors.md#sketch_parameters"
     )
 
 

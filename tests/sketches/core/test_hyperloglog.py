@@ -326,6 +326,7 @@ def test_the_error_has_five_facts() -> None:
         "  got:       1 of 1 payloads, the first is number 0\n"
         "  expected:  a HyperLogLog of p=12: up to 384 coupons, or 4096 registers up to 53\n"
         "  fix:       make it again from its rows, or merge the others without it"
+        "\n  see:       docs/errors.md#sketch_corrupt"
     )
 
 

@@ -209,6 +209,7 @@ def test_more_values_than_can_be_counted_are_refused() -> None:
         "  got:       about 2.81e+14\n"
         "  expected:  fewer than 2^48, or 281,474,976,710,656\n"
         "  fix:       store one sketch a month or a year, and do not merge those"
+        "\n  see:       docs/errors.md#state_full"
     )
 
 

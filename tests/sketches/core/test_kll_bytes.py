@@ -236,6 +236,7 @@ def test_the_error_has_a_fix() -> None:
         "  got:       sketch 0: shorter than 8 bytes, or not a multiple of 4 bytes\n"
         "  expected:  a compact kll_doubles sketch of Apache DataSketches, with k=20\n"
         "  fix:       make it again from its rows, or merge the others without it"
+        "\n  see:       docs/errors.md#sketch_corrupt"
     )
     with pytest.raises(SketchFormatError) as caught:
         adopted(pa.array([b""]))
@@ -252,6 +253,7 @@ def test_a_sketch_with_nan_is_not_exported() -> None:
         "  got:       sketch 1, whose greatest value is NaN\n"
         "  expected:  sketches of numbers\n"
         "  fix:       leave NaN out before the sketch is made: where(~isnan(column))"
+        "\n  see:       docs/errors.md#sketch_unsupported"
     )
 
 

@@ -101,6 +101,7 @@ def test_payloads_round_trip_and_others_are_refused() -> None:
         "  got:       1 of 4 payloads, the first is number 3\n"
         "  expected:  a MinHash of 2 permutations, affine32: empty, or 8 bytes\n"
         "  fix:       make it again from its rows, or merge the others without it"
+        "\n  see:       docs/errors.md#sketch_corrupt"
     )
 
 

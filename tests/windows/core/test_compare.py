@@ -341,6 +341,7 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
         "  expected:  one row per key and window, or a higher revision in the later row\n"
         "  fix:       name all key columns of the preceding window in `by`; if results are corrected, "
         "keep the columns revision and _change_type"
+        "\n  see:       docs/errors.md#inserted_twice"
     )
     stream = Stream()
     stream.step((0, 4), (10, 4))
@@ -427,6 +428,7 @@ def test_a_change_that_does_not_fit_is_an_error(
         "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {type_name}\n"
         "  fix:       cast 'v' before the comparison: integers to decimal(20,0); or to double, which rounds"
+        "\n  see:       docs/errors.md#numeric_overflow"
     )
     with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
         Stream(dtype=dtype, by=()).run((0, before), (10, now))

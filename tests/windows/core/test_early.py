@@ -170,7 +170,7 @@ def test_revisions_of_early_results_are_evicted_with_their_window() -> None:
 
 
 def test_only_early_windows_have_it_in_their_identity() -> None:
-    assert "early" not in Stream(10).spec.identity
+    assert Stream(10).spec.identity["early"] == "never"
     assert early(10).spec.identity["early"] == "every batch"
     assert "timing" not in Stream(10, stragglers="update").state.tables["revisions"].column_names
     assert early(10).state.tables["revisions"].column_names[-1] == "timing"

@@ -255,7 +255,7 @@ def test_the_state_of_no_rows_is_neutral() -> None:
 
 
 def test_only_windows_with_empty_for_have_it_in_their_identity() -> None:
-    assert "empty_for" not in Stream(10).spec.identity
+    assert Stream(10).spec.identity["empty_for"] is None
     assert dense(10).spec.identity["empty_for"] == 20
 
 

@@ -108,6 +108,7 @@ def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
         "  expected:  at most 2 there: max_keys, divided by shards\n"
         "  fix:       raise max_keys, which a checkpoint survives; or leave further keys out: "
         "when_full='reject_new'"
+        "\n  see:       docs/errors.md#state_full"
     )
     spec = spec_of(max_keys=2, when_full="reject_new")
     steps = play(spec, some[:1], [*some, ("a", 5), ("c", 9), ("b", 8)], [("c", 9), ("a", 6)])
