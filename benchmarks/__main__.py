@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from benchmarks import report
 from benchmarks.machine import describe_machine
 from benchmarks.measure import Run, RunFailed, measure, verify
-from benchmarks.readme import README, replace_between
 from benchmarks.stream import DELAY
 from benchmarks.systems import MASTER, SETTINGS, SYSTEMS
+from benchmarks.tables import TABLES, replace_between
 from benchmarks.workloads import TUMBLING, WORKLOADS, Workload, for_verification, standard
 
 RESULTS = Path(__file__).with_name("results")
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if options.write:
         replace_between("figures", "python -m benchmarks --write", text)
-        print(f"written into {README}")
+        print(f"written into {TABLES}")
     return 0
 
 
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="less warm-up, fewer batches, 100,000 keys, one repeat"
     )
     add("--verify", action="store_true", help="compare results with the answer, measure nothing")
-    add("--write", action="store_true", help="put the tables into benchmarks/README.md")
+    add("--write", action="store_true", help="put the tables into benchmarks/results/README.md")
     add(
         "--record",
         type=Path,

@@ -31,9 +31,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.cpu import ProcessTree
 from benchmarks.machine import describe_machine
-from benchmarks.readme import replace_between
 from benchmarks.stream import DELAY, ORIGIN_MS
 from benchmarks.systems import session
+from benchmarks.tables import replace_between
 
 SIZE = "1000 days"
 CLOSED_MS = 2_000 * 86_400_000
@@ -281,7 +281,7 @@ def main() -> None:
     add("--library", type=Path, nargs="+", default=[ROOT])
     add("--cache", type=Path, default=Path(tempfile.gettempdir()))
     add("--record", type=Path, nargs="+", help="print the table of records, measure nothing")
-    add("--write", action="store_true", help="write the table into benchmarks/README.md")
+    add("--write", action="store_true", help="write the table into benchmarks/results/README.md")
     add("--one", choices=("measure", "restart"), help=argparse.SUPPRESS)
     add("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

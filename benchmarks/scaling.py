@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.__main__ import RESULTS
 from benchmarks.machine import describe_machine
 from benchmarks.measure import LOCAL, Cluster, Run, RunFailed, measure
-from benchmarks.readme import replace_between
 from benchmarks.systems import SYSTEMS
+from benchmarks.tables import replace_between
 from benchmarks.workloads import standard
 
 WORKERS = (1, 2, 4)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--quick", action="store_true", help="less warm-up")
     add("--record", type=Path, help="print the table of a recorded run, measure nothing")
-    add("--write", action="store_true", help="put the table into benchmarks/README.md")
+    add("--write", action="store_true", help="put the table into benchmarks/results/README.md")
     options = parser.parse_args(arguments)
     try:
         record = json.loads(options.record.read_text()) if options.record else _measure(options)

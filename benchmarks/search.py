@@ -1,7 +1,7 @@
 """Stored queries: the cost of a document as the number of queries grows, at an equal number of matches.
 
-``python -m benchmarks.search --write`` measures all that benchmarks/README.md and docs/search.md state about
-``search.match`` without Spark, records it in benchmarks/results/search, and writes the tables of the README. A
+``python -m benchmarks.search --write`` measures all that benchmarks/results/README.md and docs/search.md state about
+``search.match`` without Spark, records it in benchmarks/results/search, and writes the tables of the page. A
 number of queries takes its time: a million are compiled in two minutes.
 
 One shard, one process. *Pack* is what a task does before the shuffle: it splits documents into words, and
@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from benchmarks.documents import make_documents, make_queries
 from benchmarks.machine import describe_machine
-from benchmarks.readme import replace_between
+from benchmarks.tables import replace_between
 from streamops import search
 from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--memory-queries", type=int, nargs="*", default=[100_000])
     add("--documents", type=int, default=1_000_000)
     add("--batch", type=int, default=100_000, help="documents per micro-batch")
-    add("--write", action="store_true", help="put the tables into the README")
+    add("--write", action="store_true", help="put the tables into results/README.md")
     add("--into", type=Path, help="add to a recorded file")
     add("--record", type=Path, help="print the tables of a recorded file, measure nothing")
     options = parser.parse_args(arguments)

@@ -19,7 +19,7 @@ import datasketches as apache
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.readme import replace_between
+from benchmarks.tables import replace_between
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.countmin import CountMin
 from streamops.sketches.core.frequent import Frequent
@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sketches", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--write", action="store_true", help="put the table into the README")
+    parser.add_argument("--write", action="store_true", help="put the table into results/README.md")
     options = parser.parse_args(arguments)
     pa.set_cpu_count(1)
     readings = []

@@ -24,6 +24,9 @@ _OTHERS = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/METHODS.md": "benchmarks-methods.md",
+    "benchmarks/results/README.md": "benchmarks-tables.md",
+    "benchmarks/peers.svg": "peers.svg",
     "examples/README.md": "examples.md",
 }
 # What a search finds first: operators and guides, then the reference; last what explains why.

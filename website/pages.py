@@ -19,7 +19,7 @@ GUIDES = {
     "testing": "testing.md",
     **{name: f"{name}.md" for name in FAMILIES if (ROOT / "docs" / f"{name}.md").exists()},
 }
-# What a table of benchmarks/README.md is called that measures an operator.
+# What a table of benchmarks/results/README.md is called that measures an operator.
 _MEASURED = {
     "windows.tumbling": "Tumbling windows",
     "windows.hopping": "Hopping windows",
@@ -213,7 +213,7 @@ def _measured(name: Name) -> list[str]:
         )
     text = (
         "CPU seconds per million rows, of all processes. Compare figures of one row. "
-        "[Workloads, method and machine](../benchmarks.md).\n"
+        "[Workloads and method](../benchmarks-methods.md).\n"
     )
     return [text, "\n".join(lines)]
 
@@ -221,7 +221,7 @@ def _measured(name: Name) -> list[str]:
 @cache
 def _tables() -> list[tuple[str, dict[str, str]]]:
     """The title of each table of the benchmarks, and the CPU seconds by system."""
-    text = (ROOT / "benchmarks" / "README.md").read_text()
+    text = (ROOT / "benchmarks" / "results" / "README.md").read_text()
     found = []
     for title, body in re.findall(r"^#### (.+)\n((?:(?!#).*\n)*)", text, re.MULTILINE):
         figures = re.findall(r"^\| `([\w-]+)`.*?\| \*\*([\d.,]+)\*\*", body, re.MULTILINE)

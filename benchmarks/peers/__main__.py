@@ -85,7 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--resume", type=Path, help="a record to go on with: what it has is not measured again")
     add("--record", type=Path, nargs="+", help="print the tables of records, measure nothing")
-    add("--write", action="store_true", help="write tables and chart into benchmarks/README.md")
+    add(
+        "--write",
+        action="store_true",
+        help="write tables and chart into benchmarks/results/README.md",
+    )
     cache = Path(tempfile.gettempdir()) / "streamops-peers"
     add("--cache", type=Path, default=cache, help="folder for inputs and running checkpoints")
     return parser

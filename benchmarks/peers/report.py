@@ -11,9 +11,9 @@ from benchmarks.peers.inputs import WORKLOADS
 from benchmarks.peers.latency import EVERY_S, MEASURED, MEASURED_S, Latency
 from benchmarks.peers.running import Result
 from benchmarks.peers.systems import SYSTEMS
-from benchmarks.readme import README, replace_between
+from benchmarks.tables import replace_between
 
-CHART = README.with_name("peers.svg")
+CHART = Path(__file__).parents[1] / "peers.svg"
 STREAMING = [name for name, system in SYSTEMS.items() if not system.is_limit]
 WANTED_WINS = 8
 
@@ -37,10 +37,10 @@ def page(records: Sequence[dict[str, Any]]) -> str:
 
 
 def write(text: str, records: Sequence[dict[str, Any]]) -> None:
-    """Put text and chart into the README."""
+    """Put text and chart into results/README.md."""
     runs = [Result.from_record(run) for record in records for run in record["runs"]]
     draw(_figures(runs), CHART)
-    picture = "![CPU seconds per million rows of all systems and workloads](peers.svg)"
+    picture = "![CPU seconds per million rows of all systems and workloads](../peers.svg)"
     command = "python -m benchmarks.peers --write"
     replace_between("peers", command, f"{picture}\n\n{text}")
 

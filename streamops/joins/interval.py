@@ -30,7 +30,7 @@ __all__ = ["interval"]
 _JOIN_TYPES = {"semi": "left_semi", "anti": "left_anti"}
 _PRESENT = "{}_is_present"
 # With 500,000 searches an hour, the kernel takes 0.25 of the CPU time of Spark's join in micro-batches of
-# 500,000 rows, and 0.38 in those of 60,000: benchmarks/README.md, run of 2026-11-23.
+# 500,000 rows, and 0.38 in those of 60,000: benchmarks/results/README.md, run of 2026-11-23.
 _KERNEL_IS_CHEAPER = KeyLimit(0, "Spark's own join was never cheaper")
 
 

@@ -21,7 +21,7 @@ _ANSI = "spark.sql.ansi.enabled"
 
 # Up to how many keys Spark's own windows are chosen for a stream. Measured on 2026-11-21, a count and a sum
 # per minute, CPU seconds per million rows of Spark and the kernel, on the same state store, in micro-batches
-# of 500,000, 60,000 and 1,000 rows (benchmarks/README.md):
+# of 500,000, 60,000 and 1,000 rows (benchmarks/results/README.md):
 #
 #     1,000 keys     HDFS-backed   1.20 and 2.04   7.73 and 9.57   503 and 626
 #                    RocksDB       2.13 and 2.29   10.2 and 13.8   537 and 812

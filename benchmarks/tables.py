@@ -1,10 +1,10 @@
-"""The tables of the page ``benchmarks/README.md``, which the benchmarks write."""
+"""The tables of the page ``benchmarks/results/README.md``, which the benchmarks write."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-README = Path(__file__).with_name("README.md")
+TABLES = Path(__file__).with_name("results") / "README.md"
 
 
 def markers(name: str, command: str) -> tuple[str, str]:
@@ -21,8 +21,8 @@ def replace_between(name: str, command: str, text: str) -> None:
         The page has no such markers.
     """
     begin, end = markers(name, command)
-    before, found, rest = README.read_text().partition(begin)
+    before, found, rest = TABLES.read_text().partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found and found_end):
-        raise ValueError(f"{README} has no {begin} ... {end}")
-    README.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
+        raise ValueError(f"{TABLES} has no {begin} ... {end}")
+    TABLES.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
