@@ -89,9 +89,9 @@ def asof(
     sequence : str
         Column of versions that orders those of one instant: a log position, a commit version; not a
         clock, nor a `revision`, which a delete shares with the row that it deletes. Versions with equal
-        key, instant, sequence and values are duplicates. If the values differ, one is rejected as
-        "conflicting_version": the lesser by its values, in the order of the columns' names; a delete is
-        below all others.
+        key, instant, sequence and values are duplicates. If the values differ, the version with the
+        lower values is rejected as "conflicting_version"; columns are compared in the order of their
+        names. A delete is below all others.
     until : str, optional
         Column of versions, of type timestamp: the instant from which on a version is not in effect
         any more, or null. For histories with validities, ``[valid_from, valid_to)``. A version that has

@@ -273,7 +273,7 @@ class CalendarPeriod(Period):
         Returns
         -------
         first, last : arrays of int64
-            As of :func:`from_local`.
+            The same as of :func:`from_local`.
         occurs : array of bool
         exists : array of bool
             Whether the day exists. 31 February does not; it is 3 March, or 2 March in a leap year.

@@ -179,7 +179,7 @@ def require_distinct_columns(where: str, **columns: object) -> None:
 def require_columns(
     available: Collection[str], required: Mapping[str, Sequence[str | None]], *, where: str
 ) -> None:
-    """Refuse a frame without one of the columns, which are given by parameter. None is no column.
+    """Refuse a frame without one of the columns, which are given by parameter. None is not a column.
 
     Raises
     ------
@@ -462,7 +462,7 @@ def require_aggregates(agg: object, *, where: str) -> None:
         if getattr(type(value), "__repr__", None) is object.__repr__:
             raise SpecError(
                 "NOT_AN_AGGREGATE",
-                f"{name!r} is an aggregate that cannot be known again in a checkpoint",
+                f"{name!r} is an aggregate that a checkpoint cannot identify",
                 where=where,
                 got=f"{value!r}, another text in each process",
                 expected="a repr that says which aggregate it is, and nothing else",

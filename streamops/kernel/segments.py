@@ -39,8 +39,8 @@ class Segment:
     number : int
         Identifies the segment in its shard.
     first, last : int
-        The first and the last step on the time axis of the core at which its rows are needed. Of
-        filters, which are needed in every step, the cell.
+        The first and the last step on the time axis of the core at which its rows are needed. For
+        filters, which every step reads: the cell.
     scale : int
         Its interval on this axis: from ``first >> scale << scale``, of a length of ``1 << scale``.
     rows : int

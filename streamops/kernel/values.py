@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
             exact = value.astype(f"{value.dtype.kind}8[us]")
             value = exact if exact == value else value
         unit = np.datetime_data(value.dtype)[0]
-        # Finer units would be integers, and months are no dates.
+        # Finer units would be integers, and months are not dates.
         return value.item() if unit in _EXACT_DATES and not np.isnat(value) else value
     return value if isinstance(value, np.void) else value.item()
 
@@ -440,7 +440,7 @@ def _replaced(value: dict[Any, Any], converted: dict[Any, Any]) -> dict[Any, Any
 
 
 def keeps_values(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast keeps each value, or refuses it: text is no number, and a date is no instant."""
+    """Whether a cast keeps each value, or refuses it: text is not a number, and a date is not an instant."""
     types = pa.types
     if types.is_dictionary(given):
         given = given.value_type

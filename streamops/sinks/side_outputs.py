@@ -166,7 +166,7 @@ class SideOutputs(BatchWriter):
         times = [] if self.time is None else self._candidates(batch, tags, self.time)
         if self.time is not None and not times:
             require_columns(batch.columns, {"time": [self.time]}, where=self.label)
-        # Text, and times without a zone, are no instants; `row` has them as they are.
+        # Text, and times without a zone, are not instants; `row` has them as they are.
         times = [t for t in times if isinstance(batch.select(t).schema[0].dataType, TimestampType)]
         everything = F.struct(*map(column, batch.columns))
         return [

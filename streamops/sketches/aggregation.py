@@ -404,7 +404,7 @@ def merge(column: str, *, like: SketchAggregate) -> MergedSketches:
         ``CHANGE_STREAM_INPUT``: they are a change stream; ``ROWS_REVISED``: they have revisions,
         and a sketch that is merged twice counts twice (quantiles, heavy hitters, frequencies).
     SketchFormatError
-        While the query runs: bytes that are no sketch, are damaged, or are a sketch of another
+        While the query runs: bytes that are not a sketch, are damaged, or are a sketch of another
         type, version or with other parameters.
 
     Examples

@@ -235,7 +235,7 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     Raises
     ------
     SketchFormatError
-        The bytes are no sketch.
+        The bytes are not a sketch.
     SpecError
         ``PARAMETER_TYPE``: it is not a Bloom filter.
 

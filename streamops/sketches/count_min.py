@@ -128,7 +128,7 @@ class StoredCounts(StoredSketch):
         SchemaError
             ``SKETCH_UNSUPPORTED``.
         SketchFormatError
-            ``SKETCH_CORRUPT``: it is no image, or its error exceeds that of so many counters.
+            ``SKETCH_CORRUPT``: the bytes are not a DataSketches image, or the stated error exceeds what the counters allow.
         """
         where = "StoredCounts.from_datasketches"
         fix = "counters=400: more of them require a smaller error of the image"

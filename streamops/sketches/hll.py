@@ -133,7 +133,7 @@ class StoredHll(StoredSketch):
         Raises
         ------
         SketchFormatError
-            ``SKETCH_CORRUPT``: it is no image. ``SKETCH_PARAMETERS``: its p is not from 4 to 16.
+            ``SKETCH_CORRUPT``: the bytes are not a DataSketches image. ``SKETCH_PARAMETERS``: its p is not from 4 to 16.
         """
         image = bytes(image)
         p = image[3] if len(image) > 3 else _MOST

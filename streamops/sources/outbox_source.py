@@ -49,9 +49,9 @@ _COMPRESSION = "zstd"
 _WINDOW = 1 << 30
 """In bytes: how much of the log is decoded at a time."""
 _IDLE = 16 << 20
-"""In bytes: after so much of the log without an event, an empty micro-batch lets the slot advance."""
+"""Bytes of log without an event after which an empty micro-batch advances the slot."""
 _MESSAGES_PER_ROW = 3
-"""Of a transaction with one row: its begin, the row, its commit."""
+"""A transaction with one row has a begin, the row, and a commit."""
 _PAUSE = 0.2
 """In seconds: between two looks at a log that has no new event."""
 

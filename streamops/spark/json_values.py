@@ -335,7 +335,7 @@ def _token(text: Column) -> Column:
 
 
 def _is_refused(text: Column) -> Column:
-    """Whether a record has the mark, or escapes that are no characters: Spark would replace them."""
+    """Whether a record has the mark, or escapes that are not characters: Spark would replace them."""
     escapes = F.replace(text, F.lit("\\\\"), F.lit("_"))
     return F.contains(text, F.lit(_MARK)) | (
         F.contains(text, F.lit("\\u")) & (text.rlike(_IS_MARKED) | escapes.rlike(_LONE_SURROGATE))

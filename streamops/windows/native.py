@@ -37,7 +37,7 @@ _ANEW = KeyLimit(0, "Spark aggregates the whole window of each row anew")
 
 
 def _limit(frame: DataFrame, spec: WindowSpec) -> KeyLimit | None:
-    """Up to how many keys Spark's own window is the better engine; None where it is no equivalent.
+    """Up to how many keys Spark's own window is the better engine; None where it is not equivalent.
 
     In a batch nothing is late, so only the delivery of rows without a usable event time is beyond
     Spark. On a stream, Spark drops late rows, counts them only after partial aggregation, and has

@@ -213,7 +213,7 @@ class ApplySpec(TableSpec):
 
     @cached_property
     def output(self) -> pa.Schema:
-        """As of ``TableSpec``; with intervals, also those."""
+        """The columns of ``TableSpec``; with ``history="intervals"``, also ``valid_from`` and ``valid_to``."""
         schema = super().output
         if self.history == "overwrite":
             return schema

@@ -1,4 +1,4 @@
-"""Where matches end, from many starts at once, each with a bound of its own.
+"""Find where matches end, for many starts at once, each with its own time bound.
 
 A transition is possible if the earliest end behind it is within the bound, so that where a path leads
 from a row is a function of the state and of the bound. As a function of the bound it is constant between

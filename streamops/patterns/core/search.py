@@ -1,4 +1,4 @@
-"""The matches in a sequence of rows: which starts match, which matches are chosen, which rows they have.
+"""Find matches in a sequence of rows: test each start, choose among overlapping matches, collect their rows.
 
 A start is *decided* once no row behind the frontier can change its match. A scan computes where the
 preferred path from every start ends. It does not know the bound on time, which differs from start to

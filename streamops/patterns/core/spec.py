@@ -194,7 +194,7 @@ class PatternSpec(ShardSpec):
         return tuple(dict.fromkeys(text for texts in found for text in texts))
 
     def missing_texts(self, columns: Sequence[str]) -> dict[str, str]:
-        """Spark SQL that is no column, by the name of the column to add."""
+        """Conditions in Spark SQL that are not columns, by the name of the column to add."""
         return {
             f"{_COMPUTED}{at}": text for at, text in enumerate(self.texts) if text not in columns
         }

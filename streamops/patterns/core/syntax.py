@@ -9,7 +9,7 @@
     gap        = { "..." | "!" name }
 
 A gap skips any number of rows, as few as possible; rows that satisfy a name behind ``!`` are not
-skipped. ``!`` at the end of the pattern is no gap: no such row may follow before the bound.
+skipped. ``!`` at the end of the pattern is not a gap: no such row may follow before the bound.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ def add_tables(groups: Groups, tables: Table) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class CountMin(CountingSketch):
-    """Counts of the items of a column. Null is no item.
+    """Counts of the items of a column. Null is not an item.
 
     A state has ascending hashes of items with their counts, or null and the cells of the table, row
     after row; and the number of items, or the sum of their weights. ``queries`` are the items, without

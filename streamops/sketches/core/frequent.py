@@ -74,7 +74,7 @@ def counters_for(at_least: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Frequent(CountingSketch):
-    """The most frequent items of a column, of a type with an order. Null is no item, and NaN is one.
+    """The most frequent items of a column, of a type with an order. Null is not an item, NaN is one.
 
     A state has the list of the items with a counter, ascending, each with its count; the offset; and
     the number of items, or the sum of their weights. The estimate has the items whose share is
@@ -197,7 +197,7 @@ class Frequent(CountingSketch):
     def from_images(self, images: pa.Array) -> list[pa.Array]:
         """The states of images, reduced to as many counters.
 
-        Raises ``SKETCH_CORRUPT`` if they are no images, or their error exceeds the one of this sketch.
+        Raises ``SKETCH_CORRUPT`` if the bytes are not images, or if their error exceeds the error of this sketch.
         """
         try:
             items, sizes, counts, offset, count = self._read_images(images)

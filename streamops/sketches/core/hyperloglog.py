@@ -320,7 +320,7 @@ def to_serialized(table: Registers, p: int) -> pa.Array:
 
 def from_serialized(blobs: pa.Array, p: int) -> list[pa.Array]:
     """States of sketches that datasketch serialized. It does not check what it reads."""
-    _refuse(lengths_of(blobs) != 1 + (1 << p), "its length is another", p)
+    _refuse(lengths_of(blobs) != 1 + (1 << p), "it does not have the expected length", p)
     table = flat_bytes(blobs).reshape(-1, 1 + (1 << p))
     wrong = (table[:, 0] != p) | (table[:, 1:].max(axis=1, initial=0) > highest(p))
     _refuse(wrong, "a register is out of range", p)
@@ -340,7 +340,7 @@ def _coupons_of(images: pa.Array, heads: Heads, p: int) -> tuple[Ints, Coupons]:
     _refuse(wrong, "it has too many coupons", p)
     tables = np.where(several, 1 << np.minimum(heads[:, 4], 30).astype(np.int64), _LIST_SLOTS)
     slots = np.where(heads[:, 5] & _COMPACT > 0, counts, tables)
-    _refuse(sizes != 4 * slots, "its length is another", p)
+    _refuse(sizes != 4 * slots, "it does not have the expected length", p)
     body = pc.if_else(pa.array(several), drop_prefix(images, 12), drop_prefix(images, 8))
     found = flat_bytes(body).view("<u4").astype(np.uint32)
     ids = np.repeat(np.arange(len(images)), slots)
@@ -396,11 +396,11 @@ def _of_no_bits(images: pa.Array, heads: Heads, p: int) -> Registers:
 
 def _bodies(images: pa.Array, expected: Ints, used: int, p: int) -> Registers:
     """The used bytes after the preamble of each image, which must be as long as expected."""
-    _refuse(lengths_of(images) != _START + expected, "its length is another", p)
+    _refuse(lengths_of(images) != _START + expected, "it does not have the expected length", p)
     return flat_bytes(pc.binary_slice(images, _START, _START + used)).reshape(-1, used)
 
 
-_MISCOUNTED = "the number of its values is another than stated"
+_MISCOUNTED = "it does not contain the stated number of values"
 
 
 def _refuse(wrong: Mask, reason: str, p: int) -> None:

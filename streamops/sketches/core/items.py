@@ -3,7 +3,7 @@
 A value is hashed by Spark's ``xxhash64`` of its typed bytes to a 64-bit integer, its *item*: the same
 in every process and language. A sketch treats the item as Apache DataSketches treats a long: by
 MurmurHash3 (x64, 128 bits, seed 9001). So a sketch of ``c`` is the one that Spark's own functions
-build from ``xxhash64(c)``, to the bit, and the two can be merged. Null is no item.
+build from ``xxhash64(c)``, to the bit, and the two can be merged. Null is not an item.
 
 An ``int`` and a ``bigint`` of the same value have different hashes. So a sketch that is queried by value
 stores the type of its items.

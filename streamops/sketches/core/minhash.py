@@ -126,7 +126,7 @@ class MinHash(ColumnSketch):
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states of payloads; every byte is checked."""
         sizes = lengths_of(payloads)
-        self._refuse((sizes != 0) & (sizes != self._size), "its length is another")
+        self._refuse((sizes != 0) & (sizes != self._size), "it does not have the expected length")
         empty = self.least(payloads) == np.iinfo(self._type).max
         wrong = np.zeros(len(payloads), np.bool_)
         wrong[np.flatnonzero(sizes)[empty.all(axis=1)]] = True

@@ -166,7 +166,7 @@ CORRUPT = {
         changed(SET, at_8=25),
         changed(SET, at_11=255),
     ],
-    "its length is another": [
+    "it does not have the expected length": [
         LIST + b"\0",
         LIST[:-1],
         changed(LIST, at_6=2),
@@ -181,7 +181,7 @@ CORRUPT = {
         EIGHT[:-1],
         EIGHT + b"\0",
     ],
-    "the number of its values is another than stated": [
+    "it does not contain the stated number of values": [
         LIST[:-4] + bytes(4),
         LIST[:-4] + LIST[-8:-4],
         changed(TABLE, at_6=2),
@@ -251,9 +251,9 @@ def test_bytes_of_datasketch_round_trip(p: int) -> None:
 def test_invalid_bytes_of_datasketch_are_refused() -> None:
     (blob,) = to_serialized(np.ones((1, 16), np.uint8), 4).to_pylist()
     for wrong, why in (
-        (b"", "its length is another"),
-        (blob[:-1], "its length is another"),
-        (blob + b"\0", "its length is another"),
+        (b"", "it does not have the expected length"),
+        (blob[:-1], "it does not have the expected length"),
+        (blob + b"\0", "it does not have the expected length"),
         (b"\5" + blob[1:], "a register is out of range"),
         (blob[:-1] + b"\x3e", "a register is out of range"),
         (blob[:-1] + b"\xff", "a register is out of range"),

@@ -89,8 +89,8 @@ def test_payloads_round_trip_and_others_are_refused() -> None:
     payloads = sketch.payload(states)
     assert sketch.revive(payloads)[0].equals(states[0])
     for wrong, why in (
-        (b"1234567", "its length is another"),
-        (b"123456789", "its length is another"),
+        (b"1234567", "it does not have the expected length"),
+        (b"123456789", "it does not have the expected length"),
         (b"\xff" * 8, "it has no item, and is not empty"),
     ):
         with pytest.raises(SketchFormatError, match=why) as caught:
