@@ -188,14 +188,14 @@ def running_max(values: Ints, begins: Mask) -> Ints:
     if not len(values):
         return values
     lowest, span = _range(values)
-    segments = np.cumsum(begins) - 1
-    if (int(segments[-1]) + 1) * span >= _NO_OVERFLOW:
+    runs = np.cumsum(begins) - 1
+    if (int(runs[-1]) + 1) * span >= _NO_OVERFLOW:
         # A wide range: use ranks, of which there are no more than values.
         distinct, ranks = np.unique(values, return_inverse=True)
         highest: Ints = distinct[running_max(ranks, begins)]
         return highest
-    # Each segment is shifted above the previous one, so that one pass computes all of them.
-    lift = segments * span - lowest
+    # Each run is shifted above the previous one, so that one pass computes all of them.
+    lift = runs * span - lowest
     maxima: Ints = np.maximum.accumulate(values + lift)
     return maxima - lift
 

@@ -31,7 +31,7 @@ _GROWTH = 4
 
 
 class _Tapes(NamedTuple):
-    """The tapes of some starts as one tape: a segment for each."""
+    """The tapes of some starts as one tape: a section for each."""
 
     search: Search
     begins: Ids

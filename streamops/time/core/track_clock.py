@@ -5,7 +5,7 @@ sample of the clock offset: ``r - s`` is the offset plus the network delay. Dela
 negative, so the minimum of several samples is the best estimate (the clock filter of NTP, RFC 5905,
 section 10). The minimum over a *horizon* follows a clock that drifts. If a sample differs from the
 previous one by more than ``step``, the clock was set, and earlier samples are discarded: a new
-*segment* begins.
+*epoch* begins.
 
 Samples are processed in the order of ``received``. An *instant* is the set of samples of a device
 with the same ``received``. The estimate for a row uses the earlier instants and the row itself, so
@@ -224,7 +224,7 @@ def _next_tables(
     devices = _table(schemas["devices"], keys, source, columns, np.flatnonzero(active))
 
     device = history.device
-    retained = (active & has_two)[device] & (history.segment == instants.segment[before][device])
+    retained = (active & has_two)[device] & (history.epoch == instants.epoch[before][device])
     retained &= history.instant != last[device]
     retained &= history.cell >= instants.cell[last][device] - CELLS
     index = np.flatnonzero(retained)
@@ -255,7 +255,7 @@ class _Instants:
     cell: Instants
     least: Instants  # minimum sample
     near: Mask  # whether the device has an earlier instant within the horizon
-    segment: Ids  # number of the segment: the instants between two settings of the clock
+    epoch: Ids  # number of the epoch: the instants between two settings of the clock
     source: Ids  # row of the concatenated keys with the key of the device
     rows: Ids  # the instant of each new sample
 
@@ -298,7 +298,7 @@ class _Instants:
             cell=cell,
             least=least,
             near=near,
-            segment=np.cumsum(starts) - 1,
+            epoch=np.cumsum(starts) - 1,
             source=source,
             rows=ids[len(two) + len(stored) :],
         )
@@ -306,9 +306,9 @@ class _Instants:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Stored cells and instants, sorted by (segment, cell, instant)."""
+    """Stored cells and instants, sorted by (epoch, cell, instant)."""
 
-    segment: Ids
+    epoch: Ids
     device: Ids
     cell: Instants
     least: Instants  # minimum sample
@@ -316,30 +316,30 @@ class _Cells:
 
     @staticmethod
     def of(instants: _Instants, codes: Ids, cells: pa.Table) -> _Cells:
-        """Merge stored cells and instants; a cell belongs to the first segment of its device."""
+        """Merge stored cells and instants; a cell belongs to the first epoch of its device."""
         home = np.searchsorted(instants.codes, codes)
-        segment = np.concatenate([instants.segment[home], instants.segment])
+        epoch = np.concatenate([instants.epoch[home], instants.epoch])
         device = np.concatenate([instants.device[home], instants.device])
         cell = np.concatenate([_ints(cells, "cell"), instants.cell])
         least = np.concatenate([_ints(cells, "least"), instants.least])
         instant = np.concatenate([np.full(len(home), -1), np.arange(len(instants.at))])
-        order = np.argsort(ordered_pair_codes(segment, cell), kind="stable")
-        columns = (segment, device, cell, least, instant)
+        order = np.argsort(ordered_pair_codes(epoch, cell), kind="stable")
+        columns = (epoch, device, cell, least, instant)
         return _Cells(*(values[order] for values in columns))
 
     def minimum_before(self, instants: _Instants) -> Instants:
-        """Return the minimum sample before each instant, within its segment and the horizon.
+        """Return the minimum sample before each instant, within its epoch and the horizon.
 
         The value is undefined for instants without an earlier one.
         """
-        if not len(self.segment):
+        if not len(self.epoch):
             return instants.least
-        new = _begins(ordered_pair_codes(self.segment, self.cell))
+        new = _begins(ordered_pair_codes(self.epoch, self.cell))
         heads, ids = np.flatnonzero(new), np.cumsum(new) - 1
         prefix = -running_max(-self.least, new)
-        least, segment, cell = (
+        least, epoch, cell = (
             np.minimum.reduceat(self.least, heads),
-            self.segment[heads],
+            self.epoch[heads],
             self.cell[heads],
         )
         position = np.empty(len(instants.at), np.int64)
@@ -349,7 +349,7 @@ class _Cells:
         found, block = prefix[before], ids[before]
         for back in range(1, CELLS + 1):
             other = np.maximum(block - back, 0)
-            covered = (block >= back) & (segment[other] == self.segment[before])
+            covered = (block >= back) & (epoch[other] == self.epoch[before])
             covered &= cell[other] >= instants.cell - CELLS
             found = np.where(covered, np.minimum(found, least[other]), found)
         return found

@@ -4,7 +4,7 @@ A session is published on time, once the operator's watermark reaches its end. T
 depends on its own ``[t, t + gap)``: a row behind the watermark can still join an open session. A row that
 would extend a published session is a straggler, too, because only a correction can accept it.
 
-The published value is not stored. It is computed from the segments before the step, because every
+The published value is not stored. It is computed from the spans before the step, because every
 change to a published session is published.
 """
 
@@ -23,15 +23,15 @@ from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
-from streamops.windows.core.segments import (
+from streamops.windows.core.session_spec import SessionSpec
+from streamops.windows.core.spans import (
     Arrivals,
     Bounds,
-    Segments,
     Sessions,
+    Spans,
     classify_rows,
-    segment_schema,
+    span_schema,
 )
-from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.tables import (
     EARLY,
     LATE,
@@ -60,7 +60,7 @@ class SessionCore(Core[SessionSpec]):
     STATE = StateFormat("windows.session", 2)
     # Published sessions cannot change any more, but rows can still touch them.
     TABLES: ClassVar = {
-        "segments": Table(segment_schema),
+        "spans": Table(span_schema),
         "published": Table(lambda spec: None if spec.corrects else _published_schema(spec)),
     }
 
@@ -72,7 +72,7 @@ class SessionCore(Core[SessionSpec]):
         previous_watermark = state.watermark
         watermark = advance_watermark(previous_watermark, watermark)
         arrived, rejected = Arrivals.of(spec, packed)
-        stored, bounds_before = state.tables["segments"], state.tables.get("published")
+        stored, bounds_before = state.tables["spans"], state.tables.get("published")
 
         # Number the keys of all tables of this step together.
         keys = [
@@ -84,7 +84,7 @@ class SessionCore(Core[SessionSpec]):
             keys.append(keys_of(bounds_before, spec))
             sizes.append(len(bounds_before))
         codes_of = number_keys(keys, sizes)
-        before = Segments.of(stored, codes_of[0])
+        before = Spans.of(stored, codes_of[0])
         sessions = Sessions.of_state(spec, before)
         if bounds_before is None:
             bounds = sessions.published(previous_watermark)
@@ -99,7 +99,7 @@ class SessionCore(Core[SessionSpec]):
 
         table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
         if len(arrived):
-            both = before.append(arrived.segments(codes))
+            both = before.append(arrived.spans(codes))
             after = Sessions.of(spec, both)
             follows, prompt = np.split(after.ids, [len(stored)])
             prompt = prompt[classified.on_time[classified.accepted]]
@@ -125,8 +125,8 @@ class SessionCore(Core[SessionSpec]):
 
     def next_deadline(self, spec: SessionSpec, state: State) -> int | None:
         """When the next session closes, or the next row of state can be evicted."""
-        table = state.tables["segments"]
-        sessions = Sessions.of_state(spec, _segments(spec, table))
+        table = state.tables["spans"]
+        sessions = Sessions.of_state(spec, _spans(spec, table))
         is_open = sessions.end > (BEFORE_ALL if state.watermark is None else state.watermark)
         due = np.where(
             is_open, sessions.end, sessions.lasting(integers(table, "end")) + spec.retention
@@ -138,14 +138,14 @@ class SessionCore(Core[SessionSpec]):
         return int(due.min()) if len(due) else None
 
     def check(self, spec: SessionSpec, state: State) -> None:
-        """Segments are merged where possible, and none is stored for too long."""
-        table = state.tables["segments"]
-        segments = _segments(spec, table)
-        sessions = Sessions.of(spec, segments)
+        """Spans are merged where possible, and none is stored for too long."""
+        table = state.tables["spans"]
+        spans = _spans(spec, table)
+        sessions = Sessions.of(spec, spans)
         details = f"watermark {state.watermark}\n{table.to_pylist()}"
-        assert (segments.start < segments.end).all(), f"an empty segment: {details}"
-        assert spec.cuts or len(sessions) == len(table), f"segments that touch: {details}"
-        group_ids = Groups.of(pair_codes(segments.codes, segments.start))[0]
+        assert (spans.start < spans.end).all(), f"an empty span: {details}"
+        assert spec.cuts or len(sessions) == len(table), f"spans that touch: {details}"
+        group_ids = Groups.of(pair_codes(spans.codes, spans.start))[0]
         assert group_ids.count == len(table), f"an event time twice: {details}"
         assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
         if not spec.corrects and state.watermark is not None:
@@ -155,24 +155,24 @@ class SessionCore(Core[SessionSpec]):
             )
 
 
-def _segments(spec: SessionSpec, table: pa.Table) -> Segments:
-    return Segments.of(table, key_codes(keys_of(table, spec), len(table)))
+def _spans(spec: SessionSpec, table: pa.Table) -> Spans:
+    return Spans.of(table, key_codes(keys_of(table, spec), len(table)))
 
 
 def _join(
     spec: SessionSpec,
     stored: pa.Table,
     arrived: Arrivals,
-    both: Segments,
+    both: Spans,
     sessions: Sessions,
     settled: int,
 ) -> tuple[pa.Table, Sessions]:
-    """Merge the stored segments and the rows of each session into as few segments as possible.
+    """Merge the stored spans and the rows of each session into as few spans as possible.
 
     Parameters
     ----------
-    both : Segments
-        The stored segments, followed by those of the rows.
+    both : Spans
+        The stored spans, followed by those of the rows.
     sessions : Sessions
         The sessions of ``both``.
     settled : int
@@ -180,10 +180,10 @@ def _join(
 
     Returns
     -------
-    segments : Table
+    spans : Table
         ``revision`` and ``timing`` are not filled in yet.
     sessions : Sessions
-        The sessions of these segments.
+        The sessions of these spans.
     """
     group_ids = sessions.ids
     touched = np.isin(sessions.ids, sessions.ids[len(stored) :])
@@ -211,7 +211,7 @@ def _join(
     anchor = np.where(start <= settled, sessions.anchor[sessions.ids[first]], start)
     own["anchor"] = np.where(touched[first], anchor, both.anchor[first])
     nothing = np.zeros(groups.count, np.int64)
-    schema = segment_schema(spec)
+    schema = span_schema(spec)
     between = schema.names[len(columns) : len(schema) - len(aggregates)]
     filled = [pa.array(own.get(name, nothing)).cast(schema.field(name).type) for name in between]
     table = pa.table([*columns, *filled, *aggregates], schema=schema)
@@ -219,7 +219,7 @@ def _join(
 
 
 def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: int | None) -> Mask:
-    """The segments of sessions that are open, or that can still be changed or extended."""
+    """The spans of sessions that are open, or that can still be changed or extended."""
     if watermark is None:
         return np.ones(len(table), np.bool_)
     alive = sessions.end > watermark
@@ -252,13 +252,13 @@ def _next_tables(
         if spec.max_length is not None and watermark is not None:
             table = _keep_anchor(table, sessions, ~alive, watermark - spec.retention)
         table = table.filter(pa.array(alive)).combine_chunks()
-    return {"segments": table} | tables
+    return {"spans": table} | tables
 
 
 def _keep_anchor(table: pa.Table, sessions: Sessions, evicted: Mask, settled: int) -> pa.Table:
-    """Store the anchor in chains whose first segments are evicted."""
+    """Store the anchor in chains whose first spans are evicted."""
     chains = pair_codes(sessions.codes, sessions.anchor)[sessions.ids]
-    # A segment that begins after `settled` may still be cut off and start a chain of its own.
+    # A span that begins after `settled` may still be cut off and start a chain of its own.
     known = np.isin(chains, chains[evicted]) & (integers(table, "start") <= settled)
     anchor = np.where(known, sessions.anchor[sessions.ids], integers(table, "anchor"))
     position = table.schema.get_field_index("anchor")
@@ -287,7 +287,7 @@ def _bounds(
 
 @dataclass(frozen=True, slots=True)
 class SessionTable:
-    """Sessions and the table of their segments."""
+    """Sessions and the table of their spans."""
 
     table: pa.Table
     sessions: Sessions
@@ -324,7 +324,7 @@ def _results(spec: SessionSpec, source: SessionTable, chosen: Ids) -> Results:
         rows = np.flatnonzero(members >= 0)
         table, members = take(table, rows), members[rows]
     first = first_of(members, len(chosen))
-    if len(members) == len(chosen):  # one session per segment
+    if len(members) == len(chosen):  # one session per span
         states = states_of(take(table, first), spec)
     else:
         states = merge_states(spec, Groups(members, len(chosen)), states_of(table, spec))
@@ -352,7 +352,7 @@ def publish(
     before, after : SessionTable
         The sessions before the step, and with the accepted rows.
     follows : array of int64
-        The session in ``after`` of each segment in ``before``.
+        The session in ``after`` of each span in ``before``.
     prompt : array of int64
         The session of each accepted row that is on time.
     changed_keys : array of int64
@@ -454,7 +454,7 @@ def _mask_of(sessions: Sessions, members: Ids) -> Mask:
 
 
 def _stored_values(source: SessionTable, name: str) -> Ids:
-    """The greatest value of each session in this column of its segments; 0 without the column."""
+    """The greatest value of each session in this column of its spans; 0 without the column."""
     result = np.zeros(len(source.sessions), np.int64)
     if name in source.table.column_names:
         np.maximum.at(result, source.sessions.ids, np.asarray(source.table.column(name)))

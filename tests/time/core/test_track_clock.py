@@ -147,8 +147,8 @@ def test_messages_of_one_instant_use_earlier_instants_only() -> None:
     assert got == wanted
 
 
-def test_a_new_segment_is_determined_by_the_minimum_of_an_instant() -> None:
-    # The offset 60 alone would begin a segment; with 5 in the same instant, none begins.
+def test_a_new_epoch_is_determined_by_the_minimum_of_an_instant() -> None:
+    # The offset 60 alone would begin an epoch; with 5 in the same instant, none begins.
     rows = [(1000, 1), (1001, 60), (1001, 5), (1002, 3)]
     wanted = [(1, CORRECTED), (60, STEPPED), (5 - 4, ESTIMATED), (1, ESTIMATED)]
     assert Stream().run(*rows) == wanted

@@ -33,8 +33,8 @@ def windows_of(table: pa.Table) -> list[tuple[int, int, int]]:
     return [(row["window_start"], row["window_end"], row["n"]) for row in to_rows(table)]
 
 
-def segments(state: State, key: str) -> list[dict[str, Any]]:
-    return [row for row in to_rows(state.tables["segments"]) if row["key.0"] == key]
+def spans(state: State, key: str) -> list[dict[str, Any]]:
+    return [row for row in to_rows(state.tables["spans"]) if row["key.0"] == key]
 
 
 @pytest.mark.parametrize("others", [(), ((60, "b"),)], ids=["alone", "beside another key"])
@@ -50,8 +50,8 @@ def test_the_state_of_a_key_does_not_depend_on_the_other_keys_of_its_shard(
     )
     # By this watermark the chain of "a" has a fixed beginning; it stores that with its next row.
     later = SessionCore().step(spec, first.state, [packed(spec, *others)], 1_020)
-    assert segments(later.state, "a") == segments(first.state, "a")
-    assert [row["anchor"] for row in segments(later.state, "a")] == [0, 8, 16]
+    assert spans(later.state, "a") == spans(first.state, "a")
+    assert [row["anchor"] for row in spans(later.state, "a")] == [0, 8, 16]
 
 
 def test_a_session_stays_whole_when_the_long_event_that_links_it_is_evicted() -> None:
@@ -67,7 +67,7 @@ def test_a_session_stays_whole_when_the_long_event_that_links_it_is_evicted() ->
     assert windows_of(quiet.output) == []
     last = SessionCore().step(spec, quiet.state, [packed(spec)], 300)
     assert windows_of(last.output) == [(120, 240, 4)]
-    assert segments(SessionCore().step(spec, last.state, [packed(spec)], 320).state, "a") == []
+    assert spans(SessionCore().step(spec, last.state, [packed(spec)], 320).state, "a") == []
 
 
 def test_a_closing_row_is_stored_while_an_earlier_event_lasts_longer() -> None:

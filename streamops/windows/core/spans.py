@@ -1,9 +1,9 @@
-"""Rows, segments and sessions: what the intervals of the rows of a key add up to.
+"""Rows, spans and sessions: what the intervals of the rows of a key add up to.
 
 The interval of a row is ``[t, t + gap]``, where both ends touch other intervals: events exactly one gap
-apart are one session. A *segment* is stored for rows whose intervals touch: from the first row to the
-latest end. Without cuts, a segment is a session. A closing row or the maximum length cuts a chain of
-segments that touch into several sessions; rows then stay separate as long as a cut may still arrive
+apart are one session. A *span* is stored for rows whose intervals touch: from the first row to the
+latest end. Without cuts, a span is a session. A closing row or the maximum length cuts a chain of
+spans that touch into several sessions; rows then stay separate as long as a cut may still arrive
 between them.
 """
 
@@ -29,8 +29,8 @@ from streamops.windows.core.tables import (
 )
 
 
-def segment_schema(spec: SessionSpec) -> pa.Schema:
-    """Columns of a table of segments."""
+def span_schema(spec: SessionSpec) -> pa.Schema:
+    """Columns of a table of spans."""
     own = [("start", pa.int64()), ("end", pa.int64())]
     if spec.until is not None:
         own.append(("cut", pa.int64()))
@@ -44,8 +44,8 @@ def segment_schema(spec: SessionSpec) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
-    """Segments of the keys of a shard, in any order.
+class Spans:
+    """Spans of the keys of a shard, in any order.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Segments:
         Time of the closing row, which is its last row; ``BEFORE_ALL`` if there is none.
     anchor : array of int64
         The instant from which the lengths of sessions are measured: the start, unless the chain began
-        before it. Segments of one key with the same anchor belong to one chain.
+        before it. Spans of one key with the same anchor belong to one chain.
     """
 
     codes: Ids
@@ -67,17 +67,17 @@ class Segments:
     anchor: Instants
 
     @staticmethod
-    def of(table: pa.Table, codes: Ids) -> Segments:
-        """Read the segments of a table."""
+    def of(table: pa.Table, codes: Ids) -> Spans:
+        """Read the spans of a table."""
         start, end = integers(table, "start"), integers(table, "end")
         names = table.column_names
         cut = integers(table, "cut") if "cut" in names else np.full(len(table), BEFORE_ALL)
         anchor = integers(table, "anchor") if "anchor" in names else start
-        return Segments(codes, start, end, cut, anchor)
+        return Spans(codes, start, end, cut, anchor)
 
-    def append(self, other: Segments) -> Segments:
-        """Concatenate the segments."""
-        return Segments(
+    def append(self, other: Spans) -> Spans:
+        """Concatenate the spans."""
+        return Spans(
             *(
                 np.concatenate([getattr(self, name), getattr(other, name)])
                 for name in ("codes", "start", "end", "cut", "anchor")
@@ -127,10 +127,10 @@ class Arrivals:
             self.closes[mask],
         )
 
-    def segments(self, codes: Ids) -> Segments:
-        """One segment per row, given the key numbers."""
+    def spans(self, codes: Ids) -> Spans:
+        """One span per row, given the key numbers."""
         cut = np.where(self.closes, self.start, BEFORE_ALL)
-        return Segments(codes, self.start, self.end, cut, self.start)
+        return Spans(codes, self.start, self.end, cut, self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Sessions and their segments. The sessions of a chain are adjacent and in order.
+    """Sessions and their spans. The sessions of a chain are adjacent and in order.
 
     Parameters
     ----------
     ids : array of int64
-        The session of each segment.
+        The session of each span.
     codes, start, end : arrays of int64
         Key number and window of each session.
     extends_until : array of int64
@@ -188,7 +188,7 @@ class Sessions:
         return len(self.start)
 
     def lasting(self, ends: Instants) -> Instants:
-        """The latest end of the segments of each session and of the sessions before it in its chain.
+        """The latest end of the spans of each session and of the sessions before it in its chain.
 
         The sessions of a chain are evicted in order: an earlier one can last longer than the closing
         row of a later one.
@@ -203,32 +203,31 @@ class Sessions:
         return Bounds(self.codes[over], self.start[over], self.extends_until[over])
 
     @staticmethod
-    def of_state(spec: SessionSpec, segments: Segments) -> Sessions:
-        """The sessions of stored segments."""
+    def of_state(spec: SessionSpec, spans: Spans) -> Sessions:
+        """The sessions of stored spans."""
         if spec.cuts:
-            return Sessions.of(spec, segments)
-        codes, start, end = segments.codes, segments.start, segments.end
+            return Sessions.of(spec, spans)
+        codes, start, end = spans.codes, spans.start, spans.end
         return Sessions(
             np.arange(len(start)), codes, start, end, end, start
-        )  # one session per segment
+        )  # one session per span
 
     @staticmethod
-    def of(spec: SessionSpec, segments: Segments) -> Sessions:
-        """The sessions of segments, which may be single rows."""
-        order = np.argsort(ordered_pair_codes(segments.codes, segments.start))
+    def of(spec: SessionSpec, spans: Spans) -> Sessions:
+        """The sessions of spans, which may be single rows."""
+        order = np.argsort(ordered_pair_codes(spans.codes, spans.start))
         codes, start, end, anchor = (
-            column[order]
-            for column in (segments.codes, segments.start, segments.end, segments.anchor)
+            column[order] for column in (spans.codes, spans.start, spans.end, spans.anchor)
         )
         begins = np.ones(len(order), np.bool_)
         begins[1:] = codes[1:] != codes[:-1]
         if spec.until is not None:
-            cut = np.maximum(segments.cut[order], start.min(initial=0) - 1)
+            cut = np.maximum(spans.cut[order], start.min(initial=0) - 1)
             latest = running_max(cut, begins)[:-1]
             # A closing row lies between two events if it is at the first event or after it.
             begins[1:] |= (latest >= start[:-1]) & (latest < start[1:])
         is_separate = start[1:] > running_max(end, begins)[:-1]
-        # The link between two segments can be evicted before them. Then a common anchor shows that
+        # The link between two spans can be evicted before them. Then a common anchor shows that
         # they are one chain. No row can arrive between them any more.
         begins[1:] |= is_separate & (anchor[1:] != anchor[:-1])
         chain, heads = np.cumsum(begins) - 1, np.flatnonzero(begins)
