@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.core import Input, State, StateFormat, Step
-from streamops.kernel.errors import CapacityError, SpecError
-from streamops.kernel.groups import Ids
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.errors import CapacityError, SchemaError, SpecError
+from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
@@ -54,7 +54,6 @@ from streamops.sketches.core.seen_state import (
     redistribute,
     store_filters,
 )
-from streamops.sketches.core.ties import order_by_time
 
 SEEN, FULL = "seen", "seen_full"
 """Columns that are added: the decision, and whether the false positive rate is exceeded."""
@@ -424,7 +423,7 @@ def _order(spec: SeenSpec, rows: pa.Table, *, newest: int) -> _OrderedRows:
     begins = np.ones(len(order), np.bool_)
     begins[1:] = hashes[order][1:] != hashes[order][:-1]
     if not begins.all():
-        order = order_by_time(rows, chosen, order, begins, time)
+        order = _order_by_time(rows, chosen, order, begins, time)
     time = time[order]
     cell = spec.cell(time)
     return _OrderedRows(
@@ -451,3 +450,33 @@ def _classify(parameters: SeenParameters, rows: pa.Table) -> tuple[Ids, Instants
         if column.null_count:
             result[np.asarray(column.is_null())] = _NULL_IDENTITY
     return result, time
+
+
+def _order_by_time(rows: pa.Table, chosen: Ids, order: Ids, begins: Mask, time: Instants) -> Ids:
+    """Sort rows of the same item by event time, and those of the same event time by content."""
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(begins)
+    several = ~begins | ~np.append(begins[1:], True)
+    some = np.sort(order[several])
+    some = some[np.lexsort((time[some], number[some]))]
+    same = (np.diff(number[some]) == 0) & (np.diff(time[some]) == 0)
+    tied = np.append(same, False) | np.append(False, same)
+    if tied.any():
+        content = np.zeros(len(some), np.int64)
+        content[tied] = _hash_content(take(rows, chosen[some[tied]]))
+        some = some[np.lexsort((content, time[some], number[some]))]
+    result = order.copy()
+    result[several] = some
+    return result
+
+
+def _hash_content(rows: pa.Table) -> Ids:
+    """A hash of all columns whose type has one, and of where they are null."""
+    columns = []
+    for column in map(combine_chunks, rows.columns):
+        try:
+            require_hashable(column.type, where="")
+        except SchemaError:
+            continue
+        columns += [column.is_valid(), column]
+    return xxhash64(columns)
