@@ -42,6 +42,7 @@ _PREFIX = {_LATENESS: "up_to_", _SAVED: "with_"}
 _MAX_BOUNDS = 64
 _EXACT = "decimal(38,6)"
 _MICROSECOND = dt.timedelta(microseconds=1)
+_NO_KEYS = ("reason", "lateness", "watermark", "window", "row")
 
 
 def account_late(
@@ -332,7 +333,7 @@ class _LateAccounts(KeyedTransform):
             isinstance(types.get(name), required_type) for name, required_type in required.items()
         ):
             raise conditions.NOT_LATE_ROWS.error(self.where, got=_format_types(types))
-        keys = [name for name in types if name not in ("reason", "lateness", "watermark", "row")]
+        keys = [name for name in types if name not in _NO_KEYS]
         require_columns(keys, {"by": self.by}, where=self.where)
         if self.producer is not None:
             names = types["row"].names

@@ -50,8 +50,8 @@ def per_key(
     Input        key columns: any type except map, null is a key · all columns of the frame are read · with
                  `time`, a timestamp (event time) · duplicate rows count twice
     Output       key columns · with `time`, the event time of the row or timer that was processed · the
-                 columns of `output` · with routing and event time, late: struct<reason, lateness,
-                 watermark, row> · with errors="route" and no event time, rejected: struct<reason, row>
+                 columns of `output` · with routing, late: struct<side, reason, lateness, watermark, window,
+                 row>
     Output mode  append
     Watermark    with `time`: defined by `delay`, or by the frame
     State        per shard: one row per key whose state is not the initial one, at most `max_keys` over all

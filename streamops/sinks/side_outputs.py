@@ -8,7 +8,7 @@ from itertools import chain
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
 from streamops.sinks import conditions
@@ -16,7 +16,7 @@ from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
 from streamops.spark.json_text import to_json
-from streamops.spark.side_output import side_output_tags
+from streamops.spark.side_output import has_sides, side_output_tags
 
 __all__ = ["SideOutputs", "side_outputs"]
 
@@ -190,9 +190,9 @@ class SideOutputs(BatchWriter):
         """Where a row may have a column: in the frame, or in the input row within a tag."""
         found = [column(name)] if name in batch.columns else []
         for tag in tags:
-            for field in _fields(batch, tag):
-                if isinstance(field.dataType, StructType) and name in field.dataType.names:
-                    found.append(column(tag)[field.name][name])
+            for row, dtype in _rows(column(tag), batch.schema[tag].dataType):
+                if name in dtype.names:
+                    found.append(row[name])
         return found
 
     def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str) -> Column:
@@ -201,10 +201,14 @@ class SideOutputs(BatchWriter):
         return F.coalesce(*found, F.lit(None).cast(dtype)).cast(dtype).alias(name)
 
 
-def _fields(batch: DataFrame, tag: str) -> list[StructField]:
-    dtype = batch.schema[tag].dataType
+def _rows(tag: Column, dtype: DataType) -> Iterator[tuple[Column, StructType]]:
+    """The input rows within a tag, or those of both sides, and their types."""
     assert isinstance(dtype, StructType), dtype
-    return dtype.fields
+    for field in dtype:
+        if has_sides(field.dataType):
+            yield from _rows(tag[field.name], field.dataType)
+        elif isinstance(field.dataType, StructType) and field.name != "window":
+            yield tag[field.name], field.dataType
 
 
 def _is_tagged(tag: str) -> Column:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.core import SIDES
+from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.operator import Spec
 from streamops.spark.columns import column, make_nullable, spark_schema
 from streamops.spark.metadata import REVISED, WATERMARK
 
-_SIDE_OUTPUT = ("late", "rejected")
-_REVISING = (REVISION, CHANGE_TYPE, "late")
+_SIDE_OUTPUT = (LATE, "rejected")
+_REVISING = (REVISION, CHANGE_TYPE, LATE)
 """Columns that distinguish revisions and side output from rows that count once."""
 
 
@@ -98,20 +98,21 @@ def _side_output_rows(
     spec: Spec, inputs: Sequence[Mapping[str, StructField]]
 ) -> dict[str, StructType]:
     """The types of the input rows in the side output, by the field that contains them."""
+    if not has_side_output(spec.output):  # the column `rejected`
+        names = spec.inputs[0].schema.names if len(inputs) == 1 else []
+        return {"row": _select(inputs[0], names)} if names else {}
+    row = spec.output.field(LATE).type.field("row").type
     if len(inputs) == 1:
-        names = spec.inputs[0].schema.names
-        late = spec.output.field("late").type if "late" in spec.output.names else pa.null()
-        if pa.types.is_struct(late) and late.get_field_index("row") >= 0:
-            names = [field.name for field in late.field("row").type]
-        return {"row": StructType([inputs[0][name] for name in names if name in inputs[0]])}
-    late = spec.output.field("late").type if "late" in spec.output.names else None
-    if late is None or not pa.types.is_struct(late):
-        return {}
-    rows: dict[str, StructType] = {}
-    for side, fields in zip(SIDES, inputs, strict=True):
-        if late.get_field_index(side) >= 0:
-            rows[side] = StructType([fields[inner.name] for inner in late.field(side).type])
-    return rows
+        return {"row": _select(inputs[0], [field.name for field in row])}
+    sides = [
+        StructField(side, _select(fields, [field.name for field in row.field(side).type]))
+        for side, fields in zip(SIDES, inputs, strict=True)
+    ]
+    return {"row": StructType(sides)}
+
+
+def _select(fields: Mapping[str, StructField], names: Sequence[str]) -> StructType:
+    return StructType([fields[name] for name in names if name in fields])
 
 
 def _with_row_types(tag: Any, rows: Mapping[str, StructType]) -> StructType:

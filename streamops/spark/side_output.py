@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from streamops.kernel.core import SIDES
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.parameters import require_columns
 from streamops.spark.columns import column, require_frame, require_name
@@ -39,17 +40,18 @@ def split_side_output(
         The column that tags the side output: "late", "rejected" or "guarded". Default: the last of
         these in the frame, which is that of the last operator.
     time : str, optional
-        The event-time column of window results that have no ``window_end``, such as those of
-        ``windows.sliding``.
+        The event-time column of results without ``window_end`` and ``match_end``, such as those of
+        ``windows.sliding``: late rows keep the columns up to it. By default, ``row`` has them only.
 
     Returns
     -------
     windows : results, late
         Results, without the column ``late``; late rows: key columns, ``window_start``,
-        ``window_end`` (the window missed) or `time`, ``reason``, ``lateness``, ``watermark``, ``row``.
+        ``window_end`` (the window missed) or `time`, and the fields of ``late``: ``side``, ``reason``,
+        ``lateness``, ``watermark``, ``window``, ``row``.
     matches : results, late
         Results, without the column ``late``; late rows and partial matches: key columns,
-        ``match_start``, ``match_end``, ``reason``, ``lateness``, ``watermark``, ``row``, ``steps``.
+        ``match_start``, ``match_end``, the fields of ``late``, ``steps``.
     joins : results, late_left, late_right
         Results, without the column ``late``; late or rejected rows of each side: ``reason``,
         ``lateness``, ``watermark``, ``row``.
@@ -66,7 +68,6 @@ def split_side_output(
         ``NOT_A_FRAME``.
     SchemaError
         ``FRAME_TYPE``: the frame has no such column.
-        ``FRAME_TYPE``: window results without ``window_end``, and no `time`.
     ColumnNotFound
         There is no column `time`.
 
@@ -93,7 +94,9 @@ def split_side_output(
             "apply time.guard first, and keep the column",
         )
     name = tag or list(tags)[-1]
-    joined = "side" in tags[name]
+    joined = "left" in tags[name] or (
+        "row" in tags[name] and has_sides(batch.schema[name].dataType["row"].dataType)
+    )
     keys = [] if name != "late" or joined else _key_columns(columns, time)
     value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
     if name == "guarded":
@@ -105,8 +108,10 @@ def split_side_output(
     if joined:
         fields = [value[field].alias(field) for field in _LATE]
         left, right = (
-            batch.where(value["side"] == side).select(*fields, value[side].alias("row"))
-            for side in ("left", "right")
+            batch.where(value["side"] == side).select(
+                *fields, (value if "left" in tags[name] else value["row"])[side].alias("row")
+            )
+            for side in SIDES
         )
         return results, left, right
     fields = [value[field].alias(field) for field in tags[name]]
@@ -127,23 +132,15 @@ def _is_tag(name: str, fields: list[str]) -> bool:
     return any(name == tag and required <= set(fields) for tag, required in _TAGS)
 
 
+def has_sides(dtype: DataType) -> bool:
+    """Whether the row of a side output is that of one of two inputs."""
+    return isinstance(dtype, StructType) and dtype.names == [*SIDES]
+
+
 def _key_columns(names: list[str], time: str | None) -> list[str]:
-    """The columns of window results before the aggregates."""
-    last = "window_end"
+    """The columns of results before the values."""
     if time is not None:
         require_name(time, parameter="time", where=_WHERE)
-        last = time
         require_columns(names, {"time": [time]}, where=_WHERE)
-    elif "match_end" in names and last not in names:
-        last = "match_end"
-    elif last not in names:
-        raise SchemaError(
-            "FRAME_TYPE",
-            "the results have no window_end",
-            where=_WHERE,
-            got=f"columns {', '.join(names)}",
-            expected="a column 'window_end', or time=...",
-            fix="name the event-time column of the operator: after windows.sliding, "
-            'split_side_output(batch, time="ts")',
-        )
-    return names[: names.index(last) + 1]
+    last = [name for name in (time, "window_end", "match_end") if name in names]
+    return names[: names.index(last[0]) + 1] if last else []

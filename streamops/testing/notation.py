@@ -16,6 +16,7 @@ from streamops.changelog.table import REJECTED
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import SIDES
 from streamops.kernel.errors import SpecError
+from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.values import Refused, UnsupportedType, converter
 
 __all__ = [
@@ -252,9 +253,11 @@ def read_line(
     if "watermark" in line:
         checks["watermark"] = instant(line["watermark"], epoch, where)
     expected = _require_list(line.get("expect", []), where, "expect")
-    if len(schemas) > 1:
-        read_late = functools.partial(_late_with_side, schemas=schemas, epoch=epoch, where=where)
-    elif spec.inputs[0].time is None or routes_rejected(spec.output):
+    if len(schemas) > 1 and has_side_output(spec.output):
+        read_late = functools.partial(
+            _late_with_side, spec=spec, schemas=schemas, epoch=epoch, where=where
+        )
+    elif not has_side_output(spec.output):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch, where=where)
     elif spec.event_time == "match_end":
         read_late = functools.partial(_late_match, spec=spec, epoch=epoch, where=where)
@@ -307,11 +310,14 @@ def _late(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, An
     known = _LATE | {"window"} if has_window else _LATE
     late = require_keys(value, known, {"row", "reason"}, where)
     row = _row(late["row"], spec.inputs[0].schema, epoch, where)
-    times = {spec.event_time: row[spec.inputs[0].time]}
+    times = {spec.event_time: row[spec.inputs[0].time]} if spec.inputs[0].time else {}
+    missed = None
     if has_window:
         times = window(late.get("window"), epoch, where)
-    keys = {name: row[name] for name in spec.inputs[0].by}
-    return {**keys, **times, **_lateness(late, epoch, where), "row": row}
+        missed = dict(zip(("start", "end"), times.values(), strict=True))
+        missed = None if missed["start"] is None else missed
+    keys = {name: row[name] for name in spec.inputs[0].by if times}
+    return {**keys, **times, **_fields(spec, late, epoch, where, window=missed, row=row)}
 
 
 def _late_match(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
@@ -325,12 +331,12 @@ def _late_match(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[s
         row, time = None, instant(late["start"], epoch, where)
         keys = {name: late[name] for name in by}
     times = {"match_start": time, "match_end": time}
-    details = {"row": row, "steps": late.get("steps")}
-    return {**keys, **times, **_lateness(late, epoch, where), **details}
+    details = _fields(spec, late, epoch, where, row=row, steps=late.get("steps"))
+    return {**keys, **times, **details}
 
 
 def _late_with_side(
-    value: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime, where: str
+    value: Any, spec: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime, where: str
 ) -> dict[str, Any]:
     late = require_keys(value, _LATE | {"side"}, {"row", "side", "reason"}, where)
     side = late["side"]
@@ -338,16 +344,20 @@ def _late_with_side(
         raise malformed(where, "this is not a side", got=side, expected="left, or right")
     row = _row(late["row"], schemas[SIDES.index(side)], epoch, where)
     rows = {str(name): row if name == side else None for name in SIDES}
-    return {"side": side, **_lateness(late, epoch, where), **rows}
+    return _fields(spec, late, epoch, where, side=side, row=rows, **rows)
 
 
-def _lateness(late: Mapping[str, Any], epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _fields(
+    spec: Any, late: Mapping[str, Any], epoch: dt.datetime, where: str, **values: Any
+) -> dict[str, Any]:
+    """The fields of ``late``."""
     lateness = late.get("lateness")
-    return {
+    values |= {
         "reason": late["reason"],
         "lateness": None if lateness is None else duration(lateness, where),
         "watermark": instant(late.get("watermark"), epoch, where),
     }
+    return {field.name: values.get(field.name) for field in spec.output.field(LATE).type}
 
 
 def routes_rejected(output: pa.Schema) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.core import Metrics
+from streamops.kernel.lateness import has_side_output
 from streamops.kernel.operator import Core
 from streamops.spark.operator import Operator
 from streamops.testing import conditions
@@ -161,7 +162,7 @@ def _split_late(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table
     result that the row missed. With two inputs, they have the columns of ``late`` only.
     """
     names = table.column_names
-    if "late" not in names or not _is_late_type(table.schema.field("late").type):
+    if not has_side_output(table.schema):
         return table, pa.table({})
     is_late = table.column("late").is_valid()
     results = table.filter(table.column("late").is_null()).drop_columns("late")
@@ -174,11 +175,6 @@ def _split_late(table: pa.Table, operator: Operator) -> tuple[pa.Table, pa.Table
         keys = names[: names.index(last) + 1]
     columns = [*(late.column(name) for name in keys), *details.flatten()]
     return results, pa.table(columns, names=[*keys, *(field.name for field in details.type)])
-
-
-def _is_late_type(type_: pa.DataType) -> bool:
-    """Whether this is the side output, and not a column of the user with the same name."""
-    return isinstance(type_, pa.StructType) and type_.get_field_index("reason") >= 0
 
 
 Published: TypeAlias = Iterable[Mapping[str, Any] | BatchResult] | pa.Table

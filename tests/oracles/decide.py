@@ -15,6 +15,7 @@ from typing import Any
 
 from streamops.sourcing import Rejected
 from streamops.testing.laws import Arrival, to_rows
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import Row
 
 COUNTS = (
@@ -170,7 +171,7 @@ class DecideOracle:
         return fresh
 
     def _late(self, row: Row, reason: str, lateness: int | None, mark: int | None) -> Row:
-        late = {"reason": reason, "lateness": lateness, "watermark": mark, "row": dict(row)}
+        late = late_row(reason, dict(row), lateness=lateness, watermark=mark)
         return {self.by: row[self.by], self.time: row[self.time], "late": late}
 
 

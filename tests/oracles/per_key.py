@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streamops.testing.laws import Arrival, to_rows
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import Row, key_of
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -117,9 +118,8 @@ class PerKeyOracle:
         spec = self.spec
         if spec.stragglers != "route":
             return []
-        late = {"reason": reason, "row": dict(row), "lateness": None, "watermark": mark}
-        if mark is not None:
-            late["lateness"] = mark - row[spec.time]
+        lateness = None if mark is None else mark - row[spec.time]
+        late = late_row(reason, dict(row), lateness=lateness, watermark=mark)
         return [{**{name: row[name] for name in spec.by}, spec.time: row[spec.time], "late": late}]
 
     def _emit(self, mark: int) -> list[Row]:

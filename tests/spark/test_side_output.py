@@ -11,6 +11,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType, 
 import streamops
 from streamops import split_side_output
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.spark.side_output import _key_columns
 
 TEXT, TIME = StringType(), TimestampType()
 
@@ -75,17 +76,19 @@ def test_a_value_that_is_not_a_frame_is_refused(value: Any) -> None:
         split_side_output(value)
 
 
-def test_results_without_windows_need_the_event_time() -> None:
-    with pytest.raises(SchemaError) as caught:
-        split_side_output(FakeFrame(k=TEXT, ts=TIME, late=LATE))
-    assert str(caught.value) == (
-        "[FRAME_TYPE] split_side_output: the results have no window_end\n"
-        "  got:       columns k, ts, late\n"
-        "  expected:  a column 'window_end', or time=...\n"
-        "  fix:       name the event-time column of the operator: after windows.sliding, "
-        'split_side_output(batch, time="ts")'
-        "\n  see:       docs/errors.md#frame_type"
-    )
+@pytest.mark.parametrize(
+    ("names", "time", "keys"),
+    [
+        ("k ts v late", None, ""),
+        ("k ts v late", "ts", "k ts"),
+        ("k window_start window_end v late", None, "k window_start window_end"),
+        ("k match_start match_end v late", None, "k match_start match_end"),
+    ],
+)
+def test_late_rows_keep_the_columns_up_to_the_event_time(
+    names: str, time: str | None, keys: str
+) -> None:
+    assert _key_columns(names.split(), time) == keys.split()
 
 
 def test_an_event_time_that_the_frame_does_not_have_is_refused() -> None:

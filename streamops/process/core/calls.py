@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamops.kernel.errors import FunctionError
+from streamops.kernel.lateness import INSTANT
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
 from streamops.kernel.values import Refused, converter
-from streamops.process.core.spec import INSTANT, PerKeySpec
+from streamops.process.core.spec import PerKeySpec
 from streamops.process.core.values import instant_of, micros_of
 
 _MOST_TIMERS_AT_THE_END = 100_000

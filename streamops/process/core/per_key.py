@@ -31,6 +31,7 @@ from streamops.kernel.core import SideName, State, StateFormat, Step
 from streamops.kernel.errors import CapacityError, FunctionError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
 from streamops.kernel.placement import ByKey, key_names
@@ -42,7 +43,7 @@ from streamops.kernel.time import (
 from streamops.kernel.values import is_mutable, record_values
 from streamops.process.core.arrivals import ProcessMetrics, accept, build_failures
 from streamops.process.core.calls import Batch, Calls, call_keys
-from streamops.process.core.spec import INSTANT, PerKeySpec
+from streamops.process.core.spec import PerKeySpec
 from streamops.process.core.states import (
     TIMER,
     States,
@@ -313,8 +314,7 @@ def _table(
     if spec.time is not None:
         columns.append(pa.array(times, pa.int64()).cast(INSTANT))
     columns += arrays
-    if spec.side_output is not None:
-        columns.append(pa.nulls(len(of_key), spec.side_output.type))
+    columns += [pa.nulls(len(of_key), of.type) for of in list(spec.output)[len(columns) :]]
     return pa.table(columns, schema=spec.output)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -26,11 +27,7 @@ Function = Callable[..., Any]
 Stragglers = Literal["drop", "route"]
 Errors = Literal["fail", "route"]
 
-INSTANT = pa.timestamp("us", tz="UTC")
 DEFAULT_MAX_KEYS = 1_000_000
-
-LATE, REJECTED = "late", "rejected"
-"""Columns that tag the side output: with event time, and without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +99,7 @@ class PerKeySpec(ShardSpec):
         given = {"by": list(self.by), "time": self.time, "output": self.result.names}
         names = [*self.by, *time, *self.result.names]
         fix = "name the column of the output differently"
-        refuse_taken_names(names, (LATE, REJECTED, CHANGE_TYPE, REVISION), given, fix, where)
+        refuse_taken_names(names, (LATE, CHANGE_TYPE, REVISION), given, fix, where)
 
     def _require_functions(self) -> None:
         arguments = ["key", "rows", "state"]
@@ -184,23 +181,10 @@ class PerKeySpec(ShardSpec):
         return {name: (0, name) for name in names}
 
     @property
-    def side_output(self) -> pa.Field | None:
-        """The column that tags rows of the side output, if there is one."""
-        row = ("row", pa.struct(list(self.input)))
-        if self.time is None:
-            if self.errors == "fail":
-                return None
-            return pa.field(REJECTED, pa.struct([("reason", pa.string()), row]))
-        if self.errors == "fail" and self.stragglers == "drop":
-            return None
-        late = [("reason", pa.string()), ("lateness", pa.duration("us")), ("watermark", INSTANT)]
-        return pa.field(LATE, pa.struct([*late, row]))
-
-    @property
     def output(self) -> pa.Schema:
         """Keys, event time, the columns of the function, and the side output."""
         time = [] if self.time is None else [(self.time, INSTANT)]
-        side = [] if self.side_output is None else [self.side_output]
+        side = [late_field(self.input)] if "route" in (self.errors, self.stragglers) else []
         columns = [pa.field(f.name, f.type) for f in self.result]
         return pa.schema([*self.keys, *time, *columns, *side])
 
