@@ -80,9 +80,7 @@ def test_an_aggregate_that_a_checkpoint_could_not_know_again_is_refused() -> Non
     with pytest.raises(SpecError) as caught:
         windows.tumbling("1 hour", time="ts", agg={"bars": Nameless("v")})
     assert caught.value.code == "NOT_AN_AGGREGATE"
-    assert caught.value.what == (
-        "'bars' is an aggregate that a checkpoint cannot identify"
-    )
+    assert caught.value.what == ("'bars' is an aggregate that a checkpoint cannot identify")
     assert caught.value.fix == "make Nameless a dataclass, or give it a __repr__"
 
 
