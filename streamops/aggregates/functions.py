@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from streamops.aggregates import conditions
 from streamops.aggregates.core.functions import (
     ByTime,
     Count,
@@ -22,7 +23,6 @@ from streamops.aggregates.core.functions import (
     Variance,
 )
 from streamops.kernel.aggregation import Aggregation, Summary
-from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.parameters import require_columns, require_name
 from streamops.sketches.aggregation import wrong_type
@@ -151,27 +151,15 @@ class Aggregate(Aggregation):
     def require_event_time(self, time: str, where: str) -> None:
         """Refuse an operator without event time, for an aggregate that orders rows by it."""
         if not time:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                f"{self!r} orders rows by event time, and this operator has none",
-                where=where,
-                got=f"agg: {self!r}",
-                expected="an aggregate that does not depend on event time",
-                fix=f'aggregates.top(1, {self.column!r}, ranked_by="ts", tie_break=...) is the value of '
-                "the latest row, and of the earliest one if ranked by a column that decreases with "
-                "time; or aggregate by windows: tumbling, cumulative, session",
+            raise conditions.AGGREGATE_BY_TIME.error(
+                where, aggregate=self, column=self.column, got=f"agg: {self!r}"
             )
 
     def require_time(self, time: str | None) -> Column:
         """The event-time column, which must be given."""
         if time is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                f"{self!r} orders rows by event time",
-                where=f"aggregates.{self.function}",
-                got="to_spark()",
-                expected="to_spark(time=...)",
-                fix='name the event-time column: to_spark(time="ts")',
+            raise conditions.TIME_REQUIRED.error(
+                f"aggregates.{self.function}", aggregate=self, got="to_spark()"
             )
         return quoted(time)
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from streamops.aggregates import conditions
 from streamops.aggregates.core.ordered import CountDistinct, Keep, Percentile, Ranked
 from streamops.aggregates.functions import ORDERED, TIE_BREAK, Aggregate, is_number
 from streamops.kernel.aggregation import Summary
-from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.kernel.parameters import require_choice, require_name
 from streamops.sketches.aggregation import parse_percentages, require_percentages, wrong_type
@@ -336,13 +336,8 @@ def top(k: int, column: str, *, ranked_by: str, tie_break: str) -> Aggregate:
 def require_positive(value: object, parameter: str, where: str) -> None:
     """Refuse anything but an integer above 0. 16.0 and True are refused, too."""
     if type(value) is not int or value < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` is not a number of values",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected="an integer, 1 or more",
-            fix=f"{parameter}=1000 stores up to a thousand values per group",
+        raise conditions.PARAMETER_OUT_OF_RANGE.error(
+            where, parameter=parameter, got=f"{parameter}={value!r}"
         )
 
 

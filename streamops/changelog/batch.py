@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog import conditions
 from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import State
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import (
     Groups,
@@ -289,14 +289,8 @@ def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], stored: int) -> Mask:
     if count <= room:
         return out
     if spec.when_full == "fail":
-        raise CapacityError(
-            "STATE_FULL",
-            "the operator has more keys than max_keys allows",
-            where=spec.where,
-            got=f"{stored + count:,} keys in one shard",
-            expected=f"at most {spec.limit:,} keys per shard: max_keys divided by shards",
-            fix="raise max_keys, which a checkpoint survives; or have changes of further keys "
-            "rejected: when_full='reject'",
+        raise conditions.KEYS_FULL.error(
+            spec.where, limit=spec.limit, got=f"{stored + count:,} keys in one shard"
         )
     # By hash, so that the choice does not depend on the order of arrival.
     out[np.argsort(xxhash64(keys), kind="stable")[room:]] = True

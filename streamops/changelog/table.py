@@ -10,10 +10,10 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog import conditions
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
-from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.ordering import require_sequence
@@ -152,14 +152,8 @@ def parse_horizon(
         return Microseconds(parse_duration(horizon, parameter=parameter, where=where, minimum=0))
     if isinstance(horizon, int) and type(horizon) is int and horizon >= 0 and time is None:
         return horizon
-    raise SpecError(
-        "PARAMETER_MISSING",
-        f"`{parameter}` has no unit",
-        where=where,
-        got=f"{parameter}={horizon!r}, time={time!r}",
-        expected="a duration and the column that it is measured on; or without `time` an integer, 0 "
-        "or more, in units of the sequence",
-        fix=f'{parameter}="7 days", time="_changed_at"; or {parameter}=1_000_000',
+    raise conditions.HORIZON_WITHOUT_UNIT.error(
+        where, parameter=parameter, got=f"{parameter}={horizon!r}, time={time!r}"
     )
 
 
@@ -181,13 +175,8 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
     """
     for role, names in columns.items():
         if CHANGE_TYPE in names:
-            raise SpecError(
-                "NAME_TAKEN",
-                f"{CHANGE_TYPE!r} is not a column of the row",
-                where=where,
-                got=f"{CHANGE_TYPE!r}, given as `{role}`",
-                expected="a column of the row",
-                fix="name another column, or none: the operator reads the change type in any case",
+            raise conditions.CHANGE_TYPE_RESERVED.error(
+                where, change_type=CHANGE_TYPE, got=f"{CHANGE_TYPE!r}, given as `{role}`"
             )
 
 

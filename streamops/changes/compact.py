@@ -23,9 +23,9 @@ from streamops.changelog.table import (
     refuse_change_type,
     require_change_columns,
 )
+from streamops.changes import conditions
 from streamops.changes.delta import mark_upserts
 from streamops.changes.fold import has_null_part, refuse_stream
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
@@ -258,13 +258,8 @@ class CompactTransform:
         if self.value is not None:
             require_columns(frame.columns, {"value": [self.value]}, where=where)
         if (CHANGE_TYPE in columns) == (self.value is not None):
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "no column tells which rows are deletes, or two columns do",
-                where=where,
-                got=f"columns {', '.join(columns)}; value={self.value!r}",
-                expected=f"a column {CHANGE_TYPE!r}, or value=... without one",
-                fix='value="value" for a Kafka topic, whose deletes have a null value',
+            raise conditions.DELETES_UNKNOWN.error(
+                where, column=CHANGE_TYPE, got=f"columns {', '.join(columns)}; value={self.value!r}"
             )
         read = {*self.sequence, *CHANGE_COLUMNS}
         if self.time is not None:

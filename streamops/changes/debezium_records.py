@@ -32,9 +32,9 @@ from streamops.changelog.table import (
     TOMBSTONE,
     UNAVAILABLE,
 )
+from streamops.changes import conditions
 from streamops.changes import debezium_values as values
 from streamops.changes.delta import count_changes, mark_upserts
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -108,13 +108,8 @@ class DebeziumSpec:
         if self.message_key is not None:
             require_name(self.message_key, parameter="message_key", where=where)
             if "payload" in self.key:
-                raise SpecError(
-                    "NAME_TAKEN",
-                    "a key column called 'payload' looks like the wrapper of a message key",
-                    where=where,
-                    got=f"key={self.key!r}, message_key={self.message_key!r}",
-                    expected="another name, or records whose deletes have their row",
-                    fix="omit message_key",
+                raise conditions.KEY_CALLED_PAYLOAD.error(
+                    where, got=f"key={self.key!r}, message_key={self.message_key!r}"
                 )
         if isinstance(self.sequence, str):
             require_choice(self.sequence, Position, parameter="sequence", where=where)
@@ -122,22 +117,10 @@ class DebeziumSpec:
         require_choice(self.preimages, Preimages, parameter="preimages", where=where)
         require_choice(self.tombstones, Tombstones, parameter="tombstones", where=where)
         if not _is_placeholder(placeholder):
-            raise SpecError(
-                "INVALID_PARAMETER",
-                "`placeholder` is not the text of a placeholder",
-                where=where,
-                got=f"placeholder={placeholder!r}",
-                expected="the connector's unavailable.value.placeholder",
-                fix="omit it, if the connector uses the default",
-            )
+            raise conditions.NOT_A_PLACEHOLDER.error(where, got=f"placeholder={placeholder!r}")
         if self.tombstones == "keep" and self.message_key is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "a tombstone only has its message key",
-                where=where,
-                got="tombstones='keep', message_key=None",
-                expected="the column with the message keys",
-                fix='message_key="key", or tombstones="drop"',
+            raise conditions.TOMBSTONE_WITHOUT_KEY.error(
+                where, got="tombstones='keep', message_key=None"
             )
         if not isinstance(schema, str) or not schema.strip():
             self.parse_row()
@@ -176,14 +159,11 @@ class DebeziumSpec:
         for role, name in messages:
             require_columns(types, {role: [name]}, where=self.where)
             if not isinstance(types[name], StringType | BinaryType):
-                raise SchemaError(
-                    "COLUMN_TYPE",
-                    f"column {name!r} cannot be used as `{role}`",
-                    where=self.where,
+                raise conditions.COLUMN_TYPE.error(
+                    self.where,
+                    column=name,
+                    role=role,
                     got=f"{name!r} of type {types[name].simpleString()}",
-                    expected="JSON as string or binary",
-                    fix="read the messages unparsed; Avro: "
-                    'F.to_json(from_avro(...), {"ignoreNullFields": "false"})',
                 )
         require_columns(types, {"sequence": self.sequence_columns}, where=self.where)
         schema = arrow_schema(frame, where=self.where, only=self.sequence_columns)

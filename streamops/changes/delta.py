@@ -26,7 +26,7 @@ from streamops.changelog.table import (
     REJECTED,
     SEQUENCE,
 )
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.changes import conditions
 from streamops.kernel.parameters import parse_distinct_names, require_choice, require_columns
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
@@ -126,13 +126,8 @@ class DeltaSpec:
         """Validate the parameters."""
         require_choice(self.preimages, Preimages, parameter="preimages", where=self.where)
         if taken := [name for name in self.key if name in _FEED]:
-            raise SpecError(
-                "NAME_TAKEN",
-                f"{taken[0]!r} describes a change, and is not a column of its row",
-                where=self.where,
-                got=f"key={self.key!r}",
-                expected="columns that identify a row of the table",
-                fix='from_delta("id")',
+            raise conditions.KEY_OF_THE_FEED.error(
+                self.where, taken=taken[0], got=f"key={self.key!r}"
             )
 
     @property
@@ -150,15 +145,12 @@ class DeltaSpec:
         types = {part.name: part.dataType for part in frame.schema.fields}
         wrong = [n for n, dtype in _FEED.items() if not isinstance(types.get(n), type(dtype))]
         if wrong:
-            raise SchemaError(
-                "FRAME_TYPE",
-                "the frame does not have the columns of Delta's change data feed",
-                where=self.where,
+            raise conditions.NOT_A_CHANGE_FEED.error(
+                self.where,
+                expected=", ".join((f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items())),
                 got=", ".join(
                     f"{n} {types[n].simpleString()}" if n in types else f"no {n}" for n in wrong
                 ),
-                expected=", ".join(f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items()),
-                fix='spark.readStream.format("delta").option("readChangeFeed", "true")',
             )
         require_columns(types, {"key": self.key}, where=self.where)
 

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from streamops.changes import conditions
 from streamops.changes.fold import refuse_stream, require_same_columns
-from streamops.kernel.errors import ChangeStreamError, SpecError
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.spark.columns import (
     arrow_schema,
@@ -92,14 +92,7 @@ class Differences:
             ``TABLES_DIFFER``.
         """
         if self.total:
-            raise ChangeStreamError(
-                "TABLES_DIFFER",
-                "two tables differ",
-                where=_WHERE,
-                got=repr(self),
-                expected="the same rows in both tables",
-                fix="look at the first difference: which changes of this key were published?",
-            )
+            raise conditions.TABLES_DIFFER.error(_WHERE, got=repr(self))
 
     def __repr__(self) -> str:
         if not self.total:
@@ -155,14 +148,7 @@ def differences(
     """
     names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
     if type(show) is not int or show < 0:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`show` is not a number of differences",
-            where=_WHERE,
-            got=f"show={show!r}",
-            expected="an integer, 0 or more",
-            fix="omit it",
-        )
+        raise conditions.NOT_A_NUMBER_OF_ROWS.error(_WHERE, got=f"show={show!r}")
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
         refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)

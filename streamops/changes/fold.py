@@ -29,6 +29,7 @@ from streamops.changelog.table import (
     REJECTED,
     refuse_change_type,
 )
+from streamops.changes import conditions
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
@@ -185,13 +186,8 @@ class FoldTransform:
         """Validate the parameters."""
         require_choice(self.rows, Rows, parameter="rows", where=self.where)
         if self.rows == "multiset" and self.sequence != (REVISION,):
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "a multiset does not depend on the order of changes",
-                where=self.where,
-                got=f"sequence={self.sequence!r}, rows='multiset'",
-                expected="`sequence` together with `key`, or no `sequence`",
-                fix="omit it; drop the column before the operator if it is not part of the row",
+            raise conditions.SEQUENCE_OF_A_MULTISET.error(
+                self.where, got=f"sequence={self.sequence!r}, rows='multiset'"
             )
         if (self.key is None) != (self.rows == "multiset"):
             raise SpecError(
@@ -215,13 +211,8 @@ class FoldTransform:
             self._refuse_unordered(frame)
             require_columns(frame.columns, {"sequence": self.sequence}, where=self.where)
         elif not has_types:
-            raise SchemaError(
-                "FRAME_TYPE",
-                "the frame is not a change stream",
-                where=self.where,
-                got=f"columns {', '.join(frame.columns)}",
-                expected=f"a column {CHANGE_TYPE!r}",
-                fix="fold the output of an operator that emits changes",
+            raise conditions.NO_CHANGES.error(
+                self.where, column=CHANGE_TYPE, got=f"columns {', '.join(frame.columns)}"
             )
         for part in frame.schema.fields:
             if part.name in _SIDE_OUTPUT and _has_reason(part.dataType):
@@ -388,14 +379,7 @@ def _has_reason(dtype: DataType) -> bool:
 def refuse_stream(frame: DataFrame, *, where: str) -> None:
     """Refuse a streaming frame (``STREAMING_FRAME``), and columns with the same name."""
     if frame.isStreaming:
-        raise SchemaError(
-            "STREAMING_FRAME",
-            "a stream has no end, and this operator needs all rows",
-            where=where,
-            got="a streaming frame",
-            expected="a batch frame",
-            fix="call it inside foreachBatch, or on the table that the stream wrote",
-        )
+        raise conditions.STREAMING_FRAME.error(where, got="a streaming frame")
     refuse_duplicates(frame, where=where)
 
 
@@ -423,11 +407,6 @@ def require_same_columns(
         for name in dict.fromkeys([*types[0], *types[1]])
         if types[0].get(name) != types[1].get(name)
     ]
-    raise SchemaError(
-        "COLUMNS_DIFFER",
-        f"the columns of {sides[0]} and of {sides[1]} differ",
-        where=where,
-        got="; ".join(differing),
-        expected="the same names with the same types",
-        fix="select or cast the columns of one of them",
+    raise conditions.COLUMNS_DIFFER.error(
+        where, one=sides[0], other=sides[1], got="; ".join(differing)
     )

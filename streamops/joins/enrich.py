@@ -17,9 +17,9 @@ from streamops.changelog.table import (
     parse_horizon,
     value_columns,
 )
+from streamops.joins import conditions
 from streamops.joins.core.enrich import EnrichCore, EnrichSpec, How, Rejected
 from streamops.joins.core.join_spec import parse_keys
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, map_type, require_frame, type_name
@@ -184,14 +184,8 @@ def _start_with_snapshot(
     if not frame.isStreaming:
         return changes.unionByName(rows), None
     if operator.execution.state_api == "applyInPandasWithState":
-        raise SpecError(
-            "PARAMETERS_CONTRADICT",
-            "this state API starts with an empty state",
-            where=operator.name,
-            got="snapshot=... with state_api='applyInPandasWithState'",
-            expected="state_api='transformWithStateInPandas'",
-            fix="leave state_api out, in a session with RocksDB; or add the rows of the snapshot to the "
-            "changes, with a boolean column '_snapshot'",
+        raise conditions.SNAPSHOT_NEEDS_STATE_API.error(
+            operator.name, got="snapshot=... with state_api='applyInPandasWithState'"
         )
     return changes, rows
 
@@ -200,15 +194,7 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
     """The rows of a snapshot as changes, with the columns of these."""
     where = f"{parameters.where}, snapshot"
     if snapshot.isStreaming:
-        raise SpecError(
-            "STREAMING_FRAME",
-            "a snapshot is read completely, before all changes",
-            where=where,
-            got="a streaming frame",
-            expected="a batch frame",
-            fix=f"use spark.read instead of spark.readStream; or omit snapshot, if its rows are "
-            f"among the changes and marked by a boolean column {SNAPSHOT!r}",
-        )
+        raise conditions.SNAPSHOT_IS_A_STREAM.error(where, column=SNAPSHOT, got="a streaming frame")
     own, schema = (arrow_schema(frame, where=where) for frame in (snapshot, changes))
     values = value_columns(schema, parameters.right_by, parameters.sequence)
     required = {"by": parameters.right_by, "sequence": parameters.sequence}

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, UserDefinedType
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     join_names,
     parse_keys,
@@ -20,7 +21,6 @@ from streamops.joins.core.join_spec import (
     show_keys,
 )
 from streamops.kernel.columns import key_codes
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import (
     refuse_type,
@@ -141,13 +141,8 @@ def lookup(
     else:
         every = parse_duration(refresh, parameter="refresh", where=_WHERE, minimum=1)
     if not callable(table) and every != "never":
-        raise SpecError(
-            "PARAMETER_WITHOUT_EFFECT",
-            "a frame reads the same files every time",
-            where=_WHERE,
-            got=f"refresh={refresh!r} with a DataFrame",
-            expected="a function that builds the frame again",
-            fix="joins.lookup(lambda spark: spark.read.parquet(path), ...)",
+        raise conditions.REFRESH_WITHOUT_FUNCTION.error(
+            _WHERE, got=f"refresh={refresh!r} with a DataFrame"
         )
     if not callable(table):
         require_frame(table, "the table", where=_WHERE)
@@ -172,14 +167,7 @@ class LookupTransform:
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Build the result frame and check its plan."""
         if frame.isStreaming and self.refresh != "never":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "Spark plans a stream once: the table would not be read again",
-                where=_WHERE,
-                got=f"{self!r} on a streaming frame",
-                expected="refresh='never', or a micro-batch inside foreachBatch",
-                fix="writeStream.foreachBatch(lambda batch, _: batch.transform(...).write...)",
-            )
+            raise conditions.REFRESH_OF_A_STREAM.error(_WHERE, got=f"{self!r} on a streaming frame")
         ours, theirs = zip(*self.by, strict=True)
         self._refuse_changes(frame)
         keys = arrow_schema(frame, where=f"{_WHERE}, frame", only=ours)
@@ -223,14 +211,7 @@ class LookupTransform:
             loaded = table(frame.sparkSession)
             table = require_frame(loaded, "the result of the function of the table", where=_WHERE)
         if table.isStreaming:
-            raise SpecError(
-                "STREAMING_FRAME",
-                "the table of a lookup is read completely",
-                where=_WHERE,
-                got="a streaming frame",
-                expected="a batch frame",
-                fix="use spark.read instead of spark.readStream; or joins.asof, which joins two streams",
-            )
+            raise conditions.TABLE_IS_A_STREAM.error(_WHERE, got="a streaming frame")
         known = arrow_schema(table, where=f"{_WHERE}, table")
         theirs = [name for _, name in self.by]
         require_columns(known.names, {"by": theirs}, where=f"{_WHERE}, table")
@@ -250,14 +231,8 @@ class LookupTransform:
     def _refuse_changes(self, frame: DataFrame) -> None:
         """Refuse rows that may be retracted after the table has changed."""
         if CHANGE_TYPE in frame.columns and self.refresh != "never":
-            raise SchemaError(
-                "ROWS_REVISED",
-                "a row joined with one version of the table would be retracted with another",
-                where=_WHERE,
-                got=f"a change stream, with {CHANGE_TYPE}, and refresh={self.refresh!r}",
-                expected="rows that are not revised, or a table that does not change",
-                fix="joins.tables, which joins two change streams; or refresh='never', if the table "
-                "never changes",
+            raise conditions.ROWS_REVISED.error(
+                _WHERE, got=f"a change stream, with {CHANGE_TYPE}, and refresh={self.refresh!r}"
             )
 
     def _refuse_types(self, rows: pa.Schema, table: pa.Schema) -> None:
@@ -276,13 +251,8 @@ def _refuse_user_types(table: DataFrame) -> None:
     """Refuse user-defined types, which Spark does not create from Arrow."""
     for item in table.schema.fields:
         if contains_type(item.dataType, lambda dtype: isinstance(dtype, UserDefinedType)):
-            raise SchemaError(
-                "TYPE_UNSUPPORTED",
-                f"column {item.name!r} of the table has a user-defined type",
-                where=f"{_WHERE}, table",
-                got=item.dataType.simpleString(),
-                expected="a built-in type",
-                fix="drop the column, or convert it: pyspark.ml.functions.vector_to_array for vectors",
+            raise conditions.TYPE_NOT_CARRIED.error(
+                f"{_WHERE}, table", column=item.name, got=item.dataType.simpleString()
             )
 
 
@@ -294,11 +264,8 @@ def _refuse_duplicates(entries: pa.Table, keys: list[str]) -> None:
     if groups.count < len(entries):
         repeated = firsts[groups.sizes() > 1][:3]
         examples = entries.select(keys).take(pa.array(repeated)).to_pylist()
-        raise SchemaError(
-            "KEY_NOT_UNIQUE",
-            "the table has several rows with the same key",
-            where=_WHERE,
+        raise conditions.KEY_NOT_UNIQUE.error(
+            _WHERE,
+            keys=keys,
             got=f"{len(entries) - groups.count} rows too many, for example of {examples}",
-            expected="at most one row per key",
-            fix=f"table.dropDuplicates({keys!r}), or a rule that selects one row per key",
         )

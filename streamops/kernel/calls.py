@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
+from streamops.kernel import conditions
 from streamops.kernel.errors import CallError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -138,13 +139,11 @@ def _explained(
     has_rest = any(p.kind is p.VAR_POSITIONAL for p in positional)
     if len(args) > len(positional) and not has_rest:
         free = [name for name in list(parameters)[len(positional) :] if name not in kwargs]
-        return CallError(
-            "TOO_MANY_ARGUMENTS",
-            "an argument has no name",
-            where=where,
-            got=f"{len(args)} arguments without a name",
+        return conditions.TOO_MANY_ARGUMENTS.error(
+            where,
+            free=free[0] if free else "name",
             expected=_listed(parameters),
-            fix=f"write the name of the parameter, such as {free[0] if free else 'name'}=...",
+            got=f"{len(args)} arguments without a name",
         )
     given = {*kwargs, *(p.name for p in positional[: len(args)])}
     missing = [
@@ -155,13 +154,12 @@ def _explained(
     if not missing:  # a parameter is passed twice
         return None
     named = " and ".join(f"`{name}`" for name in missing)
-    return CallError(
-        "PARAMETER_MISSING",
-        f"{named} must be given",
-        where=where,
-        got=", ".join(f"{name}=..." for name in parameters if name in given) or "no arguments",
+    return conditions.PARAMETER_MISSING.error(
+        where,
+        named=named,
+        described="; ".join(_described(function, name) for name in missing),
         expected=_listed(parameters),
-        fix=f"pass {'; '.join(_described(function, name) for name in missing)}",
+        got=", ".join(f"{name}=..." for name in parameters if name in given) or "no arguments",
     )
 
 

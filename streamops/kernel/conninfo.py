@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote, unquote
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel import conditions
 
 _KEYWORDS = frozenset(
     [
@@ -216,15 +216,7 @@ def require_conninfo(text: object, *, where: str) -> None:
                 got = "no parameter"
             elif is_read and _are_ports(found.get("port", "")):
                 return
-    raise SpecError(
-        "NOT_A_URL",
-        "`url` is not the URL of a PostgreSQL database",
-        where=where,
-        got=got,
-        expected="postgresql://user@host/database, with known parameters",
-        fix="write the characters @ / : % ? # and spaces of a user or a password as %40, %2F, %3A, %25, %3F, "
-        "%23 and %20; or leave the password to a password file or PGPASSWORD",
-    )
+    raise conditions.NOT_A_URL.error(where, got=got)
 
 
 def names_server(text: str, environment: Mapping[str, str] = os.environ) -> bool:

@@ -6,8 +6,8 @@ import re
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
+from streamops.kernel import conditions
 from streamops.kernel.conninfo import socket_folder
-from streamops.kernel.errors import RequirementError, SpecError
 from streamops.kernel.packages import require_package
 
 _PASSWORD = re.compile("://[^:/]*:([^@]*)@")
@@ -29,25 +29,12 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
         url = sa.make_url(text)
         url.get_dialect()
     except sa.exc.NoSuchModuleError as error:
-        raise RequirementError(
-            "PACKAGE_MISSING",
-            "SQLAlchemy does not know the dialect of `url`",
-            where=where,
-            got=url.drivername,
-            expected="a dialect of SQLAlchemy, or of a package that is installed",
-            fix="install the package of the dialect, such as duckdb-engine; or correct its name",
-        ) from error
+        raise conditions.DIALECT_UNKNOWN.error(where, got=url.drivername) from error
     except (sa.exc.ArgumentError, ValueError):  # the latter is about the port
         url = None
     if url is None or not _is_whole(text, url):
-        raise SpecError(
-            "NOT_A_URL",
-            "`url` is not the URL of a database",
-            where=where,
-            got="text that SQLAlchemy does not parse, or an '@' that does not end the user",
-            expected="dialect+driver://user@host/database",
-            fix="write it as in the documentation of SQLAlchemy's create_engine, with the characters "
-            "@ : / % ? # of a user or a password as %40, %3A, %2F, %25, %3F and %23",
+        raise conditions.NOT_A_DATABASE_URL.error(
+            where, got="text that SQLAlchemy does not parse, or an '@' that does not end the user"
         )
     if _uses_libpq(url) and not (url.host or {"host", "service"} & url.query.keys()):
         folder = socket_folder(str(url.port or url.query.get("port") or ""))

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel import conditions
 
 SchemaLike = str | pa.Schema | Mapping[str, str]
 """The type of parameters that define columns: DDL text, an Arrow schema, or types by name."""
@@ -37,7 +37,6 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|[^\W\d]\w*|\d+|[<>(),:])")
-_EXAMPLE = '"count bigint, last timestamp"'
 
 
 def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
@@ -78,14 +77,12 @@ def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
 
 
 def _refuse(value: object, reason: str, parameter: str, where: str) -> NoReturn:
-    raise SpecError(
-        "INVALID_SCHEMA",
-        f"`{parameter}` is not a list of columns: {reason}",
-        where=where,
+    raise conditions.BAD_SCHEMA.error(
+        where,
+        parameter=parameter,
+        reason=reason,
+        types=", ".join(sorted(_TYPES)),
         got=f"{parameter}={value!r}",
-        expected=f"names and types as in SQL, such as {_EXAMPLE}, or an Arrow schema",
-        fix=f"write {parameter}={_EXAMPLE}; types are {', '.join(sorted(_TYPES))}, decimal(p,s), "
-        "array<...>, map<...,...> and struct<name:...>",
     )
 
 

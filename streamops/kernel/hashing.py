@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel import conditions
 from streamops.kernel.columns import is_opaque
-from streamops.kernel.errors import ColumnNotFound, SchemaError
+from streamops.kernel.errors import ColumnNotFound
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -98,15 +99,7 @@ def require_hashable(dtype: pa.DataType, *, where: str) -> None:
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if dtype.id not in _RULES or is_opaque(dtype):
-        raise SchemaError(
-            "TYPE_UNSUPPORTED",
-            "a key has a type that Spark does not hash",
-            where=where,
-            got=dtype,
-            expected="a boolean, number, string, binary, date, time, timestamp, day-time "
-            "interval, or a struct or array of these",
-            fix="cast it to one of these; a map: F.array_sort(F.map_entries(column))",
-        )
+        raise conditions.KEY_NOT_HASHABLE.error(where, got=dtype)
     for position in range(dtype.num_fields):
         require_hashable(dtype.field(position).type, where=where)
 

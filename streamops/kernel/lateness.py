@@ -167,12 +167,14 @@ class Lateness:
     @property
     def too_late(self) -> Mask:
         """Which rows are too late."""
-        return self.codes == TOO_LATE
+        found: Mask = self.codes == TOO_LATE
+        return found
 
     @property
     def rejected(self) -> Mask:
         """Which rows are rejected."""
-        return self.codes >= REJECTED
+        found: Mask = self.codes >= REJECTED
+        return found
 
     @property
     def metrics(self) -> Metrics:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel import conditions
 from streamops.kernel.columns import (
     is_opaque,
     list_codes,
@@ -22,7 +23,6 @@ from streamops.kernel.columns import (
     to_floats,
     type_name,
 )
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Ints, ordered_pair_codes
 
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
@@ -57,14 +57,8 @@ def require_sequence(schema: pa.Schema, names: Sequence[str], *, where: str) -> 
         dtype = schema.field(name).type
         if is_comparable(dtype) and not _has_text(dtype):
             continue
-        raise SchemaError(
-            "SEQUENCE_TYPE",
-            f"column {name!r} cannot order changes",
-            where=where,
-            got=f"{name!r} of type {type_name(dtype)}",
-            expected="numbers, timestamps, dates, binary, or structs and arrays of them; not text",
-            fix="cast text before: numbers to bigint or decimal, times to timestamp, and text of one length, "
-            f"such as ULIDs, to binary; PostgreSQL's LSNs: df.withColumn({name!r}, changes.parse_lsn({name!r}))",
+        raise conditions.SEQUENCE_TYPE.error(
+            where, column=name, got=f"{name!r} of type {type_name(dtype)}"
         )
 
 

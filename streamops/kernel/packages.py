@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from streamops.kernel.errors import RequirementError
+from streamops.kernel import conditions
 
 
 def require_package(module: str, *, package: str, extra: str, where: str) -> Any:
@@ -19,11 +19,6 @@ def require_package(module: str, *, package: str, extra: str, where: str) -> Any
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise RequirementError(
-            "PACKAGE_MISSING",
-            f"the package {package} is not installed",
-            where=where,
-            got=str(error),
-            expected=f"the package {package}",
-            fix=f"pip install 'streamops[{extra}]'",
+        raise conditions.PACKAGE_MISSING.error(
+            where, package=package, extra=extra, got=str(error)
         ) from error

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_args
 
 import pyarrow as pa
 
-from streamops.kernel import hashing
+from streamops.kernel import conditions, hashing
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import type_name
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
@@ -96,14 +96,7 @@ def require_topic(name: str, *, parameter: str, where: str) -> None:
         ``INVALID_PARAMETER``.
     """
     if not _TOPIC.fullmatch(name):
-        raise SpecError(
-            "INVALID_PARAMETER",
-            f"`{parameter}` has a name that is not that of a topic",
-            where=where,
-            got=f"{name!r}",
-            expected="letters, digits, '.', '_' and '-', up to 249, but not '.' or '..'",
-            fix="name a topic by itself; a pattern is not supported",
-        )
+        raise conditions.NOT_A_TOPIC.error(where, parameter=parameter, got=f"{name!r}")
 
 
 def require_servers(servers: object, *, where: str) -> None:
@@ -116,14 +109,7 @@ def require_servers(servers: object, *, where: str) -> None:
     """
     require_name(servers, parameter="servers", where=where)
     if not all(map(_is_server, str(servers).split(","))):
-        raise SpecError(
-            "INVALID_PARAMETER",
-            "`servers` does not list addresses of brokers",
-            where=where,
-            got="text that is not such a list",
-            expected="host:port, or several of them with commas between",
-            fix='servers="host1:9092,host2:9092"; a user and a password belong into `client`',
-        )
+        raise conditions.NOT_SERVERS.error(where, got="text that is not such a list")
 
 
 def _is_server(text: str) -> bool:
@@ -165,13 +151,8 @@ def require_distinct_columns(where: str, **columns: object) -> None:
     for role, name in columns.items():
         require_name(name, parameter=role, where=where)
         if name in roles:
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                f"`{roles[name]}` and `{role}` name the same column",
-                where=where,
-                got=f"{roles[name]}={name!r}, {role}={name!r}",
-                expected="different columns",
-                fix=f"name the column that holds what `{role}` describes",
+            raise conditions.SAME_COLUMN.error(
+                where, roles=roles[name], role=role, got=f"{roles[name]}={name!r}, {role}={name!r}"
             )
         roles[name] = role
 
@@ -253,26 +234,17 @@ def parse_delays(
     if waits_for == "both":
         return left, right
     if isinstance(delay, tuple) and right is not None:
-        raise SpecError(
-            "PARAMETER_WITHOUT_EFFECT",
-            "the right input has a delay, and is not part of the watermark",
-            where=where,
-            got=f"delay={delay!r} with waits_for={waits_for!r}",
-            expected="one delay, that of the left input",
-            fix=f"delay={delay[0]!r}, or waits_for='both'",
+        raise conditions.DELAY_WITHOUT_WATERMARK.error(
+            where, delay=delay[0], got=f"delay={delay!r} with waits_for={waits_for!r}"
         )
     return left, None
 
 
 def unused_watermark(delay: int, *, waits_for: str, where: str) -> WatermarkError:
     """The error if the right input brings a watermark that the operator does not wait for."""
-    return WatermarkError(
-        "WATERMARK_NOT_WAITED_FOR",
-        "the right input has a watermark, and Spark waits for the lowest watermark of a query",
-        where=f"{where}, right frame",
+    return conditions.WATERMARK_NOT_WAITED_FOR.error(
+        f"{where}, right frame",
         got=f"a watermark with a delay of {format_duration(delay)!r} and waits_for={waits_for!r}",
-        expected="a right frame without a watermark, or waits_for='both'",
-        fix="remove withWatermark(...) from it; or set waits_for='both' if results should wait for it",
     )
 
 
@@ -416,13 +388,8 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
         ``PARAMETER_OUT_OF_RANGE``.
     """
     if type(max_keys) is not int or max_keys < 1:  # not 16.0 or True
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`max_keys` is not a number of keys",
-            where=where,
-            got=f"max_keys={max_keys!r}",
-            expected="an integer, 1 or more",
-            fix=f"leave it out ({default:,}), or say how many keys there may be",
+        raise conditions.MAX_KEYS_OUT_OF_RANGE.error(
+            where, default=default, got=f"max_keys={max_keys!r}"
         )
 
 
@@ -460,13 +427,11 @@ def require_aggregates(agg: object, *, where: str) -> None:
                 or f'agg={{"{name}": aggregates.count()}}, or another function of streamops.aggregates',
             )
         if getattr(type(value), "__repr__", None) is object.__repr__:
-            raise SpecError(
-                "NOT_AN_AGGREGATE",
-                f"{name!r} is an aggregate that a checkpoint cannot identify",
-                where=where,
+            raise conditions.AGGREGATE_WITHOUT_REPR.error(
+                where,
+                name=name,
+                value=type(value).__name__,
                 got=f"{value!r}, another text in each process",
-                expected="a repr that says which aggregate it is, and nothing else",
-                fix=f"make {type(value).__name__} a dataclass, or give it a __repr__",
             )
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel import conditions
 from streamops.kernel.columns import combine_chunks, concat, take
 from streamops.kernel.core import State, StateFormat
-from streamops.kernel.errors import StateFormatError
 from streamops.kernel.hashing import shard_of, xxhash64
 from streamops.kernel.ordering import ranks
 
@@ -239,13 +239,9 @@ def upgrade(
     else:
         if stored.version <= current.version:
             return identity, tables
-    raise StateFormatError(
-        "STATE_VERSION",
-        "this state was written in a format that cannot be converted",
-        where=where,
-        got=f"{stored.kind} version {stored.version}",
+    raise conditions.STATE_VERSION.error(
+        where,
         expected=f"{current.kind} version {current.version}"
         + "".join(f", or {v}" for v in sorted(placement.upgrades)),
-        fix="use the release of streamops that wrote it (docs/state-formats.md), or start from a "
-        "new checkpoint",
+        got=f"{stored.kind} version {stored.version}",
     )

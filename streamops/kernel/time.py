@@ -13,6 +13,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from streamops.kernel import conditions
 from streamops.kernel.errors import SpecError
 
 Duration = str | dt.timedelta
@@ -91,31 +92,22 @@ def parse_duration(
     else:
         micros = _parse_text(value, parameter, where)
     if abs(micros) > MAX_INSTANT - MIN_INSTANT:
-        raise SpecError(
-            "INVALID_DURATION",
-            f"`{parameter}` is longer than the calendar",
-            where=where,
+        raise conditions.DURATION_TOO_LARGE.error(
+            where,
+            parameter=parameter,
+            max_instant=format_duration(MAX_INSTANT - MIN_INSTANT),
             got=f"{parameter}={value!r}",
-            expected=f"at most {format_duration(MAX_INSTANT - MIN_INSTANT)}",
-            fix=f'pass a shorter duration, such as {parameter}="1 day"',
         )
     if minimum is not None and micros < minimum:
-        raise SpecError(
-            "INVALID_DURATION",
-            f"`{parameter}` is too small",
-            where=where,
+        raise conditions.DURATION_TOO_SMALL.error(
+            where,
+            parameter=parameter,
+            minimum=format_duration(minimum),
             got=f"{parameter}={value!r}",
-            expected=f"at least {format_duration(minimum)}",
-            fix=f'pass a larger duration, such as {parameter}="1 minute"',
         )
     if micros % whole:
-        raise SpecError(
-            "INVALID_DURATION",
-            f"`{parameter}` is finer than the engine can honour",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected=f"a multiple of {format_duration(whole)}",
-            fix="round it: Spark keeps its watermark in whole milliseconds",
+        raise conditions.DURATION_TOO_FINE.error(
+            where, parameter=parameter, whole=format_duration(whole), got=f"{parameter}={value!r}"
         )
     return micros
 
@@ -128,14 +120,8 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         unit = term["unit"].lower() if term else ""
         if unit in CALENDAR_UNITS:
             days = CALENDAR_UNITS[unit]
-            raise SpecError(
-                "INVALID_DURATION",
-                f"`{parameter}` must be a fixed duration, and a {unit} is not one",
-                where=where,
-                got=f"{parameter}={value!r}",
-                expected="weeks, days, hours, minutes, seconds, milliseconds, microseconds",
-                fix=f'a fixed length, such as "{days} days"; {unit}s of a calendar are those of a '
-                f'time zone: windows.calendar("{unit}", zone)',
+            raise conditions.CALENDAR_DURATION.error(
+                where, parameter=parameter, unit=unit, days=days, got=f"{parameter}={value!r}"
             )
         if term is None or unit not in MICROSECONDS:
             break
@@ -187,13 +173,8 @@ def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
     86400000000
     """
     if value.tzinfo is None:
-        raise SpecError(
-            "INVALID_PARAMETER",
-            f"`{parameter}` has no time zone",
-            where=where,
-            got=f"{parameter}={value!r}",
-            expected="an aware datetime",
-            fix="add a time zone: datetime(..., tzinfo=timezone.utc)",
+        raise conditions.NAIVE_DATETIME.error(
+            where, parameter=parameter, got=f"{parameter}={value!r}"
         )
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 

@@ -9,7 +9,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     parse_names,
@@ -18,6 +17,7 @@ from streamops.kernel.parameters import (
     require_name,
 )
 from streamops.kernel.time import Duration
+from streamops.patterns import conditions
 from streamops.patterns.core.conditions import Expression, not_a_condition
 from streamops.patterns.core.match import PatternCore
 from streamops.patterns.core.measures import Measure
@@ -235,22 +235,15 @@ def match(
 
 def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
     if not isinstance(define, Mapping):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`define` has no conditions by name",
-            where=_WHERE,
-            got=f"define={define!r}",
-            expected="a mapping of variables to conditions",
-            fix='define={"fail": "type = \'fail\'"}; {} if every variable matches every row',
-        )
-    conditions = list[tuple[str, str | Expression]]()
+        raise conditions.NOT_A_MAPPING.error(_WHERE, got=f"define={define!r}")
+    defined = list[tuple[str, str | Expression]]()
     for name, condition in define.items():
         require_name(name, parameter="define", where=_WHERE)
         if (isinstance(condition, str) and condition.strip()) or isinstance(condition, Expression):
-            conditions.append((name, condition))
+            defined.append((name, condition))
         else:
             raise not_a_condition(condition)
-    return tuple(conditions)
+    return tuple(defined)
 
 
 def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
@@ -259,14 +252,8 @@ def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
     for name, value in named.items() if isinstance(named, Mapping) else [("measures", named)]:
         require_name(name, parameter="measures", where=_WHERE)
         if not (is_mapping and isinstance(value, Measure)):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                f"{name!r} is not a measure of a match",
-                where=_WHERE,
-                got=f"{value!r} of type {type(value).__name__}",
-                expected="a mapping of names to measures",
-                fix='measures={"attempts": patterns.count("fail")}; patterns.count, and not '
-                "aggregates.count",
+            raise conditions.NOT_A_MEASURE.error(
+                _WHERE, name=name, got=f"{value!r} of type {type(value).__name__}"
             )
     assert isinstance(named, Mapping)
     return tuple(named.items())
@@ -277,23 +264,10 @@ def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
 
     def check(frame: DataFrame) -> None:
         if frame.isStreaming and spec.within is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "a pattern on a stream needs a bound, or partial matches would be stored for ever",
-                where=_WHERE,
-                got="within=None on a streaming frame",
-                expected="a duration",
-                fix='set how far the last row of a match may be behind the first: within="1 day"',
-            )
+            raise conditions.WITHIN_MISSING.error(_WHERE, got="within=None on a streaming frame")
         if frame.isStreaming and spec.matches == "first" and spec.horizon is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "first matches on a stream need a horizon, or every key would be stored for ever",
-                where=_WHERE,
-                got="horizon=None with matches='first' on a streaming frame",
-                expected="a duration",
-                fix='set how long after a match its key is stored: horizon="30 days"; if there are few '
-                'keys, a long one: "36500 days"',
+            raise conditions.HORIZON_MISSING.error(
+                _WHERE, got="horizon=None with matches='first' on a streaming frame"
             )
 
     return check
@@ -309,14 +283,8 @@ def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
                 columns[name] = F.expr(text)
                 _ = frame.select(columns[name].alias(name)).schema  # Connect analyses it only now
             except PySparkException as error:
-                raise SchemaError(
-                    "CONDITION_INVALID",
-                    "Spark does not accept a condition",
-                    where=_WHERE,
-                    got=f"{text!r}: {str(error).strip().splitlines()[0]}",
-                    expected="Spark SQL over the columns of one row",
-                    fix="patterns.previous(...) and patterns.initial(...) refer to other rows; there are no aggregates and no "
-                    "window functions",
+                raise conditions.CONDITION_INVALID.error(
+                    _WHERE, got=f"{text!r}: {str(error).strip().splitlines()[0]}"
                 ) from None
         return frame.withColumns(columns) if columns else frame
 

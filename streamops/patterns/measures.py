@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from streamops import aggregates
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, require_name
+from streamops.patterns import conditions
 from streamops.patterns.core.conditions import Expression, Initial, Value
 from streamops.patterns.core.measures import Function, Measure
 
@@ -113,14 +113,7 @@ def previous(value: str, offset: int = 1) -> Expression:
     """
     require_name(value, parameter="value", where="patterns.previous")
     if type(offset) is not int or offset < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`offset` is not a number of rows",
-            where="patterns.previous",
-            got=f"offset={offset!r}",
-            expected="an integer, 1 or more",
-            fix="1 is the row directly before; later rows are unknown to a condition",
-        )
+        raise conditions.OFFSET_OUT_OF_RANGE.error("patterns.previous", got=f"offset={offset!r}")
     return Value(value, offset)
 
 

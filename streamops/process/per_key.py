@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike, parse_schema
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.kernel.values import UnsupportedType, converter
+from streamops.process import conditions
 from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import (
     DEFAULT_MAX_KEYS,
@@ -190,13 +190,7 @@ def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> 
         try:
             converter(field.type)
         except UnsupportedType as error:
-            raise SpecError(
-                "INVALID_SCHEMA",
-                f"values of {field.name!r} are not exchanged with Python",
-                where=where,
-                got=f"{parameter}={field.name} {error}",
-                expected="types of Spark with values in Python; keys of maps are not nested",
-                fix="declare another type: text or binary for values of your own form, an array of structs for "
-                "a map with such keys",
+            raise conditions.BAD_SCHEMA.error(
+                where, field=field.name, got=f"{parameter}={field.name} {error}"
             ) from None
     return schema

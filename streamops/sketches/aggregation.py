@@ -20,6 +20,7 @@ from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import require_columns, require_hashable
+from streamops.sketches import conditions
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
@@ -112,15 +113,12 @@ class SketchAggregate(Aggregation, ABC):
 def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) -> None:
     """Refuse a change stream: a sketch cannot forget what a change retracts."""
     if CHANGE_TYPE in schema.names:
-        raise SchemaError(
-            "CHANGE_STREAM_INPUT",
-            f"{text} would count rows that the change stream retracts",
-            where=where,
+        raise conditions.SKETCH_CANNOT_FORGET.error(
+            where,
+            text=text,
+            instead=instead,
+            change_type=CHANGE_TYPE,
             got=f"a frame with the column {CHANGE_TYPE!r}",
-            expected="rows that are only ever added",
-            fix=f"fold the changes to a table and take {instead} of it, which is exact; or make "
-            "one theta sketch of the inserted rows and one of the retracted rows, and subtract; or drop "
-            f"{CHANGE_TYPE!r} where all rows are inserts",
         )
 
 
@@ -180,14 +178,7 @@ def require_percentages(percentages: Sequence[object], where: str) -> None:
     for value in percentages:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:  # type: ignore[operator]
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "a percentage is out of range",
-                where=where,
-                got=f"{value!r}",
-                expected="a number from 0 to 1",
-                fix="0.5 is the median; one value in a hundred exceeds 0.99",
-            )
+            raise conditions.PROBABILITY_OUT_OF_RANGE.error(where, got=f"{value!r}")
 
 
 def require_item_type(item_type: str | None, *, nested: bool = False, where: str) -> None:
@@ -196,13 +187,8 @@ def require_item_type(item_type: str | None, *, nested: bool = False, where: str
         return
     require_name(item_type, parameter="item_type", where=where)
     if core.flat_type(item_type) is None and not (nested and item_type.startswith(_NESTED)):
-        raise SpecError(
-            "VALUE_TYPE",
-            "`item_type` is not a type of items",
-            where=where,
-            got=f"item_type={item_type!r}",
-            expected=f"{'a type' if nested else _FLAT}, by its name in Spark's simpleString()",
-            fix='item_type="string", "bigint", "decimal(6,2)", ...',
+        raise conditions.UNKNOWN_TYPE.error(
+            where, nested="a type" if nested else _FLAT, got=f"item_type={item_type!r}"
         )
 
 
@@ -212,22 +198,12 @@ def resolve_item_type(
     """The name of the type of the items: that of the column, or `item_type` of stored sketches."""
     name = item_type if dtype is None else core.type_name(dtype)
     if name is None:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "the type of the items in stored sketches is unknown",
-            where=where,
-            got=f"like={like!r}",
-            expected="an aggregate with `item_type`",
-            fix=f'{like.function}({like.column!r}, item_type="string", ...)',
+        raise conditions.ITEM_TYPE_REQUIRED.error(
+            where, function=like.function, column=like.column, got=f"like={like!r}"
         )
     if item_type not in (None, name):
-        raise SchemaError(
-            "VALUE_TYPE",
-            "the type of the column is not `item_type`",
-            where=where,
-            got=f"column {like.column!r} of type {name}",
-            expected=str(item_type),
-            fix="omit `item_type`: it is the type of the column",
+        raise conditions.ITEM_TYPE_DIFFERS.error(
+            where, expected=str(item_type), got=f"column {like.column!r} of type {name}"
         )
     return name
 
@@ -235,13 +211,10 @@ def resolve_item_type(
 def require_flat(dtype: pa.DataType, *, column: str, where: str) -> None:
     """Refuse a nested type of items, which have no bytes."""
     if not core.is_flat(dtype):
-        raise SchemaError(
-            "VALUE_TYPE",
-            "a sketch of nested items cannot be stored",
-            where=where,
+        raise conditions.ITEM_TYPE_NESTED.error(
+            where,
+            column=exact_json(column, is_map=pa.types.is_map(dtype)),
             got=f"column {column!r} of type {type_name(dtype)}",
-            expected=_FLAT,
-            fix=f"make text of it first: {exact_json(column, is_map=pa.types.is_map(dtype))}",
         )
 
 
@@ -263,13 +236,8 @@ def parse_items(values: Any, name: str, *, parameter: str, where: str) -> pa.Arr
             raise TypeError("they are not integers")  # Arrow would truncate them
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SpecError(
-            "VALUE_TYPE",
-            "a value does not have the type of the items",
-            where=where,
-            got=f"{parameter}={values!r:.60}: {error}",
-            expected=f"values of type {name}",
-            fix="pass values of that type",
+        raise conditions.NOT_AN_ITEM.error(
+            where, name=name, got=f"{parameter}={values!r:.60}: {error}"
         ) from None
 
 
@@ -301,14 +269,7 @@ def wrong_type(
 
 def no_spark(where: str, text: str) -> SpecError:
     """The error for an aggregate that Spark does not have."""
-    return SpecError(
-        "SKETCH_UNSUPPORTED",
-        "Spark has no such sketch",
-        where=where,
-        got=f"{text}.to_spark()",
-        expected="an aggregate whose `native` is true",
-        fix="use it in windows, on streams and batches alike",
-    )
+    return conditions.NO_SPARK_SKETCH.error(where, got=f"{text}.to_spark()")
 
 
 def require_like(like: object, where: str) -> None:
@@ -319,14 +280,7 @@ def require_like(like: object, where: str) -> None:
 
 def refuse_like(like: object, expected: str, where: str) -> NoReturn:
     """Refuse an aggregate that did not make the sketches."""
-    raise SpecError(
-        "PARAMETER_TYPE",
-        "`like` is not the aggregate that made these sketches",
-        where=where,
-        got=f"like={like!r}",
-        expected=f"the aggregate that made them: {expected}",
-        fix="pass the aggregate of the `agg` that made the sketches",
-    )
+    raise conditions.NOT_LIKE.error(where, expected=expected, got=f"like={like!r}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -365,14 +319,8 @@ class MergedSketches:
                 fix="name the column that has them, or sketch this one instead of merging it",
             )
         if self.like.counts and REVISION in schema.names:
-            raise SchemaError(
-                "ROWS_REVISED",
-                f"{text} would count each revision of a result again",
-                where=where,
-                got=f"results with a column {REVISION!r}",
-                expected="each result once, in its final form",
-                fix="windows before that publish once (stragglers='drop' or 'route', early='never'); "
-                f"or take the last revision of each result, and drop the column {REVISION!r}",
+            raise conditions.SKETCH_REVISED.error(
+                where, text=text, column=REVISION, got=f"results with a column {REVISION!r}"
             )
         sketch = self.like.sketch(None, where)
         return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {text}")

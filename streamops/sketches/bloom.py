@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Mask
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
     parse_items,
@@ -247,13 +247,8 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     where = "sketches.may_contain"
     stored = filter if isinstance(filter, StoredSketch) else read(filter)
     if not isinstance(stored, StoredBloomFilter):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`filter` is not a Bloom filter",
-            where=where,
-            got=f"a sketch of the type {stored.type!r}",
-            expected="a Bloom filter",
-            fix="make it by sketches.bloom_filter_agg(...)",
+        raise conditions.NOT_A_BLOOM_FILTER.error(
+            where, got=f"a sketch of the type {stored.type!r}"
         )
     if not isinstance(column, Column):
         require_name(column, parameter="column", where=where)

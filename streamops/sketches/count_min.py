@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.kernel.aggregation import Summary
-from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ids, Ints
 from streamops.kernel.parameters import require_columns
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
     parse_items,
@@ -257,23 +257,13 @@ class Frequencies(CountingAggregate):
         for name, default in (("relative_error", RELATIVE_ERROR), ("confidence", CONFIDENCE)):
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
-                raise SpecError(
-                    "PARAMETER_OUT_OF_RANGE",
-                    f"`{name}` is out of range",
-                    where=where,
-                    got=f"{name}={value!r}",
-                    expected="a number above 0 and below 1",
-                    fix=f"use the default, {name}={default}",
+                raise conditions.PARAMETER_OUT_OF_RANGE.error(
+                    where, parameter=name, default=default, got=f"{name}={value!r}"
                 )
         cells = width_for(self.relative_error) * depth_for(self.confidence)
         if cells > MOST_CELLS:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "a table with this error and this confidence has too many cells",
-                where=where,
-                got=f"{cells:,} cells of eight bytes per group",
-                expected=f"at most {MOST_CELLS:,}",
-                fix="allow a larger `relative_error`",
+            raise conditions.SKETCH_TOO_LARGE.error(
+                where, most_cells=MOST_CELLS, got=f"{cells:,} cells of eight bytes per group"
             )
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
@@ -349,14 +339,7 @@ def count_min(
     given: Any = of
     requested = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
     if not requested or any(item is None for item in requested):
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "`of` must name the items whose counts are returned",
-            where="aggregates.count_min",
-            got=f"of={of!r}",
-            expected="a list of at least one item, without nulls",
-            fix=f'count_min({column!r}, of=["a", "b"])',
-        )
+        raise conditions.NO_ITEMS.error("aggregates.count_min", column=column, got=f"of={of!r}")
     return Frequencies(
         function="count_min",
         column=column,

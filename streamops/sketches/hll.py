@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import SketchFormatError
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
     require_item,
@@ -138,13 +138,8 @@ class StoredHll(StoredSketch):
         image = bytes(image)
         p = image[3] if len(image) > 3 else _MOST
         if not _LEAST <= p <= _MOST:
-            raise SketchFormatError(
-                "SKETCH_PARAMETERS",
-                "this sketch has an unsupported precision",
-                where="StoredHll.from_datasketches",
-                got=f"p={p}",
-                expected=f"p from {_LEAST} to {_MOST}",
-                fix="make it again with such a precision, or lower it by a union of Apache DataSketches",
+            raise conditions.PRECISION_UNSUPPORTED.error(
+                "StoredHll.from_datasketches", least=_LEAST, most=_MOST, got=f"p={p}"
             )
         sketch = HyperLogLog("", p)
         return cls.of(sketch, sketch.from_images(pa.array([image], pa.binary())))
@@ -180,13 +175,8 @@ class StoredHll(StoredSketch):
             one_byte = np.where((registers >= 0) & (registers < 255), registers, 255)
             source = bytes([source.p, *one_byte.tolist()])
         if not isinstance(source, bytes | bytearray | memoryview):
-            raise SketchFormatError(
-                "SKETCH_CORRUPT",
-                "the object is not a readable datasketch sketch",
-                where="StoredHll.from_datasketch",
-                got=type(source).__name__,
-                expected="a HyperLogLogPlusPlus, or the bytes of its serialize",
-                fix="count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))",
+            raise conditions.SKETCH_FOREIGN.error(
+                "StoredHll.from_datasketch", got=type(source).__name__
             )
         blob = bytes(source)
         p = blob[0] if blob and _LEAST <= blob[0] <= _MOST else _MOST

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 
-from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.kernel.hashing import xxhash64
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, refuse_like, require_item
 from streamops.sketches.core.items import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
@@ -38,14 +38,11 @@ class MinHashSketch(SketchAggregate):
         SketchAggregate.__post_init__(self)
         permutations, seed, scheme = self.permutations, self.seed, self.scheme
         if not _is_known(permutations, seed, scheme):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "MinHash has no functions with these parameters",
-                where="sketches.minhash_sketch_agg",
-                got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
+            raise conditions.PERMUTATIONS_OUT_OF_RANGE.error(
+                "sketches.minhash_sketch_agg",
                 expected=f"permutations from 2 to {_MOST:,}, a seed from 0 to 2**32 - 1, and one of: "
                 + ", ".join(SCHEMES),
-                fix="use the defaults: minhash_sketch_agg(column)",
+                got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
             )
 
     def sketch(self, dtype: pa.DataType | None, where: str) -> MinHash:
@@ -249,15 +246,7 @@ def _is_known(permutations: object, seed: object, scheme: object) -> bool:
 
 
 def _refuse_source(got: str) -> NoReturn:
-    raise SketchFormatError(
-        "SKETCH_CORRUPT",
-        "this is no MinHash of datasketch",
-        where="StoredMinHash.from_datasketch",
-        got=got,
-        expected=f"a MinHash of 2 to {_MOST:,} permutations and a seed from 0 to 2**32 - 1, or the "
-        "bytes of its LeanMinHash.serialize",
-        fix="read it again from its source, or make it again",
-    )
+    raise conditions.NOT_A_MINHASH.error("StoredMinHash.from_datasketch", most=_MOST, got=got)
 
 
 SKETCH_TYPE = SketchType(MinHash.format, make_by(MinHashSketch), StoredMinHash)

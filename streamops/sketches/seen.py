@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import require_range
 from streamops.sketches.core.seen import Again, SeenCore, SeenParameters, WhenFull
 from streamops.spark.annotate import AnnotatedSpec, annotate_rows
@@ -169,24 +169,13 @@ class _Seen(SeenParameters, AnnotatedSpec):
         if self.time is not None:
             instant_field(frame, self.time, role="time", where=self.where)
         if CHANGE_TYPE in fields:
-            raise SchemaError(
-                "CHANGE_STREAM_INPUT",
-                "changes of one row have the same identity, and are not duplicates",
-                where=self.where,
-                got=f"a frame with the column {CHANGE_TYPE!r}",
-                expected="rows that are only ever added",
-                fix="suppress duplicates before the operator that emits changes; or drop "
-                f"{CHANGE_TYPE!r} if all rows are inserts",
+            raise conditions.CHANGES_OF_ONE_ROW.error(
+                self.where, change_type=CHANGE_TYPE, got=f"a frame with the column {CHANGE_TYPE!r}"
             )
         watermarks = [name for name, of in fields.items() if WATERMARK in (of.metadata or {})]
         if frame.isStreaming and watermarks:
-            raise WatermarkError(
-                "WATERMARK_TOO_EARLY",
-                "the watermark would be lost: rows pass through Python here",
-                where=self.where,
-                got=f"a frame with a watermark on {watermarks[0]!r}",
-                expected="a frame without a watermark",
-                fix="suppress duplicates first, withWatermark(...) or delay=... after it",
+            raise conditions.SEEN_BEHIND_WATERMARK.error(
+                self.where, got=f"a frame with a watermark on {watermarks[0]!r}"
             )
 
     def build_result(self, rows: DataFrame, columns: list[str]) -> DataFrame:

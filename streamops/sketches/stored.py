@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SketchFormatError, SpecError
 from streamops.kernel.groups import Groups
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, require_like
 from streamops.sketches.core.sketch import (
     Format,
@@ -189,13 +190,8 @@ def read(blob: bytes) -> StoredSketch:
     blob = bytes(blob)
     header = read_header(blob, where=where)
     if header.format.kind not in SKETCH_TYPES:
-        raise SketchFormatError(
-            "SKETCH_KIND",
-            "this type of sketch is unknown",
-            where=where,
-            got=header.format.kind,
-            expected=f"one of: {', '.join(sorted(SKETCH_TYPES))}",
-            fix="use the release of streamops that wrote it, or a later one",
+        raise conditions.SKETCH_UNKNOWN.error(
+            where, sketch_types=", ".join(sorted(SKETCH_TYPES)), got=header.format.kind
         )
     known: SketchType = importlib.import_module(SKETCH_TYPES[header.format.kind]).SKETCH_TYPE
     blobs = pa.array([blob], pa.binary())
@@ -204,13 +200,11 @@ def read(blob: bytes) -> StoredSketch:
         sketch = known.make(header.parameters)
     except (KeyError, TypeError, ValueError) as error:
         expected = error.expected if isinstance(error, SpecError) else error
-        raise SketchFormatError(
-            "SKETCH_PARAMETERS",
-            "a sketch of this type cannot have these parameters",
-            where=where,
+        raise conditions.SKETCH_PARAMETERS.error(
+            where,
+            sketch=header.format.kind,
+            parameters=expected,
             got=", ".join(f"{name}={value!r}" for name, value in header.parameters.items()),
-            expected=f"for {header.format.kind}: {expected}",
-            fix="make it again from its rows",
         ) from error
     return known.value.of(sketch, read_states(sketch, blobs, where=where))
 
@@ -408,11 +402,4 @@ def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:
 
 
 def _refuse_exchange(where: str, got: str) -> NoReturn:
-    raise SpecError(
-        "SKETCH_UNSUPPORTED",
-        "Apache DataSketches has no sketch of this type",
-        where=where,
-        got=got,
-        expected="hll_sketch_agg(...), theta_sketch_agg(...): an aggregate that Apache DataSketches has, too",
-        fix="read the sketches in Python: sketches.read(blob)",
-    )
+    raise conditions.NO_APACHE_SKETCH.error(where, got=got)

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from streamops.kernel.aggregation import Summary
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
     no_spark,
@@ -193,13 +193,8 @@ SKETCH_TYPE = SketchType(Theta.format, make_by(ThetaAggregate), StoredTheta)
 
 def _require_k(k: object, where: str) -> None:
     if type(k) is not int or not _LEAST <= k <= _MOST or k & (k - 1):
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`k` is out of range",
-            where=where,
-            got=f"k={k!r}",
-            expected=f"a power of two from {_LEAST} to {_MOST:,}",
-            fix=f"use the default, k={DEFAULT_K:,} (1.6 % standard error)",
+        raise conditions.K_OUT_OF_RANGE.error(
+            where, default_k=DEFAULT_K, least=_LEAST, most=_MOST, got=f"k={k!r}"
         )
 
 
@@ -344,13 +339,9 @@ class OverlapAggregate:
                 return pa.array(self.between, dtype)
         except (pa.ArrowException, TypeError, OverflowError):
             pass
-        raise SchemaError(
-            "VALUE_TYPE",
-            "the audiences are no values of column `of`",
-            where=where,
+        raise conditions.AUDIENCE_TYPE.error(
+            where,
             got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}",
-            expected="values of the column's type: string, integer, boolean, date or binary",
-            fix="pass values of the column's type, or cast the column",
         )
 
 
@@ -410,11 +401,8 @@ def _require_audiences(between: object, where: str) -> None:
         plain = (isinstance(v, _AUDIENCES) and not isinstance(v, dt.datetime) for v in between)
         if all(plain) and len(set(between)) == len(between):
             return
-    raise SpecError(
-        "INVALID_PARAMETER",
-        "`between` does not name the audiences",
-        where=where,
+    raise conditions.NOT_AUDIENCES.error(
+        where,
+        most_audiences=_MOST_AUDIENCES,
         got=f"between={list(between) if isinstance(between, tuple) else between!r}",
-        expected=f"2 to {_MOST_AUDIENCES} different values: strings, integers, booleans, dates or binary",
-        fix='between=["spring", "summer"]',
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.ordering import is_comparable
+from streamops.sketches import conditions
 from streamops.sketches.aggregation import require_range, wrong_type
 from streamops.sketches.core.frequent import MOST_COUNTERS, Frequent, counters_for
 from streamops.sketches.core.sketch import Sketch
@@ -29,25 +29,11 @@ class HeavyHitters(CountingAggregate):
         CountingAggregate.__post_init__(self)
         where, share = self.where, self.at_least
         if share is None and self.counters is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "the share of the most frequent items is not given",
-                where=where,
-                got="neither `at_least` nor `counters`",
-                expected="one of them",
-                fix="at_least=0.01 finds every item that is 1 % of all",
-            )
+            raise conditions.NO_SHARE.error(where, got="neither `at_least` nor `counters`")
         least = 4 / MOST_COUNTERS
         number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (number and least <= share <= 1):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`at_least` is out of range",
-                where=where,
-                got=f"at_least={share!r}",
-                expected=f"a number from {least} to 1",
-                fix="at_least=0.01 for 1 %",
-            )
+            raise conditions.SHARE_OUT_OF_RANGE.error(where, least=least, got=f"at_least={share!r}")
         fewest = {"counters": 1 if share is None else int(1 / share), "top": 1}
         for name, minimum in fewest.items():
             if getattr(self, name) is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike
-from streamops.kernel.errors import FunctionError, SpecError
+from streamops.kernel.errors import FunctionError
 from streamops.kernel.parameters import (
     parse_names,
     parse_optional_delay,
@@ -23,6 +23,7 @@ from streamops.process.core.per_key import IGNORED, PerKeyCore
 from streamops.process.core.spec import DEFAULT_MAX_KEYS, PerKeySpec, Stragglers
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
+from streamops.sourcing import conditions
 from streamops.sourcing.core.evolve import Record
 from streamops.spark.operator import Operator
 
@@ -168,26 +169,16 @@ def decide(
     """
     for name, function in (("decide", decide), ("evolve", evolve)):
         if not callable(function):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                f"`{name}` is not a function",
-                where=_WHERE,
-                got=f"{name}={function!r}",
-                expected=f"def {name}(state, ...)",
-                fix="pass a function",
+            raise conditions.NOT_A_FUNCTION_OF_STATE.error(
+                _WHERE, parameter=name, got=f"{name}={function!r}"
             )
     for name, value in (("command_id", command_id), ("time", time)):
         require_name(value, parameter=name, where=_WHERE)
     if expected_version is not None:
         require_name(expected_version, parameter="expected_version", where=_WHERE)
     if type(max_ids) is not int or max_ids < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`max_ids` is not a number of command ids",
-            where=_WHERE,
-            got=f"max_ids={max_ids!r}",
-            expected="an integer, 1 or more",
-            fix=f"leave it out ({DEFAULT_MAX_IDS:,})",
+        raise conditions.MAX_IDS_OUT_OF_RANGE.error(
+            _WHERE, default_max_ids=DEFAULT_MAX_IDS, got=f"max_ids={max_ids!r}"
         )
     fields = to_schema(state, parameter="state", where=_WHERE)
     events = to_schema(event, parameter="event", where=_WHERE)

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike
-from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import parse_names, refuse_taken_names, require_name
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
+from streamops.sourcing import conditions
 from streamops.sourcing.core.fold import FoldCore, FoldSpec
 from streamops.spark.columns import require_frame
 from streamops.spark.operator import Operator
@@ -98,13 +98,8 @@ def fold(
     """
     for name, function in (("evolve", evolve), ("upcast", upcast)):
         if not callable(function) and (name == "evolve" or function is not None):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                f"`{name}` is not a function",
-                where=_WHERE,
-                got=f"{name}={function!r}",
-                expected=f"def {name}(...)",
-                fix="pass a function",
+            raise conditions.NOT_A_FUNCTION.error(
+                _WHERE, parameter=name, got=f"{name}={function!r}"
             )
     require_name(version, parameter="version", where=_WHERE)
     fields = to_schema(state, parameter="state", where=_WHERE)
@@ -113,14 +108,7 @@ def fold(
     fix = "name the field differently"
     refuse_taken_names([*keys, version, *fields.names], (), given, fix, _WHERE)
     if not fields.names:
-        raise SpecError(
-            "INVALID_PARAMETER",
-            "the state has no fields",
-            where=_WHERE,
-            got="state without fields",
-            expected="fields of the state, and initial values of them",
-            fix='state="balance bigint", initial={"balance": 0}',
-        )
+        raise conditions.BAD_STATE.error(_WHERE, got="state without fields")
     values = parse_initial(fields, initial, where=_WHERE)
     if snapshot is not None:
         require_frame(snapshot, "the snapshot", where=_WHERE)
@@ -139,12 +127,4 @@ def fold(
 
 def _refuse_stream(frame: DataFrame) -> None:
     if frame.isStreaming:
-        raise SpecError(
-            "STREAMING_FRAME",
-            "a log is folded as a whole",
-            where=_WHERE,
-            got="a streaming frame",
-            expected="a batch frame",
-            fix="spark.read instead of spark.readStream; on a stream, sourcing.decide has the current state, and "
-            "process.per_key folds events",
-        )
+        raise conditions.FOLD_OF_A_STREAM.error(_WHERE, got="a streaming frame")

@@ -11,6 +11,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REV
 from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.kernel.parameters import require_columns
 from streamops.kernel.time import format_duration
+from streamops.spark import conditions
 from streamops.spark.metadata import (
     INSTANT,
     LATENESS,
@@ -56,13 +57,8 @@ def carried_watermark(
         _refuse_lost(frame, time, where=where)
         if delay is not None:
             return None
-        raise WatermarkError(
-            "WATERMARK_MISSING",
-            "a streaming frame needs a watermark, or its state would grow without bound",
-            where=where,
-            got=f"a frame without a watermark, and no delay (event time {time!r})",
-            expected="delay=..., or a frame with withWatermark(...)",
-            fix='set how long results wait for late rows: delay="30 seconds"',
+        raise conditions.WATERMARK_MISSING.error(
+            where, got=f"a frame without a watermark, and no delay (event time {time!r})"
         )
     about = [f for f in marks if f.name == time] or [f for f in marks if _is_on_window(f)]
     name = (about or marks)[0].name
@@ -78,14 +74,11 @@ def carried_watermark(
             else f"leave withWatermark({name!r}, ...) out: the operator defines one on {time!r}",
         )
     if not about:
-        raise WatermarkError(
-            "WATERMARK_MISSING",
-            f"the frame's watermark is on {name!r}, and not on {time!r}",
-            where=where,
+        raise conditions.WATERMARK_ON_OTHER_COLUMN.error(
+            where,
+            column=name,
+            time=time,
             got=f"time={time!r} on a frame with a watermark on {name!r}",
-            expected=f"a watermark on {time!r}, or delay=... and no watermark",
-            fix=f'leave withWatermark({name!r}, ...) out and pass delay="30 seconds", say, or '
-            f"name {time!r} in withWatermark",
         )
     mark = about[0].metadata
     carried = int(mark[WATERMARK]) * 1_000
@@ -118,17 +111,10 @@ def _refuse_lost(frame: object, time: str, *, where: str) -> None:
     """
     if not isinstance(frame, DataFrame) or not has_node(frame, "EventTimeWatermark"):
         return
-    raise WatermarkError(
-        "WATERMARK_LOST",
-        "the query has a watermark upstream that no column of the frame carries any more, and Spark "
-        "does not allow a second one",
-        where=where,
+    raise conditions.WATERMARK_LOST.error(
+        where,
         got=f"a frame without a watermark, behind withWatermark(...) or an operator with one (event "
         f"time {time!r})",
-        expected="a frame with the column that carries the watermark, or no watermark upstream",
-        fix="keep the column with the watermark, such as window_end of windows; or remove "
-        "withWatermark(...) upstream and pass delay=... to the operator there, whose output carries the "
-        "watermark; move dropDuplicatesWithinWatermark(...) behind it",
     )
 
 
@@ -175,13 +161,11 @@ def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
     for name in adds:
         if name.lower() in existing:
             taken = existing[name.lower()]
-            raise SchemaError(
-                "NAME_TAKEN",
-                f"the frame already has a column {taken!r}",
-                where=where,
+            raise conditions.NAME_TAKEN.error(
+                where,
+                column=taken,
+                adds=", ".join(adds),
                 got=f"columns {', '.join(frame.schema.names)}",
-                expected=f"a frame without {', '.join(adds)}",
-                fix=f"df.withColumnRenamed({taken!r}, ...) before this operator",
             )
 
 
@@ -227,14 +211,8 @@ def refuse_upserts(frame: DataFrame, *, where: str) -> None:
     """
     marked = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
     if marked:
-        raise SchemaError(
-            "CHANGE_STREAM_INPUT",
-            "an update would add its row without removing the previous one",
-            where=where,
-            got=f"upserts without preimages, in {', '.join(marked)}",
-            expected="a change stream in which each update has a preimage and a postimage",
-            fix="df.transform(changes.normalize(...)) first, which stores the current rows; or "
-            'preimages="publish" in from_debezium, "delete" in from_delta, which read the previous rows',
+        raise conditions.NO_PREIMAGES.error(
+            where, got=f"upserts without preimages, in {', '.join(marked)}"
         )
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import WatermarkError
 from streamops.kernel.operator import Core, Spec
+from streamops.spark import conditions
 from streamops.spark.columns import column
 from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.operator import Operator
@@ -89,14 +89,8 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
     """
     marks = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if marks:
-        raise WatermarkError(
-            "WATERMARK_TWICE",
-            "the frame already has a watermark, and Spark does not allow a second one",
-            where=where,
-            got=f"a frame with a watermark on {marks[0]!r}",
-            expected=f"a frame without a watermark: this operator defines one on {time!r}",
-            fix=f"remove withWatermark({marks[0]!r}, ...); apply this operator before all operators with "
-            "a delay",
+        raise conditions.CLOCK_BEHIND_WATERMARK.error(
+            where, marks=marks[0], time=time, got=f"a frame with a watermark on {marks[0]!r}"
         )
 
 

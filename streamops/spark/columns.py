@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.parameters import require_columns, require_name, suggest_timestamp
+from streamops.spark import conditions
 
 __all__ = [
     "IN_UTC",
@@ -202,13 +203,10 @@ def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -
         if field.name in read and contains_type(
             field.dataType, lambda inner: inner.typeName() in _INCOMPARABLE
         ):
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {field.name!r} has values that Spark cannot compare",
-                where=where,
+            raise conditions.COLUMN_TYPE.error(
+                where,
+                column=field.name,
                 got=f"{field.name!r} of type {field.dataType.simpleString()}",
-                expected="any other type, also maps and variants",
-                fix="cast the column, to string or binary, or drop it",
             )
 
 
@@ -229,13 +227,8 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         try:
             dtype = to_arrow_type(map_type(field.dataType, relax=True), **IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
-            raise SchemaError(
-                "TYPE_UNSUPPORTED",
-                f"column {field.name!r} has a type that Python operators cannot read",
-                where=where,
-                got=field.dataType.simpleString(),
-                expected="a type that Spark can convert to Arrow",
-                fix="cast the column, or drop it before the operator",
+            raise conditions.TYPE_NOT_CARRIED.error(
+                where, column=field.name, got=field.dataType.simpleString()
             ) from error
         fields.append(pa.field(field.name, dtype))
     return pa.schema(fields)
@@ -257,14 +250,7 @@ def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
         if twice and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
             twice = []
     if twice:
-        raise SchemaError(
-            "DUPLICATE_COLUMN",
-            "the frame has more than one column of the same name",
-            where=where,
-            got=", ".join(twice),
-            expected="unique column names",
-            fix="rename or drop one of them before the operator",
-        )
+        raise conditions.DUPLICATE_COLUMN.error(where, got=", ".join(twice))
 
 
 def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
@@ -275,14 +261,8 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     read = set(names)
     for field in frame.schema.fields:
         if field.name in read and contains_type(field.dataType, _has_collation):
-            raise SchemaError(
-                "TYPE_UNSUPPORTED",
-                f"column {field.name!r} has a collation, which the kernel does not support",
-                where=where,
-                got=field.dataType.simpleString(),
-                expected="string, compared byte by byte (UTF8_BINARY)",
-                fix=f"df.withColumn({field.name!r}, F.lower({field.name!r}).cast('string')), "
-                "or another form in which equal values have equal bytes",
+            raise conditions.COLLATED_COLUMN.error(
+                where, column=field.name, got=field.dataType.simpleString()
             )
 
 

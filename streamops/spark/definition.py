@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_choice, require_name
+from streamops.spark import conditions
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -84,24 +84,17 @@ class Options:
             require_name(self.name, parameter="name", where=where)
         # 16.0 and True are in the range, too.
         if type(self.shards) is not int or self.shards not in range(1, MAX_SHARDS + 1):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`shards` is out of range",
-                where=where,
+            raise conditions.SHARDS_OUT_OF_RANGE.error(
+                where,
+                default_shards=DEFAULT_SHARDS,
+                max_shards=MAX_SHARDS,
                 got=f"shards={self.shards!r}",
-                expected=f"an integer from 1 to {MAX_SHARDS}",
-                fix=f"use the default ({DEFAULT_SHARDS}); more if the state of a shard exceeds some MB",
             )
         if self.expected_keys is not None and (
             type(self.expected_keys) is not int or self.expected_keys < 1
         ):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`expected_keys` is not a number of keys",
-                where=where,
-                got=f"expected_keys={self.expected_keys!r}",
-                expected="an integer, 1 or more: about how many distinct keys have rows within a window",
-                fix="leave it out if it is not known: a stream then runs on the kernel",
+            raise conditions.EXPECTED_KEYS_OUT_OF_RANGE.error(
+                where, got=f"expected_keys={self.expected_keys!r}"
             )
 
 

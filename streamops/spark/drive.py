@@ -18,10 +18,11 @@ from pyspark.sql import functions as F
 from streamops.environment.settings import refuse_policy
 from streamops.kernel.columns import with_large_types
 from streamops.kernel.core import SIDES, State
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.widening import fix_types
+from streamops.spark import conditions
 from streamops.spark.checks import (
     carried_watermark,
     metric_name,
@@ -219,14 +220,8 @@ def _frames(
     if len(operator.spec.inputs) == 1:
         return (drop_stale_metadata(frame),), None
     if operator.right is None:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "there is no right frame",
-            where=operator.name,
-            got="right=None",
-            expected="a DataFrame",
-            fix=f"left.transform({operator.name}(right, ...)); None is for "
-            "streamops.testing, which provides both frames",
+        raise conditions.RIGHT_MISSING.error(
+            operator.name, operator=operator.name, got="right=None"
         )
     frame = drop_stale_metadata(frame)
     right = drop_stale_metadata(
@@ -239,14 +234,10 @@ def _frames(
     modes = ["streaming" if input_.isStreaming else "batch" for input_ in frames]
     if len(set(modes)) > 1:
         batch = SIDES[modes.index("batch")]
-        raise SpecError(
-            "STREAMING_FRAME",
-            "one frame is a stream and the other is a batch frame",
-            where=operator.name,
+        raise conditions.MIXED_FRAMES.error(
+            operator.name,
+            batch=batch,
             got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),
-            expected="two streaming frames, or two batch frames",
-            fix=f"read the {batch} frame with spark.readStream, too; to look up the current rows of a "
-            "small table, use joins.lookup(table, ...)",
         )
     return frames, initial
 

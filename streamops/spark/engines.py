@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import Spec
+from streamops.spark import conditions
 from streamops.spark.definition import Definition, KeyLimit, Options
 from streamops.spark.metadata import WATERMARK
 
@@ -105,25 +106,10 @@ def engine_of(operator: Definition, frames: Sequence[DataFrame], spec: Spec) -> 
 
 def no_native_engine(operator: Definition) -> SpecError:
     """The error where Spark has no operator with the same meaning."""
-    return SpecError(
-        "PARAMETERS_CONTRADICT",
-        "Spark has no native equivalent",
-        where=operator.name,
-        got=f"engine='native' in {operator!r}",
-        expected="an operator and a policy that Spark has, too: a window without routing and without "
-        "empty or early results, on a stream with stragglers='drop' and no allowed_lateness, of aggregates "
-        "that Spark has, with spark.sql.ansi.enabled=true for sums of integers and decimals and means of "
-        "decimals (docs/windows.md); or an interval join that Spark's join can express (docs/joins.md)",
-        fix='engine="auto" or engine="kernel"',
-    )
+    return conditions.NO_NATIVE_ENGINE.error(operator.name, got=f"engine='native' in {operator!r}")
 
 
 def _watermark_elsewhere(time: str, marked: Sequence[str], *, where: str) -> SpecError:
-    return SpecError(
-        "WATERMARK_MISSING",
-        "Spark's own operators need the watermark on the event-time column itself",
-        where=where,
-        got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}",
-        expected="a column that has the watermark, or the kernel, which finds it on another one",
-        fix='engine="auto" or engine="kernel" in this operator',
+    return conditions.NATIVE_WITHOUT_WATERMARK.error(
+        where, got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}"
     )

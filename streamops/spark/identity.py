@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.errors import SinkError
+from streamops.spark import conditions
 
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
@@ -61,12 +61,6 @@ def identify(batch: DataFrame, checkpoint: str | None, *, where: str) -> Identit
     elif checkpoint is not None:
         text = session.read.text(f"{checkpoint.rstrip('/')}/metadata").first()
         return Identity(json.loads(text[0])["id"], _THIS_PROCESS)
-    raise SinkError(
-        "QUERY_UNKNOWN",
-        "the query that delivers this micro-batch is not known",
-        where=where,
-        got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`",
-        expected="a micro-batch that Spark passes to foreachBatch",
-        fix="frame.writeStream.foreachBatch(sink); under Connect also checkpoint=, the location of the "
-        "query; for a batch frame sink.write(frame, query=...)",
+    raise conditions.QUERY_UNKNOWN.error(
+        where, got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
     )

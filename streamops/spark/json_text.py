@@ -28,7 +28,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from streamops.kernel.errors import SchemaError, SinkError
+from streamops.spark import conditions
 from streamops.spark.columns import contains_type, fields_by_position, quote
 
 __all__ = ["OPTIONS", "exact_json", "refuse_invalid_text", "to_checked_json", "to_json"]
@@ -82,14 +82,7 @@ def to_checked_json(value: Column, dtype: DataType, *, where: str) -> Column:
         ``DUPLICATE_COLUMN``: a struct has two fields of the same name.
     """
     if contains_type(dtype, _has_equal_names):
-        raise SchemaError(
-            "DUPLICATE_COLUMN",
-            "a struct has two fields of the same name, which JSON has not",
-            where=where,
-            got=dtype.simpleString(),
-            expected="unique names",
-            fix="rename one of the fields",
-        )
+        raise conditions.TWO_FIELDS_OF_A_NAME.error(where, got=dtype.simpleString())
     invalid = _has_invalid_text(value, dtype)
     text = to_json(value, dtype)
     return text if invalid is None else F.when(invalid, F.lit(_INVALID)).otherwise(text)
@@ -105,14 +98,7 @@ def refuse_invalid_text(rows: pa.Table, names: list[str], *, where: str) -> None
     """
     for name in names:
         if pc.any(pc.equal(rows.column(name), pa.scalar(_INVALID))).as_py():
-            raise SinkError(
-                "TARGET_REFUSED",
-                "a string has bytes that are not UTF-8, and JSON cannot hold them",
-                where=where,
-                got=f"a string inside of {name!r}",
-                expected="text in UTF-8",
-                fix="F.make_valid_utf8(column) replaces these bytes; or keep the column binary",
-            )
+            raise conditions.TARGET_REFUSED.error(where, got=f"a string inside of {name!r}")
 
 
 def _has_equal_names(dtype: DataType) -> bool:

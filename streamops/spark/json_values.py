@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StringType, StructType
 
-from streamops.kernel.errors import SpecError
+from streamops.spark import conditions
 from streamops.spark.columns import contains_type, map_type
 
 __all__ = [
@@ -78,27 +78,15 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
         except Exception as error:  # PySpark's own error type moved between releases
             reason = ": " + str(error).strip().partition("\n")[0]
     if not isinstance(row, StructType) or not row.fields:
-        raise SpecError(
-            "INVALID_SCHEMA",
-            "`schema` does not define the columns of a row",
-            where=where,
-            got=f"schema={schema!r}{reason}",
-            expected="a StructType, or columns and types as in SQL",
-            fix='schema="id bigint, name string"',
-        )
+        raise conditions.NOT_A_SCHEMA.error(where, got=f"schema={schema!r}{reason}")
     result = map_type(
         row, lambda leaf: StringType() if isinstance(leaf, T.CharType | T.VarcharType) else leaf
     )
     assert isinstance(result, StructType)
     for part in result.fields:
         if not _has_text_keys(part.dataType):
-            raise SpecError(
-                "TYPE_UNSUPPORTED",
-                f"column {part.name!r} has a map whose keys are not strings, as those of JSON are",
-                where=where,
-                got=f"{part.name!r} of type {part.dataType.simpleString()}",
-                expected="map<string, ...>",
-                fix="declare the keys as string, and cast them after this operator",
+            raise conditions.KEYS_NOT_TEXT.error(
+                where, column=part.name, got=f"{part.name!r} of type {part.dataType.simpleString()}"
             )
     return result
 

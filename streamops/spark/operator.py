@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.calls import explain_call
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import SpecError
+from streamops.spark import conditions
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive
 from streamops.spark.engines import no_native_engine
@@ -134,13 +134,8 @@ class Operator(Definition):
         execution = replace(self.execution, **given)
         execution.validate(self.name)
         if self.core is None and given.keys() - {"name"}:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "the operator consists of column expressions: it has neither state nor shards",
-                where=self.name,
-                got=", ".join(f"{key}={value!r}" for key, value in given.items()),
-                expected="no option but `name`",
-                fix="omit the other options",
+            raise conditions.OPTION_WITHOUT_EFFECT.error(
+                self.name, got=", ".join(f"{key}={value!r}" for key, value in given.items())
             )
         if execution.engine == "native" and self.native is None:
             raise no_native_engine(self)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pyspark.errors import PySparkException
 
-from streamops.kernel.errors import SpecError
+from streamops.spark import conditions
 
 _CONDITION = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
@@ -29,15 +29,9 @@ def refuse_pipeline_function(where: str) -> Iterator[None]:
     except PySparkException as error:
         if _CONDITION not in (error.getCondition() or str(error)):
             raise
-        raise SpecError(
-            "SESSION_TYPE",
-            "Spark analyzes no frame inside of a function of a pipeline, and the operator needs the "
-            "schema of its input",
-            where=where,
+        raise conditions.PIPELINE_FUNCTION.error(
+            where,
+            operator=where,
             got="an operator that is applied inside of a function with @dp.table, "
             "@dp.materialized_view, @dp.temporary_view or @dp.append_flow",
-            expected="an operator that is applied at the top level of the file, to a source outside of "
-            "the pipeline",
-            fix=f"apply the operator outside of the function, and return the finished frame: "
-            f"result = events.transform({where}(...)); @dp.table def name(): return result",
         ) from error

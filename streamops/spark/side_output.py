@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.core import SIDES
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.parameters import require_columns
+from streamops.spark import conditions
 from streamops.spark.columns import column, require_frame, require_name
 
 _WHERE = "split_side_output"
@@ -84,19 +86,12 @@ def split_side_output(
     columns = [field.name for field in batch.schema.fields]
     tags = side_output_tags(batch)
     if not tags or (tag is not None and tag not in tags):
-        raise SchemaError(
-            "FRAME_TYPE",
-            "the frame has no column that tags side output",
-            where=_WHERE,
-            got=f"columns {', '.join(columns)}",
-            expected=f"{tag or 'late, rejected or guarded'!r}, as an operator adds it",
-            fix="set stragglers='route', too_late='route' or rejected='route' in the operator, or "
-            "apply time.guard first, and keep the column",
+        raise conditions.NO_SIDE_OUTPUT.error(
+            _WHERE, tag=tag or "late, rejected or guarded", got=f"columns {', '.join(columns)}"
         )
     name = tag or list(tags)[-1]
-    joined = "left" in tags[name] or (
-        "row" in tags[name] and has_sides(batch.schema[name].dataType["row"].dataType)
-    )
+    fields = cast("StructType", batch.schema[name].dataType)
+    joined = "left" in tags[name] or ("row" in tags[name] and has_sides(fields["row"].dataType))
     keys = [] if name != "late" or joined else _key_columns(columns, time)
     value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
     if name == "guarded":

@@ -15,6 +15,7 @@ from streamops.environment.requirements import (
 )
 from streamops.environment.settings import PROVIDER, ROCKSDB, effective
 from streamops.kernel.errors import RequirementError, SpecError
+from streamops.spark import conditions
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
 
@@ -177,13 +178,12 @@ def _problem(
     found, oldest = installed_version("protobuf"), REQUIRED["protobuf"][0]
     expected = f"{_TRANSFORM} requires {{}}" + ("" if required is None else f": {required}")
     if "RocksDB" not in provider:  # platforms have class names of their own
-        return RequirementError(
-            "ROCKSDB_REQUIRED",
-            "the state store of the session is not RocksDB",
-            where=where,
-            got=f"{PROVIDER}={provider}",
+        return conditions.ROCKSDB_REQUIRED.error(
+            where,
+            provider=PROVIDER,
+            rocksdb=ROCKSDB,
             expected=expected.format(ROCKSDB),
-            fix=_USE_ROCKSDB,
+            got=f"{PROVIDER}={provider}",
         )
     if compare_version("protobuf", found) == "too old":
         return RequirementError(

@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from streamops.kernel.errors import StreamopsError, WatermarkError
 from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
 from streamops.kernel.time import (
     MAX_INSTANT,
@@ -26,6 +25,7 @@ from streamops.spark.columns import column, instant_field
 from streamops.spark.json_values import read_instant
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
+from streamops.time import conditions
 from streamops.time.instants import micros, now
 
 __all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
@@ -190,13 +190,8 @@ class GuardSpec:
         if self.arrival is not None:
             instant_field(frame, self.arrival, role="arrival", where=self.where)
         if frame.isStreaming and WATERMARK in (found.metadata or {}):
-            raise WatermarkError(
-                "WATERMARK_TOO_EARLY",
-                "the watermark is defined before the guard, so future event times advance it",
-                where=self.where,
-                got=f"a frame with a watermark on {self.time!r}",
-                expected="a frame without a watermark",
-                fix=f"apply the guard first, then withWatermark({self.time!r}, ...) or delay=...",
+            raise conditions.GUARD_BEHIND_WATERMARK.error(
+                self.where, time=self.time, got=f"a frame with a watermark on {self.time!r}"
             )
 
     def apply(self, frame: DataFrame) -> DataFrame:
@@ -296,13 +291,12 @@ class GuardSpec:
     def _message(self, reason: str, limit: str) -> Column:
         is_bound = reason not in _UNUSABLE
         parameter = reason if is_bound else "unusable"
-        error = StreamopsError(
-            "ROW_REJECTED",
-            f"a row has an invalid event time: {reason}",
-            where=self.where,
-            got=f"{self.time!r} is {_MARK}" + (f", and the bound {_MARK}" if is_bound else ""),
+        error = conditions.GUARD_FAILED.error(
+            self.where,
+            reason=reason,
+            parameter=parameter,
             expected=limit,
-            fix=f'use {parameter}="route" to mark the row and continue',
+            got=f"{self.time!r} is {_MARK}" + (f", and the bound {_MARK}" if is_bound else ""),
         )
         zone = F.concat(F.lit(" (time zone "), F.current_timezone(), F.lit(")"))
         values = [F.coalesce(column(self.time).cast("string"), F.lit("null"))]

@@ -8,12 +8,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.errors import WatermarkError
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.annotate import AnnotatedSpec, annotate_rows
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
+from streamops.time import conditions
 from streamops.time.core.correct_clock import Otherwise, parse_limit
 from streamops.time.core.track_clock import (
     METHOD,
@@ -147,13 +147,8 @@ class _TrackClock(TrackClockSpec, CorrectClock, AnnotatedSpec):
             field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})
         ]
         if frame.isStreaming and marked:
-            raise WatermarkError(
-                "WATERMARK_TOO_EARLY",
-                "the watermark is defined before the correction, on times that are not corrected",
-                where=self.where,
-                got=f"a frame with a watermark on {marked[0]!r}",
-                expected="a frame without a watermark",
-                fix="correct first, then withWatermark('corrected_time', ...) or delay=...",
+            raise conditions.TRACK_BEHIND_WATERMARK.error(
+                self.where, got=f"a frame with a watermark on {marked[0]!r}"
             )
 
     def build_result(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -106,6 +106,7 @@ ALLOWED = {
     ("streamops/kernel/codec.py", "kind"): _HEADER,
     ("streamops/kernel/core.py", "kind"): _HEADER,
     ("streamops/sinks/conditions.py", "TARGET_KIND"): _CODE,
+    ("streamops/sketches/conditions.py", "SKETCH_KIND"): _CODE,
     ("streamops/sketches/core/sketch.py", "kind"): _HEADER,
     ("streamops/sketches/core/countmin.py", "kind"): _HEADER,
     ("streamops/sketches/core/theta.py", "kind"): _HEADER,

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.aggregates import conditions
 from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
@@ -334,13 +335,12 @@ def _decimal_total(groups: Groups, values: pa.Array, result: pa.DataType, column
 def _overflow(function: str, column: str, dtype: pa.DataType) -> CapacityError:
     spark = {pa.int64(): "bigint", pa.duration("us"): "interval day to second"}
     wanted = spark.get(dtype) or f"decimal({dtype.precision},{dtype.scale})"
-    return CapacityError(
-        "NUMERIC_OVERFLOW",
-        f"the {function} of {column!r} does not fit into its type",
-        where=f"aggregates.{function}",
+    return conditions.SUM_OVERFLOW.error(
+        f"aggregates.{function}",
+        function=function,
+        column=column,
+        wanted=wanted,
         got=f"a {function} out of range",
-        expected=f"a value of type {wanted}",
-        fix="cast the column to a wider type first: decimal(38,0) for integers; double, which rounds",
     )
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.aggregates import conditions
 from streamops.aggregates.core.functions import ColumnSummary
 from streamops.kernel.columns import combine_chunks, to_doubles
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
@@ -88,13 +88,11 @@ def merge_lists(
 def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> None:
     """Fail if a group has exceeded its bound."""
     if lists.null_count:
-        raise CapacityError(
-            "STATE_FULL",
-            f"a result needs more values of {column!r} than `at_most`",
-            where=f"aggregates.{function}",
+        raise conditions.AGGREGATE_FULL.error(
+            f"aggregates.{function}",
+            column=column,
+            at_most=at_most,
             got=f"more than {at_most:,} in {lists.null_count:,} of {len(lists):,} results",
-            expected=f"at most {at_most:,} per group: at_most={at_most}",
-            fix="raise at_most; or return null: when_full='null'. On a stream, with a new checkpoint",
         )
 
 

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
+from streamops.changes import conditions
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
-from streamops.kernel.errors import StateFormatError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
@@ -38,13 +38,8 @@ def _from_version_1(
     """Version 1 had the columns of ``rows`` in the order of the frame, which it did not store."""
     columns = [name for name in tables.get("rows", pa.table({})).column_names if name[:2] == "c."]
     if len(columns) > 1:
-        raise StateFormatError(
-            "STATE_VERSION",
-            "the order of the stored columns is not known in this version",
-            where="changes.aggregate",
-            got=f"version 1 with {len(columns)} columns",
-            expected="version 2, or version 1 with at most one column",
-            fix="start from a new checkpoint",
+        raise conditions.STATE_VERSION.error(
+            "changes.aggregate", got=f"version 1 with {len(columns)} columns"
         )
     return identity, tables
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.changelog.table import REJECTED
+from streamops.changes import conditions
 from streamops.changes.core.totals import CountTotal, DecimalTotal, FloatTotal, IntTotal, Total
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.operator import Spec, checkpointed, with_types
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
@@ -73,25 +73,15 @@ class AggregateSpec(Spec):
         """Validate the parameters."""
         require_choice(self.rejected, Rejected, parameter="rejected", where=self.where)
         if not self.agg:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "no aggregate to compute",
-                where=self.where,
-                got="agg={}",
-                expected="at least one named aggregate",
-                fix='agg={"rows": aggregates.count()}',
-            )
+            raise conditions.NO_AGGREGATE.error(self.where, got="agg={}")
         for (name, aggregation), function in zip(self.agg, self.functions, strict=True):
             if function in _BY_EVENT_TIME:
                 column = aggregation.columns[0]
-                raise SpecError(
-                    "PARAMETER_MISSING",
-                    f"{aggregation!r} is ordered by event time, which rows of a table do not have",
-                    where=self.where,
+                raise conditions.AGGREGATE_BY_TIME.error(
+                    self.where,
+                    aggregation=aggregation,
+                    column=column,
                     got=f"{name}={aggregation!r}",
-                    expected="count, sum, mean, min, max, variance, stddev, count_distinct, percentile or top",
-                    fix=f"aggregates.top(1, {column!r}, ranked_by=..., tie_break=...) takes the value "
-                    "of the row that is greatest in a column",
                 )
         names = [name for name, _ in self.agg]
         added = (CHANGE_TYPE, *([REJECTED] if self.rejected == "route" else []))
@@ -118,14 +108,8 @@ class AggregateSpec(Spec):
         """The parameters, with the columns of a frame."""
         (schema,) = schemas
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
-            raise SchemaError(
-                "FRAME_TYPE",
-                "the frame is not a change stream",
-                where=self.where,
-                got=f"columns {', '.join(schema.names)}",
-                expected=f"a column {CHANGE_TYPE!r} of type string",
-                fix=f"for rows that are only inserted: df.withColumn({CHANGE_TYPE!r}, "
-                "F.lit('insert'))",
+            raise conditions.NOT_A_CHANGE_STREAM.error(
+                self.where, change_type=CHANGE_TYPE, got=f"columns {', '.join(schema.names)}"
             )
         require_columns(schema.names, {"by": self.by}, where=self.where)
         require_keys(schema, self.by, where=self.where)

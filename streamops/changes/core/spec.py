@@ -24,9 +24,9 @@ from streamops.changelog.table import (
     require_change_columns,
     value_columns,
 )
+from streamops.changes import conditions
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.operator import Spec, checkpointed
 from streamops.kernel.parameters import (
@@ -72,13 +72,8 @@ class TableSpec(KeyedTable, Spec):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         if {*self.key} & {*self.sequence, self.time}:
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                "a key column cannot order the changes of a key",
-                where=self.where,
-                got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}",
-                expected="other columns",
-                fix="name the position in the log as `sequence`",
+            raise conditions.SAME_COLUMN.error(
+                self.where, got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
             )
         require_choice(self.publish, Publish, parameter="publish", where=self.where)
         require_choice(self.snapshots, Snapshots, parameter="snapshots", where=self.where)
@@ -128,13 +123,12 @@ class TableSpec(KeyedTable, Spec):
     def _refuse_taken(self, names: Sequence[str], added: Sequence[str]) -> None:
         taken = sorted(name for name in names if name.lower() in added)
         if taken:
-            raise SchemaError(
-                "NAME_TAKEN",
-                f"a column of the row has the name of one that is added: {', '.join(taken)}",
-                where=self.where,
+            raise conditions.NAME_TAKEN.error(
+                self.where,
+                taken=", ".join(taken),
+                name=taken[0],
+                added=", ".join(added),
                 got=f"columns {', '.join(names)}",
-                expected=f"names unlike {', '.join(added)}",
-                fix=f"df.withColumnRenamed({taken[0]!r}, ...) before this operator",
             )
 
     @property
@@ -181,13 +175,8 @@ class ApplySpec(TableSpec):
         """Validate the parameters."""
         require_choice(self.history, History, parameter="history", where=self.where)
         if self.track is not None and self.history == "overwrite":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`track` defines where an interval ends, and the table has no intervals",
-                where=self.where,
-                got=f"track={self.track!r}, history={self.history!r}",
-                expected="history='intervals' beside it",
-                fix="leave track out",
+            raise conditions.TRACK_WITHOUT_HISTORY.error(
+                self.where, got=f"track={self.track!r}, history={self.history!r}"
             )
         super().__post_init__()
 

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changes import conditions
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.errors import CapacityError
@@ -227,13 +228,8 @@ class DecimalTotal(Total):
 
 
 def _overflow(summary: Summary, wanted: str) -> CapacityError:
-    return CapacityError(
-        "NUMERIC_OVERFLOW",
-        f"the sum of {summary.inputs[0]!r} does not fit into its type",
-        where="changes.aggregate",
-        got="a sum out of range",
-        expected=f"a value of type {wanted}",
-        fix="cast the column to a wider type first: decimal(38,0) for integers; double, which rounds",
+    return conditions.SUM_OVERFLOW.error(
+        "changes.aggregate", inputs=summary.inputs[0], wanted=wanted, got="a sum out of range"
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.table import TOMBSTONE, UNAVAILABLE, refuse_change_type
 from streamops.changelog.versions import Direction
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
@@ -20,7 +21,6 @@ from streamops.joins.core.join_spec import (
     revisions_as_sequence,
 )
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
@@ -83,13 +83,8 @@ class AsofSpec(JoinSpec):
     def require_tolerance(self) -> None:
         """Refuse a forward search without a bound, on a stream."""
         if self.direction != "backward" and self.tolerance is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "a later version can always arrive: a fact without a match would wait for ever",
-                where=self.where,
-                got=f"direction={self.direction!r} on a stream, without tolerance",
-                expected="a tolerance: a fact is joined once the watermark has passed its time by that",
-                fix='tolerance="10 minutes", for example; batches do not need it',
+            raise conditions.TOLERANCE_MISSING.error(
+                self.where, got=f"direction={self.direction!r} on a stream, without tolerance"
             )
 
     @property
@@ -206,52 +201,28 @@ class AsofSpec(JoinSpec):
             raise revisions_as_sequence(self.sequence, fix, where=self.where)
         names = [name for columns in used.values() for name in columns]
         if len(set(names)) < len(names):
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                "a column of the versions has two roles",
-                where=self.where,
-                got=", ".join(f"{k}={v!r}" for k, v in {"by": self.by, **roles}.items()),
-                expected="a column of its own for every role",
-                fix="name another column, or add a copy to the versions before the join",
+            raise conditions.COLUMN_TWICE.error(
+                self.where, got=", ".join(f"{k}={v!r}" for k, v in {"by": self.by, **roles}.items())
             )
         if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`too_late` applies beyond the allowed lateness of late facts and corrections",
-                where=self.where,
+            raise conditions.TOO_LATE_WITHOUT_ANSWERS.error(
+                self.where,
                 got=f"too_late='route' with stragglers={self.stragglers!r}, "
                 f"late_versions={self.late_versions!r}",
-                expected="it together with stragglers='answer' or late_versions='retract'",
-                fix="stragglers='route' emits every late row",
             )
 
     def _refuse_directions(self) -> None:
         if type(self.allow_exact) is not bool:
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`allow_exact` is neither true nor false",
-                where=self.where,
-                got=f"allow_exact={self.allow_exact!r}",
-                expected="True or False",
-                fix="allow_exact=False excludes versions at exactly the event time",
+            raise conditions.NOT_A_BOOLEAN.error(
+                self.where, got=f"allow_exact={self.allow_exact!r}"
             )
         if self.direction == "forward" and self.until is not None:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`until` ends a version that began before the fact, and forward finds later ones only",
-                where=self.where,
-                got=f"until={self.until!r} with direction='forward'",
-                expected="until with direction='backward' or 'nearest'",
-                fix="omit until: the column is in the output nevertheless",
+            raise conditions.UNTIL_WITHOUT_BACKWARD.error(
+                self.where, got=f"until={self.until!r} with direction='forward'"
             )
         if self.tolerance == 0 and not self.allow_exact:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "versions at the event time are excluded, and so are all others",
-                where=self.where,
-                got="tolerance of 0 with allow_exact=False",
-                expected="a tolerance above 0, or allow_exact=True",
-                fix="allow_exact=True matches versions at exactly the event time",
+            raise conditions.NO_VERSION_CAN_MATCH.error(
+                self.where, got="tolerance of 0 with allow_exact=False"
             )
 
     def _refuse_columns(self, left: pa.Schema, right: pa.Schema) -> None:
@@ -276,13 +247,8 @@ class AsofSpec(JoinSpec):
             fix = "rename it, if it is not a change type"
             refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=versions)
         if UNAVAILABLE in right.names:
-            raise SchemaError(
-                "FRAME_TYPE",
-                "versions must be complete rows, and some values of these may not have been sent",
-                where=versions,
+            raise conditions.ROWS_NOT_WHOLE.error(
+                versions,
+                unavailable=UNAVAILABLE,
                 got=f"a column {UNAVAILABLE!r} with their names: these values are null",
-                expected="rows with all their values",
-                fix="apply changes.normalize between the reader and the join, which carries previous "
-                "values forward (docs/joins.md); if the connector always sends complete rows, "
-                f"right.drop({UNAVAILABLE!r})",
             )

@@ -35,6 +35,7 @@ from streamops.changelog.table import (
     require_change_columns,
     value_columns,
 )
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
@@ -47,7 +48,6 @@ from streamops.joins.core.join_spec import (
 from streamops.joins.core.side_output import build_late, join_values
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
-from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_columns, require_most_keys
@@ -80,13 +80,9 @@ class EnrichSpec(JoinSpec):
         require_into(self.into, where=self.where)
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
         if {*self.right_by} & {*self.sequence, self.time}:
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                "a key column cannot order the changes of a key",
-                where=self.where,
+            raise conditions.SAME_COLUMN.error(
+                self.where,
                 got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",
-                expected="other columns",
-                fix="name the position in the log as `sequence`",
             )
         columns = {"by": self.right_by, "sequence": self.sequence, "time": (self.time,)}
         refuse_change_type(columns, where=self.where)

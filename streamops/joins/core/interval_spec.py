@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
@@ -18,7 +19,6 @@ from streamops.joins.core.join_spec import (
     show_pair,
 )
 from streamops.kernel.core import SIDES, Input, SideName
-from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import (
     Delays,
@@ -223,62 +223,33 @@ class IntervalSpec(JoinSpec):
 
     def _refuse_contradictions(self) -> None:
         if self.lower > self.upper:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "no time lies between the bounds",
-                where=self.where,
+            raise conditions.BOUNDS_REVERSED.error(
+                self.where,
                 got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
-                expected="lower <= upper, both measured from the left row's time to the right's",
-                fix="exchange them; the bounds of a right row that comes first are negative",
             )
         if self.too_late == "route" and self.stragglers != "retract":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`too_late` applies beyond the allowed lateness of corrections",
-                where=self.where,
-                got=f"too_late='route' with stragglers={self.stragglers!r}",
-                expected="it together with stragglers='retract'",
-                fix="stragglers='route' emits every late row",
+            raise conditions.TOO_LATE_WITHOUT_CORRECTIONS.error(
+                self.where, got=f"too_late='route' with stragglers={self.stragglers!r}"
             )
         self._refuse_attribution()
         preserved = any(self.preserves(side) for side in SIDES)
         if self.early != "never" and not preserved and self.matches == "every":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "a match is final at once, and nothing else is emitted",
-                where=self.where,
-                got=f"early={self.early!r} with how={self.how!r}",
-                expected="how='left', 'right', 'full' or 'anti', or matches='first' or 'last'",
-                fix="omit early",
+            raise conditions.EARLY_WITHOUT_EFFECT.error(
+                self.where, got=f"early={self.early!r} with how={self.how!r}"
             )
 
     def _refuse_attribution(self) -> None:
         if self.matches == "every":
             if self.tie_break is not None:
-                raise SpecError(
-                    "PARAMETER_WITHOUT_EFFECT",
-                    "every match is emitted: there are no ties to break",
-                    where=self.where,
-                    got=f"tie_break={self.tie_break!r} with matches='every'",
-                    expected="it together with matches='first' or 'last'",
-                    fix="omit tie_break",
+                raise conditions.TIE_BREAK_WITHOUT_CHOICE.error(
+                    self.where, got=f"tie_break={self.tie_break!r} with matches='every'"
                 )
             return
         if self.how not in ("inner", "left"):
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "one match is chosen for each left row, and not for right rows",
-                where=self.where,
-                got=f"matches={self.matches!r} with how={self.how!r}",
-                expected="how='inner' or 'left'; 'semi' and 'anti' need no particular match",
-                fix="how='left', or matches='every'",
+            raise conditions.MATCHES_OF_LEFT_ROWS.error(
+                self.where, got=f"matches={self.matches!r} with how={self.how!r}"
             )
         if self.tie_break is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "the order of two right rows with the same time is undefined",
-                where=self.where,
-                got=f"matches={self.matches!r} without tie_break",
-                expected="a column of the right that orders rows with the same time",
-                fix='tie_break="id", for example: an id that grows, a log position, an offset',
+            raise conditions.TIE_BREAK_MISSING.error(
+                self.where, got=f"matches={self.matches!r} without tie_break"
             )

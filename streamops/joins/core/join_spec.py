@@ -9,6 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.joins import conditions
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.operator import Spec, checkpointed
@@ -174,14 +175,12 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> Joine
         if name.lower() in of_left:
             name += SUFFIX
             if name.lower() in taken:
-                raise SchemaError(
-                    "NAME_TAKEN",
-                    f"the right column {column.name!r} has no free name in the joined row",
-                    where=where,
+                raise conditions.NO_FREE_NAME.error(
+                    where,
+                    column=column.name,
+                    names=", ".join(left.names),
+                    suffix=SUFFIX,
                     got=f"{column.name!r} on both sides, and {name!r} as well",
-                    expected=f"right columns unlike the left ones ({', '.join(left.names)}), "
-                    f"or unlike them with the suffix {SUFFIX!r}",
-                    fix=f"right.withColumnRenamed({column.name!r}, 'another name') before the join",
                 )
             taken.add(name.lower())
         pairs.append((column.name, name))
@@ -219,14 +218,7 @@ def parse_keys(by: Any, *, where: str) -> Keys:
         names = parse_distinct_names(by, parameter="by", where=where, empty=True)
         pairs = tuple((name, name) for name in names)
     if not pairs:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "`by` names no column",
-            where=where,
-            got=f"by={by!r}",
-            expected="at least one key column",
-            fix='by="user_id"; or a constant column on both sides to join all rows',
-        )
+        raise conditions.NO_KEY.error(where, got=f"by={by!r}")
     return pairs
 
 
@@ -259,13 +251,8 @@ def parse_name_pair(value: Any, *, parameter: str, where: str) -> tuple[str, str
 
 
 def _not_a_pair(parameter: str, got: Any, example: str, where: str) -> SpecError:
-    return SpecError(
-        "PARAMETER_TYPE",
-        f"`{parameter}` is neither one value for both inputs nor a pair",
-        where=where,
-        got=f"{parameter}={got!r}",
-        expected="one value for both inputs, or a pair: left, right",
-        fix=f"{parameter}={example}",
+    return conditions.NOT_A_PAIR.error(
+        where, parameter=parameter, example=example, got=f"{parameter}={got!r}"
     )
 
 
@@ -279,14 +266,7 @@ def require_into(into: Any, *, where: str) -> None:
     """Refuse a value of `into` that is not a name, or the name of another added column."""
     require_name(into, parameter="into", where=where)
     if into.lower() in ADDED:
-        raise SpecError(
-            "NAME_TAKEN",
-            "`into` is the name of another column that the join may add",
-            where=where,
-            got=f"into={into!r}",
-            expected=f"a name other than {', '.join(ADDED)}",
-            fix='use another name, such as into="match"',
-        )
+        raise conditions.NAME_TAKEN.error(where, added=", ".join(ADDED), got=f"into={into!r}")
 
 
 def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
@@ -305,11 +285,4 @@ def require_order(schema: pa.Schema, name: str, use: str, *, where: str) -> None
 
 def revisions_as_sequence(sequence: object, fix: str, *, where: str) -> SpecError:
     """The error if the changes of a key are ordered by revision."""
-    return SpecError(
-        "PARAMETERS_CONTRADICT",
-        "a delete has the same revision as the row that it deletes: their order is unknown",
-        where=where,
-        got=f"sequence={sequence!r}",
-        expected="a position in a log, higher for a delete than for the deleted row",
-        fix=f"{fix}; or rename the column, if it is a position",
-    )
+    return conditions.SEQUENCE_OF_REVISIONS.error(where, remedy=fix, got=f"sequence={sequence!r}")

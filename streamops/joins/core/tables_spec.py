@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.changelog.table import refuse_change_type
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     Columns,
     JoinSpec,
@@ -19,7 +20,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.columns import type_name
 from streamops.kernel.core import SIDES, Input
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import require_columns, require_keys
 
@@ -141,35 +142,19 @@ class TablesSpec(JoinSpec):
 
     def _refuse_contradictions(self) -> None:
         if self.sequence is not None and self.key is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "a sequence orders the changes of a key, and there is no key",
-                where=self.where,
-                got=f"sequence={self.sequence!r}, key=None",
-                expected="it together with key=...",
-                fix='name the primary key of each side: key=("order_id", "customer_id")',
+            raise conditions.SEQUENCE_WITHOUT_KEY.error(
+                self.where, got=f"sequence={self.sequence!r}, key=None"
             )
         if self.sequence is not None and REVISION in self.sequence:
             fix = "omit sequence and remember: streamops emits changes once and in order"
             raise revisions_as_sequence(self.sequence, fix, where=self.where)
         if (self.sequence is None) != (self.remember is None):
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "`sequence` and `remember` belong together",
-                where=self.where,
-                got=f"sequence={self.sequence!r}, remember={self.remember!r}",
-                expected="both or neither",
-                fix="remember=100_000 stores the sequences of that many deleted rows, so that late "
-                "changes do not restore them; remember=0: none",
+            raise conditions.REMEMBER_WITH_SEQUENCE.error(
+                self.where, got=f"sequence={self.sequence!r}, remember={self.remember!r}"
             )
         if self.remember is not None and (type(self.remember) is not int or self.remember < 0):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`remember` is not a number of rows",
-                where=self.where,
-                got=f"remember={self.remember!r}",
-                expected="an integer, 0 or more",
-                fix="remember=100_000, or the number of deletes between a change and its late copy",
+            raise conditions.REMEMBER_OUT_OF_RANGE.error(
+                self.where, got=f"remember={self.remember!r}"
             )
 
 
@@ -177,12 +162,4 @@ def _not_a_change_stream(schema: pa.Schema, where: str) -> SchemaError:
     got = f"columns {', '.join(schema.names)}"
     if CHANGE_TYPE in schema.names:
         got = f"{CHANGE_TYPE} {type_name(schema.field(CHANGE_TYPE).type)}"
-    return SchemaError(
-        "FRAME_TYPE",
-        "the frame is not a change stream",
-        where=where,
-        got=got,
-        expected=f"a column {CHANGE_TYPE!r} of type string: insert, update_preimage, update_postimage, "
-        "delete",
-        fix=f"if rows are only added: df.withColumn({CHANGE_TYPE!r}, F.lit('insert'))",
-    )
+    return conditions.NOT_A_CHANGE_STREAM.error(where, change_type=CHANGE_TYPE, got=got)

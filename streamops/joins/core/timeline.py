@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import emit_changes
 from streamops.changelog.table import refuse_change_type
+from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     Columns,
     show_keys,
@@ -31,7 +32,6 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
-from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.operator import Core, Spec, Table
@@ -62,24 +62,13 @@ class TimelineParameters(Spec):
         columns = {"user": self.user, "key": self.key, "ranked_by": (self.ranked_by,)}
         refuse_change_type(columns, where=self.where)
         if type(self.cap) is not int or self.cap not in range(1, MAX_CAP):  # not 100.0 or True
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`cap` is not a number of posts",
-                where=self.where,
-                got=f"cap={self.cap!r}",
-                expected=f"an integer from 1 to {MAX_CAP - 1}",
-                fix="cap=800, or the number of posts that is shown of a timeline",
+            raise conditions.CAP_OUT_OF_RANGE.error(
+                self.where, max_cap=MAX_CAP - 1, got=f"cap={self.cap!r}"
             )
         for name in self.user:
             if name in self.join.right_by:
-                raise SpecError(
-                    "DUPLICATE_COLUMN",
-                    f"column {name!r} cannot be both the follower and the followed author",
-                    where=self.where,
-                    got=f"user={self.user!r}, by={show_keys(self.by)}",
-                    expected="two columns of the right frame",
-                    fix='with one row per user and author followed: user="user", '
-                    'by={"author": "whom"}',
+                raise conditions.USER_IS_AUTHOR.error(
+                    self.where, column=name, got=f"user={self.user!r}, by={show_keys(self.by)}"
                 )
 
     @property

@@ -12,6 +12,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from streamops.kernel.errors import SpecError
+from streamops.patterns import conditions
 from streamops.patterns.core.syntax import (
     Alternation,
     Gap,
@@ -308,34 +309,13 @@ def _refuse_open(
 ) -> None:
     """Refuse patterns that match no row, or that begin or end at an arbitrary row."""
     if automaton.accepts(0):
-        raise SpecError(
-            "PATTERN_INVALID",
-            "the pattern matches no row at all, and so at every row",
-            where=where,
-            got=f"{pattern.text!r}",
-            expected="a pattern with at least one required row",
-            fix="write + instead of *, or leave ? out, for one of the variables",
-        )
+        raise conditions.PATTERN_EMPTY.error(where, got=f"{pattern.text!r}")
     begins = any(t.variable == NO_VARIABLE for t in automaton.transitions[0])
     if begins or ends_with_gap:
-        raise SpecError(
-            "PATTERN_INVALID",
-            f"the pattern {'begins' if begins else 'may end'} with a gap, which has no certain bound",
-            where=where,
-            got=f"{pattern.text!r}",
-            expected="a required row on both sides of `...` and of !name",
-            fix="leave the gap out. At the end of the whole pattern, outside of groups and "
-            "alternatives, !name means that no such row follows",
+        raise conditions.PATTERN_OPEN.error(
+            where, begins="begins" if begins else "may end", got=f"{pattern.text!r}"
         )
 
 
 def _too_large(pattern: Pattern, where: str) -> SpecError:
-    return SpecError(
-        "PARAMETER_OUT_OF_RANGE",
-        "the pattern has too many states",
-        where=where,
-        got=f"{pattern.text!r}",
-        expected=f"at most {MAX_STATES} states: about one per variable, times its repetitions",
-        fix="use a smaller number in {n,m}; permute of n variables has 2^n states, and of n "
-        "groups n! orders",
-    )
+    return conditions.PATTERN_TOO_LARGE.error(where, max_states=MAX_STATES, got=f"{pattern.text!r}")

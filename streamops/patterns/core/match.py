@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
+from streamops.patterns import conditions
 from streamops.patterns.core.anchored import AnchoredSearch, Conditions
 from streamops.patterns.core.arrivals import classify, matched_schema, pack, row_schema, timed_out
 from streamops.patterns.core.conditions import Expression, Initial, Value, holds
@@ -412,14 +412,8 @@ def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
     if not excess.any():
         return rows, 0
     if spec.when_full == "fail":
-        raise CapacityError(
-            "STATE_FULL",
-            "a key has more undecided rows than `max_rows`",
-            where=spec.operator,
-            got=f"{int(sizes.max()):,} rows of one key",
-            expected=f"at most {spec.max_rows:,}: max_rows",
-            fix="shorten `within`; raise max_rows, which a checkpoint survives; or evict the oldest rows "
-            "of such keys: when_full='evict_oldest'",
+        raise conditions.ROWS_FULL.error(
+            spec.operator, max_rows=spec.max_rows, got=f"{int(sizes.max()):,} rows of one key"
         )
     # The rows of a key are adjacent, in order.
     begins = np.cumsum(sizes) - sizes

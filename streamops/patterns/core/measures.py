@@ -13,6 +13,7 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SpecError
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups, Ids
+from streamops.patterns import conditions
 
 Function = Literal["first", "last", "collect_list", "classifiers", "aggregate"]
 
@@ -45,14 +46,8 @@ class Measure:
 
     def in_condition(self) -> SpecError:
         """The error for a measure in a condition."""
-        return SpecError(
-            "CONDITION_INVALID",
-            "a condition cannot refer to other rows of the match than its first one",
-            where="patterns.match",
-            got=f"{self.text} in a condition",
-            expected="conditions over the row, earlier rows of its key, and the first row of the match",
-            fix="compare with patterns.initial(column), the first row of the match, or with "
-            "patterns.previous(column, n), the n-th row before; or filter the matches by their measures",
+        return conditions.CONDITION_OVER_MATCH.error(
+            "patterns.match", got=f"{self.text} in a condition"
         )
 
     def _refuse(self, other: object) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
     MILLISECOND,
@@ -24,6 +24,7 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import format_duration
+from streamops.patterns import conditions
 from streamops.patterns.core.automaton import (
     MAX_CONDITIONS,
     NO_VARIABLE,
@@ -336,25 +337,15 @@ class PatternSpec(ShardSpec):
             return text
         name = f"{_COMPUTED}{self.texts.index(text)}"
         if name not in schema.names:
-            raise SchemaError(
-                "NOT_REPLAYABLE",
-                "the test kit evaluates no Spark SQL",
-                where=self.operator,
-                got=f"{text!r} in define",
-                expected="names of columns, without Spark",
-                fix="add a column with the condition to the rows of the test, and name it in define",
-            )
+            raise conditions.CONDITION_NEEDS_SPARK.error(self.operator, got=f"{text!r} in define")
         return name
 
     def _require_boolean(self, name: str, column: pa.Field) -> None:
         if not pa.types.is_boolean(column.type):
-            raise SchemaError(
-                "CONDITION_INVALID",
-                f"the condition of {name!r} is neither true nor false",
-                where=self.operator,
+            raise conditions.CONDITION_NOT_BOOLEAN.error(
+                self.operator,
+                name=name,
                 got=f"{dict(self.define)[name]!r} of type {type_name(column.type)}",
-                expected="boolean",
-                fix="compare it with something: \"status = 'failed'\"",
             )
 
     def _require_expressions(self) -> None:
@@ -373,26 +364,16 @@ class PatternSpec(ShardSpec):
                 self._refuse_unknown(name, "define")
         for name in pattern.negated:
             if name not in defined:
-                raise SpecError(
-                    "PATTERN_INVALID",
-                    f"!{name} would exclude every row",
-                    where=self.operator,
-                    got=f"{pattern.text!r}, define={dict(self.define)!r}",
-                    expected=f"a condition of {name!r} in define",
-                    fix="only variables without `!` may be left undefined: every row satisfies them",
+                raise conditions.VARIABLE_UNDEFINED.error(
+                    self.operator, name=name, got=f"{pattern.text!r}, define={dict(self.define)!r}"
                 )
         for _, measure in self.measures:
             for name in measure.variables:
                 if name not in pattern.variables:
                     self._refuse_unknown(name, repr(measure))
         if len(defined) > MAX_CONDITIONS:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "there are too many conditions",
-                where=self.operator,
-                got=f"{len(defined)} in define",
-                expected=f"at most {MAX_CONDITIONS}",
-                fix="combine conditions with OR, or use several patterns",
+            raise conditions.TOO_MANY_CONDITIONS.error(
+                self.operator, max_conditions=MAX_CONDITIONS, got=f"{len(defined)} in define"
             )
 
     def _refuse_unknown(self, name: str, given: str) -> NoReturn:
@@ -426,31 +407,16 @@ class PatternSpec(ShardSpec):
         if variable and to in _SKIPS[2:]:
             self._number(variable)
         if self.matches == "first" and self.skip != _SKIPS[0]:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "the search does not continue after the first match of a key",
-                where=self.operator,
-                got=f"skip={self.skip!r} with matches='first'",
-                expected="skip with matches='every'",
-                fix="leave it out: it does not change which match is the first",
+            raise conditions.SKIP_WITHOUT_EVERY.error(
+                self.operator, got=f"skip={self.skip!r} with matches='first'"
             )
 
     def _refuse_bounds(self) -> None:
         if self.horizon is not None and self.matches == "every":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "no match is remembered: all of them are emitted",
-                where=self.operator,
-                got=f"horizon={format_duration(self.horizon)!r} with matches='every'",
-                expected="horizon with matches='first'",
-                fix="leave it out, or set matches='first'",
+            raise conditions.HORIZON_WITHOUT_FIRST.error(
+                self.operator, got=f"horizon={format_duration(self.horizon)!r} with matches='every'"
             )
         if type(self.max_rows) is not int or self.max_rows < 1:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "`max_rows` is not a number of rows",
-                where=self.operator,
-                got=f"max_rows={self.max_rows!r}",
-                expected="an integer, 1 or more",
-                fix=f"leave it out ({DEFAULT_MAX_ROWS:,})",
+            raise conditions.MAX_ROWS_OUT_OF_RANGE.error(
+                self.operator, default_max_rows=DEFAULT_MAX_ROWS, got=f"max_rows={self.max_rows!r}"
             )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from streamops.kernel.errors import SpecError
+from streamops.patterns import conditions
 
 _TOKEN = re.compile(
     r"\s*(?P<token>[A-Za-z_]\w*|\.\.\.|[!()|,]|[*+?]\??|\{\s*\d*\s*,?\s*\d*\s*\}\??)", re.ASCII
@@ -124,14 +124,7 @@ def parse_pattern(text: object, *, where: str) -> Pattern:
     (Row(variable='a'), Gap(forbidden=('c',)), Repetition(item=Row(variable='b'), low=2, high=None, greedy=False))
     """
     if not isinstance(text, str):
-        raise SpecError(
-            "PATTERN_INVALID",
-            "the pattern is not text",
-            where=where,
-            got=f"{text!r} of type {type(text).__name__}",
-            expected="text",
-            fix='write it in quotes, such as "fail{3,} ok"',
-        )
+        raise conditions.NOT_TEXT.error(where, got=f"{text!r} of type {type(text).__name__}")
     return _Parser(text, where).parse()
 
 
@@ -261,12 +254,6 @@ class _Parser:
         return Repetition(item, bounds[0], bounds[1], greedy)
 
     def _refuse(self, at: int, what: str) -> NoReturn:
-        raise SpecError(
-            "PATTERN_INVALID",
-            f"the pattern cannot be read: {what}",
-            where=self.where,
-            got=f"{self.text!r}, at character {at + 1}",
-            expected="names, ( ), |, permute( , ), a quantifier ? * + {n} {n,} {,m} {n,m} or a reluctant "
-            "one with ? behind it, `...`, !name",
-            fix='for example "a b+ c", "(a | b){3,}? c", "a ... b", "a !c b"',
+        raise conditions.PATTERN_SYNTAX.error(
+            self.where, reason=what, got=f"{self.text!r}, at character {at + 1}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,7 @@ def accept(
     arrived = Arrivals.classify(spec.output, packed, lateness, filled=filled)
     on_time = arrived.lateness.on_time
     arrived = arrived.accept(on_time, routed=~on_time & (spec.stragglers == "route"))
-    metrics = ProcessMetrics() + arrived.metrics
+    metrics = ProcessMetrics(**asdict(arrived.metrics))
     return arrived.rows, arrived.late, metrics if has_time else replace(metrics, on_time=0)
 
 
@@ -69,7 +69,7 @@ def build_failures(
         index = pa.array([failure.key for failure in of_timers])
         filled = {name: keys.column(name).take(index) for name in spec.by}
         times = pa.array([failure.time for failure in of_timers], pa.int64()).cast(INSTANT)
-        filled |= {spec.time: times}
+        filled |= {str(spec.time): times}
         late.append(build_late(spec.output, None, _reasons(of_timers), filled=filled))
     return concat(late)
 

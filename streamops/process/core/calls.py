@@ -18,6 +18,7 @@ from streamops.kernel.errors import FunctionError
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
 from streamops.kernel.values import Refused, converter
+from streamops.process import conditions
 from streamops.process.core.spec import PerKeySpec
 from streamops.process.core.values import instant_of, micros_of
 
@@ -50,13 +51,9 @@ class Timers:
         """
         micros = self._micros(time)
         if self._after is not None and micros <= self._after:
-            raise FunctionError(
-                "FUNCTION_RESULT",
-                "a timer sets another one that is not later: they would never end",
-                where=self._where,
+            raise conditions.TIMER_NOT_LATER.error(
+                self._where,
                 got=f"a timer {(self._after - micros) / 1e6} s before the one that fires",
-                expected="a later time",
-                fix="timers.set(time + timedelta(...)), with more than zero",
             )
         at = bisect_left(self.times, micros)
         if self.times[at : at + 1] != [micros]:
@@ -86,14 +83,7 @@ class Timers:
             instant, got = None, str(error)
         if instant is not None:
             return micros_of(instant)
-        raise FunctionError(
-            "FUNCTION_RESULT",
-            "the time of a timer is not an instant",
-            where=self._where,
-            got=got,
-            expected="a datetime with a time zone, such as the event time of a row",
-            fix="timers.set(row.ts + timedelta(minutes=5))",
-        )
+        raise conditions.TIMER_NOT_AN_INSTANT.error(self._where, got=got)
 
 
 @dataclass(slots=True)
@@ -284,13 +274,8 @@ class _Caller:
         self.is_cut = False
         self._collect(spec.function(*arguments), -1 if spec.time is None else first)
         if self.at < end and not self.is_cut:
-            raise FunctionError(
-                "FUNCTION_RESULT",
-                "the function returned before it had read all rows",
-                where=self.spec.operator,
-                got=f"{end - self.at} rows that were not read",
-                expected="a loop over all rows: where a micro-batch ends has no meaning",
-                fix="for row in rows: ...; use `continue` to ignore a row",
+            raise conditions.ROWS_NOT_READ.error(
+                self.spec.operator, got=f"{end - self.at} rows that were not read"
             )
         self._settle(key)
 
@@ -300,13 +285,8 @@ class _Caller:
         keeps_tuples, to_tuple = self.batch.keeps_tuples, self.batch.to_tuple
         for row in yielded:
             if self.at == unread:
-                raise FunctionError(
-                    "FUNCTION_RESULT",
-                    "the function yielded before it had read a row, so the output has no event time",
-                    where=self.spec.operator,
-                    got="a yield before the first row",
-                    expected="a yield inside the loop over the rows",
-                    fix="for row in rows: yield ...",
+                raise conditions.YIELD_BEFORE_ROW.error(
+                    self.spec.operator, got="a yield before the first row"
                 )
             output.append(row if keeps_tuples and type(row) is tuple else to_tuple(row))
             times.append(self.now)
@@ -331,13 +311,8 @@ class _Caller:
         if self.batch.watermark < AFTER_ALL or self.at < end:
             return 0
         if fired >= _MOST_TIMERS_AT_THE_END:
-            raise FunctionError(
-                "FUNCTION_RESULT",
-                "timers set each other without end, and a batch has an end",
-                where=self.spec.operator,
-                got=f"{fired:,} timers after the last row of a key",
-                expected="timers that end",
-                fix="set a timer only if the state requires one, or only for rows",
+            raise conditions.TIMERS_WITHOUT_END.error(
+                self.spec.operator, got=f"{fired:,} timers after the last row of a key"
             )
         return fired + 1
 
@@ -349,12 +324,8 @@ def function_error(error: Exception, key: int, *, where: str) -> FunctionError:
         code = traceback.tb_frame.f_code
         at = f"{code.co_filename}:{traceback.tb_lineno}, in {code.co_name}"
         traceback = traceback.tb_next
-    return FunctionError(
-        "FUNCTION_RAISED",
-        f"a function raised {type(error).__name__}",
-        where=where,
+    return conditions.FUNCTION_RAISED.error(
+        where,
+        error=type(error).__name__,
         got=f"{type(error).__name__} at {at}, for the key with hash {key:016x}",
-        expected="no exception",
-        fix="handle the exception in the function; process.per_key(errors='route') emits the rows that fail, "
-        "with the message, as side output",
     )

@@ -28,7 +28,7 @@ from streamops.kernel.columns import (
     timestamp_micros,
 )
 from streamops.kernel.core import SideName, State, StateFormat, Step
-from streamops.kernel.errors import CapacityError, FunctionError
+from streamops.kernel.errors import FunctionError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.lateness import INSTANT
@@ -41,6 +41,7 @@ from streamops.kernel.time import (
     advance_watermark,
 )
 from streamops.kernel.values import is_mutable, record_values
+from streamops.process import conditions
 from streamops.process.core.arrivals import ProcessMetrics, accept, build_failures
 from streamops.process.core.calls import Batch, Calls, call_keys
 from streamops.process.core.spec import PerKeySpec
@@ -343,24 +344,13 @@ def _to_tuple(
 
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
     names = spec.result.names
-    return FunctionError(
-        "FUNCTION_RESULT",
-        "the function did not yield a row of the output",
-        where=spec.operator,
-        got=got,
-        expected=f"a tuple of {len(names)}, or a dict: {', '.join(names)}",
-        fix=f"yield ({', '.join(names)},)",
+    return conditions.OUTPUT_ROW.error(
+        spec.operator, names=", ".join(names), number=len(names), got=got
     )
 
 
 def _refuse_full(spec: PerKeySpec, keys: pa.Table) -> None:
     if len(keys) > spec.limit:
-        raise CapacityError(
-            "STATE_FULL",
-            "there are more keys than `max_keys`",
-            where=spec.operator,
-            got=f"{len(keys):,} keys in one shard",
-            expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
-            fix="raise max_keys, which a checkpoint survives; or forget keys: a state equal to the initial "
-            "one is not stored",
+        raise conditions.KEYS_FULL.error(
+            spec.operator, limit=spec.limit, got=f"{len(keys):,} keys in one shard"
         )

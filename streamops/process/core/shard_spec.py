@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import Core, ShardSpec
+from streamops.process import conditions
 
 
 def require_core(core: Any, parameters: Any, *, where: str) -> None:
@@ -18,43 +18,17 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
         ``PARAMETER_TYPE``.
     """
     if not isinstance(core, Core):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`core` is not an object of a class derived from process.Core",
-            where=where,
-            got=repr(core),
-            expected="an object, such as MyCore()",
-            fix="derive a class from process.Core, and pass an object of it: MyCore()",
-        )
+        raise conditions.NOT_A_CORE.error(where, got=repr(core))
     missing = [
         name
         for name in ("STATE", "step")
         if getattr(type(core), name, None) is getattr(Core, name, None)
     ]
     if missing:
-        raise SpecError(
-            "PARAMETER_TYPE",
-            f"`core` does not define {', '.join(missing)}",
-            where=where,
-            got=repr(core),
-            expected="STATE, TABLES and step; with event time, next_deadline",
-            fix="define them in the class",
+        raise conditions.CORE_WITHOUT_FUNCTION.error(
+            where, missing=", ".join(missing), got=repr(core)
         )
     if find_spec(f"streamops.{core.STATE.kind.partition('.')[0]}") is not None:
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "the name of the state is one of streamops",
-            where=where,
-            got=f"STATE={core.STATE!r}",
-            expected="a name of your own",
-            fix='StateFormat("acme.my_operator", 1)',
-        )
+        raise conditions.NOT_A_CORE.error(where, got=f"STATE={core.STATE!r}")
     if not isinstance(parameters, ShardSpec):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            "`parameters` is not an object of a class derived from process.ShardSpec",
-            where=where,
-            got=repr(parameters),
-            expected="an object of a frozen dataclass that is derived from process.ShardSpec",
-            fix="derive a frozen dataclass from process.ShardSpec, and pass an object of it",
-        )
+        raise conditions.NOT_PARAMETERS.error(where, got=repr(parameters))

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
@@ -22,6 +22,7 @@ from streamops.kernel.parameters import (
     require_most_keys,
     require_name,
 )
+from streamops.process import conditions
 
 Function = Callable[..., Any]
 Stragglers = Literal["drop", "route"]
@@ -87,14 +88,7 @@ class PerKeySpec(ShardSpec):
         self._require_event_time()
         self._require_functions()
         if not self.result.names:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "the function yields no columns",
-                where=where,
-                got="output without columns",
-                expected="at least one column",
-                fix='output="total double"',
-            )
+            raise conditions.NO_OUTPUT.error(where, got="output without columns")
         time = [] if self.time is None else [self.time]
         given = {"by": list(self.by), "time": self.time, "output": self.result.names}
         names = [*self.by, *time, *self.result.names]
@@ -119,13 +113,8 @@ class PerKeySpec(ShardSpec):
         }
         for name, value in given.items():
             if value is not None:
-                raise SpecError(
-                    "PARAMETER_MISSING",
-                    f"`{name}` needs an event time: without one, rows are processed as they arrive",
-                    where=self.operator,
-                    got=f"{name}=... without time",
-                    expected="time=... with it",
-                    fix=f'time="ts", delay="10 seconds"; or leave {name} out',
+                raise conditions.NO_EVENT_TIME.error(
+                    self.operator, parameter=name, got=f"{name}=... without time"
                 )
 
     def resolve(
@@ -140,13 +129,8 @@ class PerKeySpec(ShardSpec):
         require_columns(schema.names, required, where=where)
         dtype = pa.null() if expected is None else schema.field(expected).type
         if not pa.types.is_integer(dtype) and not pa.types.is_null(dtype):
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {expected!r} cannot be used as the expected version",
-                where=where,
-                got=f"{expected!r} of type {dtype}",
-                expected="an integer: the version that the sender of a command has seen",
-                fix=f"cast it: df.withColumn({expected!r}, F.col({expected!r}).cast('bigint'))",
+            raise conditions.COLUMN_TYPE.error(
+                where, column=expected, got=f"{expected!r} of type {dtype}"
             )
         if self.time is not None:
             require_instant(schema, self.time, where=where)

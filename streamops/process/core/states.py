@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import State
-from streamops.kernel.errors import StateFormatError
 from streamops.kernel.groups import Ids
 from streamops.kernel.values import field_converter
+from streamops.process import conditions
 from streamops.process.core.calls import Batch
 from streamops.process.core.spec import PerKeySpec
 from streamops.process.core.values import from_values, state_type, to_values
@@ -88,14 +88,7 @@ def _evolve(spec: PerKeySpec, table: pa.Table, schema: pa.Schema, name: str) -> 
 
 
 def _refuse_state(spec: PerKeySpec, stored: str, given: str, fix: str) -> None:
-    raise StateFormatError(
-        "STATE_PARAMETERS",
-        "this checkpoint was written with another state",
-        where=spec.operator,
-        got=given,
-        expected=f"{stored}, as written; fields that may be null can be added",
-        fix=f"{fix}; or start from a new checkpoint",
-    )
+    raise conditions.STATE_PARAMETERS.error(spec.operator, remedy=fix, stored=stored, got=given)
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from streamops.kernel.values import (
     field_converter,
     to_column,
 )
+from streamops.process import conditions
 
 MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -87,21 +88,15 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
 def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> FunctionError:
     """The error for a value that a field does not take. It does not have the value in it."""
     if isinstance(error, Missing):
-        return FunctionError(
-            "FUNCTION_RESULT",
-            f"{what} {field.name!r} has None where it is declared NOT NULL",
-            where=where,
-            got=str(error),
-            expected=type_name(field.type),
-            fix="assign a value in the function, give it one in `initial`, or remove NOT NULL",
+        return conditions.VALUE_MISSING.error(
+            where, thing=what, field=field.name, expected=type_name(field.type), got=str(error)
         )
-    return FunctionError(
-        "VALUE_TYPE",
-        f"a value of {what} {field.name!r} does not have its type",
-        where=where,
-        got=str(error),
+    return conditions.VALUE_TYPE.error(
+        where,
+        thing=what,
+        field=field.name,
         expected=type_name(field.type) + (", or None" if field.nullable else ""),
-        fix="convert the value in the function, or declare another type",
+        got=str(error),
     )
 
 
@@ -305,13 +300,8 @@ def _column_values(table: pa.Table, name: str) -> list[Any]:
     try:
         return to_values(table.column(name))
     except (OverflowError, ValueError) as error:
-        raise FunctionError(
-            "VALUE_TYPE",
-            f"column {name!r} has a value that Python cannot represent",
-            where=f"column {name!r}",
-            got=f"{table.schema.field(name).type}, {error}",
-            expected="dates and nested timestamps in the years 1 to 9999",
-            fix="drop the column before the operator, or replace the value by null",
+        raise conditions.VALUE_NOT_IN_PYTHON.error(
+            f"column {name!r}", column=name, got=f"{table.schema.field(name).type}, {error}"
         ) from error
 
 

@@ -33,6 +33,7 @@ from streamops.kernel.parameters import (
     show_delays,
     unused_watermark,
 )
+from streamops.search import conditions
 from streamops.search.core.fields import EXPECTED, field_type
 from streamops.search.core.nodes import NODES
 from streamops.search.core.parse import DefaultOperator, Language
@@ -102,14 +103,10 @@ class MatchSpec(Spec):
             )
         reserved = {self.id, self.query} & {*self.sequence, self.time}
         if reserved:
-            raise SpecError(
-                "DUPLICATE_COLUMN",
-                "the id and the query cannot order the changes of a query",
-                where=self.where,
+            raise conditions.SAME_COLUMN.error(
+                self.where,
                 got=f"id={self.id!r}, query={self.query!r}, sequence={self.sequence!r}, "
                 f"time={self.time!r}",
-                expected="other columns",
-                fix="name the position in the log as `sequence`",
             )
         columns = {"id": (self.id,), "sequence": self.sequence, "time": (self.time,)}
         refuse_change_type(columns, where=self.where)
@@ -120,13 +117,9 @@ class MatchSpec(Spec):
         if self.as_of is not None:
             require_name(self.as_of, parameter="as_of", where=self.where)
         elif self.delay != (None, None) or self.waits_for != "both":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "no document waits: each is matched with the queries of its micro-batch",
-                where=self.where,
+            raise conditions.DELAY_WITHOUT_AS_OF.error(
+                self.where,
                 got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None",
-                expected="them together with as_of",
-                fix='as_of="ts" matches documents with the queries that were valid at their event time',
             )
 
     @property
@@ -219,13 +212,8 @@ class MatchSpec(Spec):
         return pa.struct([*REASON, *([] if self.as_of is None else late), ("row", row)])
 
     def _name_taken(self, names: Sequence[str], added: Sequence[str]) -> SchemaError:
-        return SchemaError(
-            "NAME_TAKEN",
-            "two columns of the result have the same name",
-            where=self.where,
-            got=f"columns {', '.join(names)}",
-            expected=f"columns unlike {', '.join(added)}, which the operator adds",
-            fix="rename the column before, or set another name for the id with into=...",
+        return conditions.NAME_TAKEN.error(
+            self.where, added=", ".join(added), got=f"columns {', '.join(names)}"
         )
 
     @property

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import (
     argsort_rows,
     lengths_of,
@@ -218,11 +218,8 @@ class Bloom(ColumnSketch):
         refuse_payloads(wrong, reason, where="sketches, bloom", expected=expected)
 
     def _refuse_size(self, size: int, count: int) -> None:
-        raise CapacityError(
-            "STATE_FULL",
-            "the Bloom filters of a shard do not fit into one column",
-            where=f"bloom, column {self.column!r}",
+        raise conditions.FILTERS_TOO_LARGE.error(
+            f"bloom, column {self.column!r}",
+            most_bytes=_MOST_BYTES,
             got=f"{size} bytes, in {count} filters of {8 * self.shape.length} bytes and others",
-            expected=f"at most {_MOST_BYTES} bytes",
-            fix="more shards, fewer keys, a smaller capacity or a higher rate",
         )

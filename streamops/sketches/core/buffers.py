@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.sketches import conditions
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -196,14 +197,12 @@ def refuse_payloads(wrong: Mask, reason: str, *, where: str, expected: str) -> N
 
 def payload_error(wrong: Mask, reason: str, *, where: str, expected: str) -> SketchFormatError:
     """The error ``SKETCH_CORRUPT`` about these payloads."""
-    return SketchFormatError(
-        "SKETCH_CORRUPT",
-        f"this sketch is damaged: {reason}",
-        where=where,
+    return conditions.SKETCH_CORRUPT.error(
+        where,
+        reason=reason,
+        expected=expected,
         got=f"{np.count_nonzero(wrong):,} of {len(wrong):,} payloads, "
         f"the first is number {int(np.argmax(wrong))}",
-        expected=expected,
-        fix="make it again from its rows, or merge the others without it",
     )
 
 

@@ -24,9 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
+from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import (
     argsort_groups,
     argsort_rows,
@@ -143,13 +144,10 @@ def weigh(
     numbers = np.asarray(weights.cast(pa.int64()).fill_null(0))
     below = counted & (numbers < 0)
     if below.any():
-        raise SchemaError(
-            "CHANGE_STREAM_INPUT",
-            f"a sketch cannot forget, but column {weight!r} has negative weights",
-            where="sketches",
+        raise conditions.WEIGHT_NEGATIVE.error(
+            "sketches",
+            column=weight,
             got=f"weight={weight!r} with a minimum of {numbers[below].min()}",
-            expected="weights >= 0",
-            fix="leave such rows out, or count exactly: aggregates.sum",
         )
     counted &= numbers > 0
     return counted, numbers[counted]
@@ -162,13 +160,8 @@ def total(groups: Groups, weights: Ints | None, column: str) -> Ints:
     try:
         return groups.sum_ints(weights)
     except OverflowError:
-        raise CapacityError(
-            "NUMERIC_OVERFLOW",
-            f"the number of items counted of {column!r} does not fit into its type",
-            where="sketches",
-            got="a sum of weights out of range",
-            expected="a value of type bigint",
-            fix="use smaller weights: a coarser unit, such as kilobytes for bytes",
+        raise conditions.SUM_OVERFLOW.error(
+            "sketches", column=column, got="a sum of weights out of range"
         ) from None
 
 

@@ -25,6 +25,7 @@ from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
+from streamops.sketches import conditions
 
 FilterBits = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.uint64]
@@ -151,27 +152,15 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 def require_capacity(capacity: object, *, where: str) -> None:
     """Refuse a capacity that is not a positive integer."""
     if type(capacity) is not int or capacity < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`capacity` is out of range",
-            where=where,
-            got=f"capacity={capacity!r}",
-            expected="an integer >= 1",
-            fix="the maximum number of distinct values, such as capacity=1_000_000",
-        )
+        raise conditions.CAPACITY_OUT_OF_RANGE.error(where, got=f"capacity={capacity!r}")
 
 
 def require_rate(rate: object, *, where: str) -> float:
     """Refuse a rate that is out of range."""
     if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
         return rate
-    raise SpecError(
-        "PARAMETER_OUT_OF_RANGE",
-        "`false_positive_rate` is out of range",
-        where=where,
-        got=f"false_positive_rate={rate!r}",
-        expected=f"a float from {_LEAST_RATE:g} to {_MOST_RATE:g}",
-        fix="0.001: one of a thousand values that are not in the filter is a false positive",
+    raise conditions.RATE_OUT_OF_RANGE.error(
+        where, least_rate=_LEAST_RATE, most_rate=_MOST_RATE, got=f"false_positive_rate={rate!r}"
     )
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import value_codes
-from streamops.kernel.errors import SchemaError
 from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import (
     Bytes,
     argsort_rows,
@@ -320,13 +320,8 @@ class Frequent(CountingSketch):
 
     def _refuse_type(self) -> None:
         if not (pa.types.is_string(self.type) or self.type == pa.int64()):
-            raise SchemaError(
-                "SKETCH_UNSUPPORTED",
-                "Apache DataSketches has no common format for items of this type",
-                where="sketches, heavy hitters",
-                got=f"items of type {type_name(self.type)}",
-                expected="string or bigint",
-                fix="count the column as a string or a bigint",
+            raise conditions.NO_APACHE_ITEMS.error(
+                "sketches, heavy hitters", got=f"items of type {type_name(self.type)}"
             )
 
 

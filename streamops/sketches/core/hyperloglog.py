@@ -33,9 +33,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import list_items
-from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import make_lists, merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import (
     drop_prefix,
     flat_bytes,
@@ -411,11 +411,4 @@ def _refuse(wrong: Mask, reason: str, p: int) -> None:
 
 
 def _refuse_precision(got: int, p: int) -> NoReturn:
-    raise SketchFormatError(
-        "SKETCH_PARAMETERS",
-        "this sketch has another precision",
-        where="sketches.hll",
-        got=f"p={got}",
-        expected=f"p={p}",
-        fix=f"use p={got}, or make the sketch again",
-    )
+    raise conditions.OTHER_PRECISION.error("sketches.hll", found=got, p=p, got=f"p={got}")

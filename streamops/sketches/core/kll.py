@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, plain_floats, to_doubles
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
+from streamops.sketches import conditions
 from streamops.sketches.core import kll_bytes
 from streamops.sketches.core.buffers import argsort_groups
 from streamops.sketches.core.kll_levels import Runs, by_size, compact, equal_sizes, extremes
@@ -112,13 +112,9 @@ def make_view(states: Sequence[pa.Array], k: int) -> View:
     """The view of states, none of which is empty; ``STATE_FULL`` if they represent 2^62 values."""
     items, _, levels, sizes = unpack(states)
     if (2.0**levels * sizes).sum() >= _NO_OVERFLOW:
-        raise CapacityError(
-            "STATE_FULL",
-            "the sketches represent too many values",
-            where="sketches.quantiles",
+        raise conditions.SKETCHES_FULL.error(
+            "sketches.quantiles",
             got=f"{len(states[0]):,} sketches of {(2.0**levels * sizes).sum():.3g} values",
-            expected="fewer than 2^62 values",
-            fix="query fewer sketches at a time",
         )
     stored, heights = list_sizes(states[2]), list_sizes(states[3])
     weights = np.repeat(1 << levels, sizes)

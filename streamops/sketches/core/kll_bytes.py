@@ -31,6 +31,7 @@ from streamops.kernel.columns import plain_floats
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import make_binary, ranges, split_binary
 from streamops.sketches.core.kll_levels import MAX_VALUES, capacities
 
@@ -98,13 +99,8 @@ def refuse_nan(states: Sequence[pa.Array]) -> None:
     # A NaN is the greatest value.
     wrong = np.flatnonzero(np.asarray(pc.is_nan(states[1]).fill_null(False)))
     if len(wrong):
-        raise SketchFormatError(
-            "SKETCH_UNSUPPORTED",
-            "sketches of Apache DataSketches have no NaN",
-            where="sketches.kll",
-            got=f"sketch {wrong[0]}, whose greatest value is NaN",
-            expected="sketches of numbers",
-            fix="leave NaN out before the sketch is made: where(~isnan(column))",
+        raise conditions.SKETCH_HAS_NAN.error(
+            "sketches.kll", got=f"sketch {wrong[0]}, whose greatest value is NaN"
         )
 
 
@@ -123,13 +119,8 @@ def read(
             _require_doubles(*found[:2], found[3].sum(axis=1))
         return found
     except _OtherItemsError as error:
-        raise SketchFormatError(
-            "SKETCH_KIND",
-            "these bytes are a sketch of items of another type, which they do not contain",
-            where=where,
-            got=f"sketch {error}",
-            expected=f"items of type {dtype or 'double'}, integers up to 2^53",
-            fix=_NAME_TYPE,
+        raise conditions.SKETCH_ITEM_TYPE.error(
+            where, dtype=dtype or "double", got=f"sketch {error}"
         ) from None
     except _InvalidSketchError as error:
         raise SketchFormatError(

@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import argsort_groups, ranges
 from streamops.sketches.core.items import murmur3
 
@@ -230,13 +230,8 @@ def _totals(table: list[Ints]) -> Ints:
     # In floating point first, which does not wrap around.
     rough = sum((held * 2.0**h for h, held in enumerate(table)), np.zeros(len(table[0])))
     if rough.max(initial=0) >= MAX_VALUES:
-        raise CapacityError(
-            "STATE_FULL",
-            "a sketch cannot represent so many values",
-            where="sketches.quantiles",
-            got=f"about {rough.max():.3g}",
-            expected=f"fewer than 2^48, or {MAX_VALUES:,}",
-            fix="store one sketch a month or a year, and do not merge those",
+        raise conditions.SKETCH_FULL.error(
+            "sketches.quantiles", max_values=MAX_VALUES, got=f"about {rough.max():.3g}"
         )
     exact: Ints = sum((held << h for h, held in enumerate(table)), np.zeros_like(table[0]))
     return exact

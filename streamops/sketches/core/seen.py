@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.core import Input, State, StateFormat, Step
-from streamops.kernel.errors import CapacityError, SchemaError, SpecError
+from streamops.kernel.errors import SchemaError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
@@ -33,6 +33,7 @@ from streamops.kernel.parameters import require_choice, require_name, show_durat
 from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
+from streamops.sketches import conditions
 from streamops.sketches.core import previous
 from streamops.sketches.core.filters import (
     LAYOUT,
@@ -100,14 +101,7 @@ class SeenParameters(Spec):
     def __post_init__(self) -> None:
         where = self.where
         if not self.by or len(set(self.by)) < len(self.by):
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "`identity` must name the columns that are equal in duplicates",
-                where=where,
-                got=f"identity={self.by!r}",
-                expected="one column or several, without repetition",
-                fix='identity=["order_id"]',
-            )
+            raise conditions.NO_IDENTITY.error(where, got=f"identity={self.by!r}")
         require_capacity(self.capacity, where=where)
         require_rate(self.false_positive_rate, where=where)
         require_choice(self.again, Again, parameter="again", where=where)
@@ -115,13 +109,8 @@ class SeenParameters(Spec):
         if self.time is not None:
             require_name(self.time, parameter="time", where=where)
         if self.horizon is not None and self.time is None:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "`horizon` is measured in event time, and there is no event-time column",
-                where=where,
-                got=f"horizon={format_duration(self.horizon)!r}, time=None",
-                expected="the column with the event time",
-                fix='time="ts"; or no horizon and when_full="evict_oldest" to forget by number',
+            raise conditions.HORIZON_WITHOUT_TIME.error(
+                where, got=f"horizon={format_duration(self.horizon)!r}, time=None"
             )
 
     @property
@@ -336,16 +325,11 @@ def _make_room(
     parameters = spec.parameters
     if parameters.when_full == "fail":
         items = sum(of.items for of in generations) + sum(of.items for of in older)
-        raise CapacityError(
-            "STATE_FULL",
-            "there are more identities than `capacity`",
-            where=f"sketches.seen, identity {', '.join(parameters.by)}",
+        raise conditions.SEEN_FULL.error(
+            f"sketches.seen, identity {', '.join(parameters.by)}",
+            capacity=parameters.capacity,
+            room=spec.room * parameters.generations,
             got=f"{items} in one of {spec.shards} shards",
-            expected=f"capacity={parameters.capacity} over all shards, within a horizon and a "
-            f"generation, which makes {spec.room * parameters.generations} for each of them",
-            fix='start again from this checkpoint with when_full="evict_oldest", which forgets the '
-            'oldest early, or "flag", which takes more new rows for duplicates; or from a '
-            "new one with a larger capacity",
         )
     while parameters.when_full == "evict_oldest" and len(generations) + len(older) > 1:
         if not _is_full(spec, generations, older):

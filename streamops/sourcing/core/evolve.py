@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.errors import FunctionError
 from streamops.process.core.values import converters, row_type
+from streamops.sourcing import conditions
 
 
 class Record:
@@ -42,12 +42,5 @@ class Record:
         """The next state, as it is stored."""
         after = function(state, event)
         if type(after) is not self.type:
-            raise FunctionError(
-                "FUNCTION_RESULT",
-                "`evolve` did not return a state",
-                where=where,
-                got=f"a value of type {type(after).__name__}",
-                expected="state._replace(...)",
-                fix="return the whole state",
-            )
+            raise conditions.OUTPUT_ROW.error(where, got=f"a value of type {type(after).__name__}")
         return self.of(after)

@@ -19,6 +19,7 @@ from streamops.kernel.parameters import require_columns, require_keys
 from streamops.kernel.values import same
 from streamops.process.core.calls import function_error
 from streamops.process.core.values import make_rows, to_rows, to_values
+from streamops.sourcing import conditions
 from streamops.sourcing.core.evolve import Record
 
 
@@ -68,13 +69,10 @@ class FoldSpec(Spec):
             require_columns(schema.names, required, where=self.operator)
         require_keys(log, self.by, where=self.operator)
         if not pa.types.is_integer(log.field(self.version).type):
-            raise SchemaError(
-                "COLUMN_TYPE",
-                f"column {self.version!r} cannot be used as the version",
-                where=self.operator,
+            raise conditions.COLUMN_TYPE.error(
+                self.operator,
+                column=self.version,
                 got=f"{self.version!r} of type {log.field(self.version).type}",
-                expected="an integer: the number of the event in its entity, from 1",
-                fix="F.row_number() over the entity, ordered by the position in the log",
             )
         keys = [log.field(name) for name in self.by]
         snapshot = pa.schema([*keys, (self.version, pa.int64()), *self.fields])

@@ -31,12 +31,12 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
+from streamops.time import conditions
 from streamops.time.core.correct_clock import calendar_micros
 
 PRODUCER, NEWEST, SEEN = "key.0", "newest", "seen"
@@ -63,13 +63,11 @@ class ProducersSpec(Spec):
         optional = {} if self.arrival is None else {"arrival": self.arrival}
         require_distinct_columns(self.where, producer=self.producer, time=self.time, **optional)
         if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
-            raise SpecError(
-                "PARAMETER_TYPE",
-                "`expected` is not a list of producers",
-                where=self.where,
+            raise conditions.NOT_A_LIST.error(
+                self.where,
+                producer=self.expected,
+                column=self.producer,
                 got=f"expected={self.expected!r}",
-                expected=f"a list of values of the column {self.producer!r}",
-                fix=f"expected=[{self.expected!r}]",
             )
         object.__setattr__(self, "expected", tuple(self.expected))
 
@@ -83,14 +81,11 @@ class ProducersSpec(Spec):
         try:
             pa.array(self.expected, producer_type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise SchemaError(
-                "VALUE_TYPE",
-                "a value of `expected` does not have the type of the column of producers",
-                where=self.where,
+            raise conditions.EXPECTED_TYPE.error(
+                self.where,
+                column=self.producer,
                 got=f"expected={list(self.expected)!r}, {self.producer!r} of type "
                 f"{type_name(producer_type)}",
-                expected=f"values of {self.producer!r}",
-                fix=f"use values of the column {self.producer!r}",
             ) from error
         return replace(self, producer_type=producer_type)
 

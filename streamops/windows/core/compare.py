@@ -50,6 +50,7 @@ from streamops.kernel.time import (
     advance_watermark,
     format_instant,
 )
+from streamops.windows import conditions
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
 from streamops.windows.core.tables import (
     classify_lateness,
@@ -286,12 +287,10 @@ def _overflow(
     row = bisect.bisect_left(range(len(value)), True, key=fails)
     keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
-    return CapacityError(
-        "NUMERIC_OVERFLOW",
-        "a change does not fit into its type",
-        where="windows.compare",
+    return conditions.CHANGE_OVERFLOW.error(
+        "windows.compare",
+        name=name,
+        difference_type=type_name(difference_type(value.type)),
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "
         f"window of {format_instant(begin)}",
-        expected=f"changes that fit into {type_name(difference_type(value.type))}",
-        fix=f"cast {name!r} before the comparison: integers to decimal(20,0); or to double, which rounds",
     )

@@ -12,7 +12,6 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -20,6 +19,7 @@ from streamops.kernel.parameters import (
     require_columns,
     require_instant,
 )
+from streamops.windows import conditions
 from streamops.windows.core.spec import RESERVED, Early, WindowSpec, require_unit, show_length
 
 Revised = Literal["never", "upserts", "changes"]
@@ -62,14 +62,7 @@ class CompareSpec(WindowSpec):
             require_unit(self.period, self.zone, "monday", parameter="period", where=self.operator)
         self.refuse_too_late_without_corrections()
         if not self.values:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "nothing to compare",
-                where=self.operator,
-                got=f"values={self.values!r}",
-                expected="the name of at least one column",
-                fix='for example values="views", a column of the preceding windows',
-            )
+            raise conditions.NO_VALUE.error(self.operator, got=f"values={self.values!r}")
         added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
         given = {"by": list(self.by), "values": list(self.values)}
         fix = "rename the column, or leave it out"
@@ -133,28 +126,14 @@ class CompareSpec(WindowSpec):
         """Refuse frames that are not results of windows, or that include late rows."""
         where = self.operator
         if not {"window_start", "window_end"} <= set(schema.names):
-            raise SchemaError(
-                "FRAME_TYPE",
-                "the rows are not results of windows",
-                where=where,
-                got=f"columns {', '.join(schema.names)}",
-                expected="window_start and window_end among them",
-                fix="apply it after a window. After a window of Spark: df.select('window', "
-                "F.col('window.start').alias('window_start'), "
-                "F.col('window.end').alias('window_end'), ...)",
-            )
+            raise conditions.NOT_WINDOWED.error(where, got=f"columns {', '.join(schema.names)}")
         for name in ("window_start", "window_end"):
             require_instant(schema, name, where=where, use="a border of windows")
         if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
             fields = {member.name for member in schema.field("late").type}
             if fields >= _LATE_FIELDS:
-                raise SchemaError(
-                    "FRAME_TYPE",
-                    "the frame includes late rows, which are not results of windows",
-                    where=where,
-                    got="a column 'late', as stragglers='route' adds it",
-                    expected="results only",
-                    fix='before it: .where("late is null").drop("late")',
+                raise conditions.LATE_ROWS_IN_INPUT.error(
+                    where, got="a column 'late', as stragglers='route' adds it"
                 )
 
     def _require_number(self, schema: pa.Schema, name: str) -> None:
@@ -170,24 +149,21 @@ class CompareSpec(WindowSpec):
         if not (has_changes or has_revision):
             return "never"
         if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
-            raise SchemaError(
-                "FRAME_TYPE",
-                "without a revision, the newer row of a window is not known",
-                where=self.operator,
+            raise conditions.REVISION_MISSING.error(
+                self.operator,
+                column=REVISION,
+                change_type=CHANGE_TYPE,
                 got=f"columns {', '.join(schema.names)}",
-                expected=f"an integer column {REVISION!r} with {CHANGE_TYPE!r}",
-                fix="keep the column revision of the preceding windows",
             )
         wanted = ("retract",) if has_changes else ("update", "retract")
         if self.stragglers not in wanted:
             how = "a change stream" if has_changes else "results with a revision"
-            raise SchemaError(
-                "ROWS_REVISED",
-                f"the input is revised, and stragglers={self.stragglers!r} ignores revisions",
-                where=self.operator,
-                got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
+            raise conditions.REVISED_INPUT.error(
+                self.operator,
+                stragglers=self.stragglers,
+                wanted=wanted[0],
                 expected=" or ".join(f"stragglers={choice!r}" for choice in wanted),
-                fix=f"stragglers={wanted[0]!r}, with the allowed_lateness of the preceding windows",
+                got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
             )
         return "changes" if has_changes else "upserts"
 

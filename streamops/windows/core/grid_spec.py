@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.calendar import DAY, LONGEST, Unit, Weekday
-from streamops.kernel.errors import SpecError
 from streamops.kernel.grids import CalendarGrid, CumulativeGrid, FixedGrid, Grid
 from streamops.kernel.groups import Groups
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import show_duration
 from streamops.kernel.time import Duration, format_duration, parse_duration, parse_instant
+from streamops.windows import conditions
 from streamops.windows.core.spec import (
     DURATION,
     WindowSpec,
@@ -64,23 +64,13 @@ class GridSpec(WindowSpec):
             return
         given = f"empty_for={show_duration(self.empty_for)}"
         if self.empty_for < pace:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "no empty window ends that soon after a window with rows",
-                where=self.operator,
-                got=f"{given}, {got}",
-                expected=f"at least {format_duration(pace)}",
-                fix="lengthen empty_for, or leave it out",
+            raise conditions.EMPTY_FOR_TOO_SHORT.error(
+                self.operator, pace=format_duration(pace), got=f"{given}, {got}"
             )
         windows = self.most_empty_windows(pace)
         if windows > MOST_WINDOWS:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "each key would have too many empty windows after its last row",
-                where=self.operator,
-                got=f"{given}, {got}: {windows:,} windows",
-                expected=f"at most {MOST_WINDOWS:,} empty windows after one with rows",
-                fix="shorten empty_for, or use longer windows",
+            raise conditions.TOO_MANY_EMPTY_WINDOWS.error(
+                self.operator, most_windows=MOST_WINDOWS, got=f"{given}, {got}: {windows:,} windows"
             )
 
     def most_empty_windows(self, pace: int) -> int:
@@ -90,13 +80,11 @@ class GridSpec(WindowSpec):
     def refuse_many_windows(self, windows: int, parameter: str, got: str) -> None:
         """Refuse too many windows per event."""
         if windows > MOST_WINDOWS:
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE",
-                "each event would lie in too many windows",
-                where=self.operator,
+            raise conditions.TOO_MANY_WINDOWS.error(
+                self.operator,
+                parameter=parameter,
+                most_windows=MOST_WINDOWS,
                 got=f"{got}: {windows:,} windows",
-                expected=f"at most {MOST_WINDOWS:,} windows per event: ceil(size / {parameter})",
-                fix=f"lengthen {parameter}; for one result per event use windows.sliding",
             )
 
     def _refuse_without_value(
@@ -110,13 +98,8 @@ class GridSpec(WindowSpec):
         except Exception as error:  # whatever the user's code raises
             got, cause = f"{type(error).__name__}: {error}", error
         if got is not None:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                f"{name!r} has no value for a window without rows",
-                where=self.operator,
-                got=f"{written} over no rows: {got}",
-                expected="a state and an estimate, such as null, for a group without rows",
-                fix="return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for",
+            raise conditions.NO_VALUE_OF_NOTHING.error(
+                self.operator, name=name, got=f"{written} over no rows: {got}"
             ) from cause
 
 
@@ -132,14 +115,7 @@ class FixedSpec(GridSpec):
         WindowSpec.__post_init__(self)
         got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         if self.hop > self.size:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "`hop` is longer than `size`: events between two windows would be lost",
-                where=self.operator,
-                got=got,
-                expected="0 < hop <= size",
-                fix="shorten hop, or lengthen size",
-            )
+            raise conditions.HOP_EXCEEDS_SIZE.error(self.operator, got=got)
         self.refuse_many_windows(-(-self.size // self.hop), "hop", got)
         self.refuse_empty_windows(self.hop, f"hop={show_duration(self.hop)}")
         self.refuse_contradictions()
@@ -187,25 +163,13 @@ class CumulativeSpec(GridSpec):
         if self.zone is not None:
             require_unit(size, self.zone, self.week_start, parameter="size", where=where)
         elif self.week_start != "monday":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`week_start` applies to weeks only",
-                where=where,
-                got=f"week_start={self.week_start!r} with size={show_length(size)}",
-                expected="size='week' and a zone with it",
-                fix="leave week_start out; origin shifts fixed periods",
+            raise conditions.WEEK_START_OF_A_PERIOD.error(
+                where, got=f"week_start={self.week_start!r} with size={show_length(size)}"
             )
         longest = LONGEST[size] * DAY if isinstance(size, str) else size
         got = f"every={show_duration(self.every)}, size={show_length(size)}"
         if self.every > longest:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "`every` is longer than `size`: no window would end within its period",
-                where=where,
-                got=got,
-                expected="0 < every <= size",
-                fix="shorten every, or lengthen size",
-            )
+            raise conditions.EVERY_EXCEEDS_SIZE.error(where, got=got)
         self.refuse_many_windows(-(-longest // self.every), "every", got)
         self.refuse_empty_windows(self.every, f"every={show_duration(self.every)}")
         self.refuse_contradictions()
@@ -247,12 +211,5 @@ def parse_period_origin(origin: Duration | dt.datetime, size: int | Unit, *, whe
     if isinstance(size, int):
         return parse_origin(origin, size, where=where)
     if origin != "0 seconds":
-        raise SpecError(
-            "PARAMETER_WITHOUT_EFFECT",
-            "`origin` shifts fixed periods, and calendar periods start at fixed dates",
-            where=where,
-            got=f"origin={origin!r} with a zone",
-            expected="one of the two",
-            fix="leave out origin or zone",
-        )
+        raise conditions.ORIGIN_WITH_ZONE.error(where, got=f"origin={origin!r} with a zone")
     return 0

@@ -24,7 +24,6 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
-from streamops.kernel.errors import CapacityError, SchemaError
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
@@ -35,6 +34,7 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
+from streamops.windows import conditions
 from streamops.windows.core.spec import AggregatingSpec, identity_of_aggregates
 from streamops.windows.core.tables import (
     estimate_values,
@@ -128,14 +128,10 @@ class RunningSpec(AggregatingSpec, ShardSpec):
 
     def _refuse_changes(self, schema: pa.Schema) -> None:
         if CHANGE_TYPE in schema.names:
-            raise SchemaError(
-                "CHANGE_STREAM_INPUT",
-                "every change would count as a row, also updates and deletes",
-                where=self.operator,
+            raise conditions.CHANGE_STREAM_INPUT.error(
+                self.operator,
+                change_type=CHANGE_TYPE,
                 got=f"a frame with the column {CHANGE_TYPE!r}",
-                expected="rows that are only ever added",
-                fix="changes.aggregate(by=..., agg=...) retracts updated and deleted rows; or drop "
-                f"{CHANGE_TYPE!r} if all rows are inserts",
             )
 
     @property
@@ -234,14 +230,8 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
     if len(new) <= room:
         return new
     if spec.when_full == "fail":
-        raise CapacityError(
-            "STATE_FULL",
-            "there are more keys than `max_keys`",
-            where=spec.operator,
-            got=f"{stored + len(new):,} keys in one shard",
-            expected=f"at most {spec.limit:,} there: max_keys, divided by shards",
-            fix="raise max_keys, which a checkpoint survives; or leave further keys out: "
-            "when_full='reject_new'",
+        raise conditions.KEYS_FULL.error(
+            spec.operator, limit=spec.limit, got=f"{stored + len(new):,} keys in one shard"
         )
     # Choose by hash, so that the choice does not depend on the order of rows.
     index = pa.array(firsts[new])

@@ -8,9 +8,9 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from streamops.kernel.errors import SpecError
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
+from streamops.windows import conditions
 from streamops.windows.core.spec import DURATION, WindowSpec
 
 WhenLonger = Literal["split", "fail"]
@@ -108,31 +108,15 @@ class SessionSpec(WindowSpec):
 
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`when_longer` applies to a maximum length only",
-                where=self.operator,
-                got=f"when_longer={self.when_longer!r} without max_length",
-                expected="max_length with it",
-                fix='for example max_length="12 hours", or leave when_longer out',
+            raise conditions.WHEN_LONGER_WITHOUT_LENGTH.error(
+                self.operator, got=f"when_longer={self.when_longer!r} without max_length"
             )
         if self.max_length is not None and self.max_length < self.gap:
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "`max_length` is shorter than `gap`: every session would be cut",
-                where=self.operator,
+            raise conditions.MAX_LENGTH_BELOW_GAP.error(
+                self.operator,
                 got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}",
-                expected="gap <= max_length: a session of one event is as long as its gap",
-                fix="lengthen max_length, or shorten gap",
             )
 
     def _refuse_update(self) -> None:
         if self.stragglers == "update":
-            raise SpecError(
-                "PARAMETERS_CONTRADICT",
-                "a straggler can merge sessions, and an update cannot retract one",
-                where=self.operator,
-                got="stragglers='update'",
-                expected="one of 'drop', 'route', 'retract'",
-                fix="use stragglers='retract': it deletes the merged sessions by their start and end",
-            )
+            raise conditions.UPDATE_CANNOT_MERGE.error(self.operator, got="stragglers='update'")

@@ -18,6 +18,7 @@ from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
 from streamops.kernel.time import BEFORE_ALL, Instants, format_duration
+from streamops.windows import conditions
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.tables import (
     Classified,
@@ -274,13 +275,8 @@ def _sessions(
 
 def _too_long(spec: SessionSpec, length: int) -> CapacityError:
     longest = format_duration(spec.max_length or 0)
-    return CapacityError(
-        "STATE_FULL",
-        "a session is longer than `max_length`",
-        where="windows.session",
-        got=f"a session of {format_duration(length)}",
-        expected=f"at most {longest}, because of when_longer='fail'",
-        fix="use when_longer='split', or a longer max_length",
+    return conditions.SESSION_TOO_LONG.error(
+        "windows.session", longest=longest, got=f"a session of {format_duration(length)}"
     )
 
 

@@ -30,6 +30,7 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
+from streamops.windows import conditions
 
 Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
@@ -108,14 +109,7 @@ class AggregatingSpec:
     def refuse_no_aggregate(self) -> None:
         """Refuse an operator without aggregates."""
         if not self.agg:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "nothing to compute",
-                where=self.operator,
-                got="agg={}",
-                expected="at least one named aggregate",
-                fix='agg={"events": aggregates.count()}',
-            )
+            raise conditions.NO_AGGREGATE.error(self.operator, got="agg={}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,13 +274,9 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         """Refuse parameters that contradict each other."""
         self.refuse_too_late_without_corrections()
         if self.corrects and not self.allowed_lateness and not self.is_early:
-            raise SpecError(
-                "PARAMETER_MISSING",
-                "no straggler would be accepted, so there is nothing to correct",
-                where=self.operator,
+            raise conditions.NOTHING_TO_CORRECT.error(
+                self.operator,
                 got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
-                expected="a duration for which rows still correct a published result",
-                fix='for example allowed_lateness="1 hour"; or stragglers="drop"',
             )
         self.refuse_no_aggregate()
         self._refuse_names()
@@ -294,13 +284,8 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     def refuse_too_late_without_corrections(self) -> None:
         """Refuse ``too_late`` where no straggler is accepted."""
         if self.too_late == "route" and not self.corrects:
-            raise SpecError(
-                "PARAMETER_WITHOUT_EFFECT",
-                "`too_late` applies to corrections only",
-                where=self.operator,
-                got=f"too_late='route' with stragglers={self.stragglers!r}",
-                expected="stragglers='update' or 'retract' with it",
-                fix="stragglers='route' delivers every late row",
+            raise conditions.TOO_LATE_WITHOUT_CORRECTIONS.error(
+                self.operator, got=f"too_late='route' with stragglers={self.stragglers!r}"
             )
 
     def _refuse_names(self) -> None:
@@ -354,11 +339,6 @@ def require_unit(
     require_choice(week_start, Weekday, parameter="week_start", where=where)
     require_zone(zone, where=where)
     if unit != "week" and week_start != "monday":
-        raise SpecError(
-            "PARAMETER_WITHOUT_EFFECT",
-            "`week_start` applies to weeks only",
-            where=where,
-            got=f"week_start={week_start!r} with {parameter}={unit!r}",
-            expected=f"{parameter}='week' with it",
-            fix="leave week_start out",
+        raise conditions.WEEK_START_WITHOUT_WEEK.error(
+            where, parameter=parameter, got=f"week_start={week_start!r} with {parameter}={unit!r}"
         )

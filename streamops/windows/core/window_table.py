@@ -24,9 +24,9 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.errors import ChangeStreamError
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.time import Instants, format_instant
+from streamops.windows import conditions
 from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import INSTANT
 from streamops.windows.core.tables import integers, key_fields, keys_of
@@ -211,12 +211,7 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     keys = {name: key[row].as_py() for name, key in zip(spec.by, keys_of(table, spec), strict=True)}
     pairs = [[column[at].as_py() for column in columns] for at in (int(first[differs][0]), row)]
     begin = int(integers(table, "start")[row])
-    raise ChangeStreamError(
-        "INSERTED_TWICE",
-        "two different rows have the same key, window and revision",
-        where="windows.compare",
+    raise conditions.WINDOW_TWICE.error(
+        "windows.compare",
         got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}",
-        expected="one row per key and window, or a higher revision in the later row",
-        fix="name all key columns of the preceding window in `by`; if results are corrected, "
-        "keep the columns revision and _change_type",
     )

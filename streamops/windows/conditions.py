@@ -1,0 +1,129 @@
+"""Conditions under which `windows` raises an error."""
+
+from streamops.kernel import codes
+
+CHANGE_STREAM_INPUT = codes.CHANGE_STREAM_INPUT(
+    "every change would count as a row, also updates and deletes",
+    "rows that are only ever added",
+    "changes.aggregate(by=..., agg=...) retracts updated and deleted rows; or drop {change_type!r} if all rows are inserts",
+)
+LATE_ROWS_IN_INPUT = codes.FRAME_TYPE(
+    "the frame includes late rows, which are not results of windows",
+    "results only",
+    'before it: .where("late is null").drop("late")',
+)
+NOT_WINDOWED = codes.FRAME_TYPE(
+    "the rows are not results of windows",
+    "window_start and window_end among them",
+    "apply it after a window. After a window of Spark: df.select('window', F.col('window.start').alias('window_start'), F.col('window.end').alias('window_end'), ...)",
+)
+REVISION_MISSING = codes.FRAME_TYPE(
+    "without a revision, the newer row of a window is not known",
+    "an integer column {column!r} with {change_type!r}",
+    "keep the column revision of the preceding windows",
+)
+WINDOW_TWICE = codes.INSERTED_TWICE(
+    "two different rows have the same key, window and revision",
+    "one row per key and window, or a higher revision in the later row",
+    "name all key columns of the preceding window in `by`; if results are corrected, keep the columns revision and _change_type",
+)
+CHANGE_OVERFLOW = codes.NUMERIC_OVERFLOW(
+    "a change does not fit into its type",
+    "changes that fit into {difference_type}",
+    "cast {name!r} before the comparison: integers to decimal(20,0); or to double, which rounds",
+)
+EMPTY_FOR_TOO_SHORT = codes.PARAMETERS_CONTRADICT(
+    "no empty window ends that soon after a window with rows",
+    "at least {pace}",
+    "lengthen empty_for, or leave it out",
+)
+EVERY_EXCEEDS_SIZE = codes.PARAMETERS_CONTRADICT(
+    "`every` is longer than `size`: no window would end within its period",
+    "0 < every <= size",
+    "shorten every, or lengthen size",
+)
+HOP_EXCEEDS_SIZE = codes.PARAMETERS_CONTRADICT(
+    "`hop` is longer than `size`: events between two windows would be lost",
+    "0 < hop <= size",
+    "shorten hop, or lengthen size",
+)
+MAX_LENGTH_BELOW_GAP = codes.PARAMETERS_CONTRADICT(
+    "`max_length` is shorter than `gap`: every session would be cut",
+    "gap <= max_length: a session of one event is as long as its gap",
+    "lengthen max_length, or shorten gap",
+)
+NO_VALUE_OF_NOTHING = codes.PARAMETERS_CONTRADICT(
+    "{name!r} has no value for a window without rows",
+    "a state and an estimate, such as null, for a group without rows",
+    "return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for",
+)
+UPDATE_CANNOT_MERGE = codes.PARAMETERS_CONTRADICT(
+    "a straggler can merge sessions, and an update cannot retract one",
+    "one of 'drop', 'route', 'retract'",
+    "use stragglers='retract': it deletes the merged sessions by their start and end",
+)
+NOTHING_TO_CORRECT = codes.PARAMETER_MISSING(
+    "no straggler would be accepted, so there is nothing to correct",
+    "a duration for which rows still correct a published result",
+    'for example allowed_lateness="1 hour"; or stragglers="drop"',
+)
+NO_AGGREGATE = codes.PARAMETER_MISSING(
+    "nothing to compute",
+    "at least one named aggregate",
+    'agg={{"events": aggregates.count()}}',
+)
+NO_VALUE = codes.PARAMETER_MISSING(
+    "nothing to compare",
+    "the name of at least one column",
+    'for example values="views", a column of the preceding windows',
+)
+TOO_MANY_EMPTY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
+    "each key would have too many empty windows after its last row",
+    "at most {most_windows:,} empty windows after one with rows",
+    "shorten empty_for, or use longer windows",
+)
+TOO_MANY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
+    "each event would lie in too many windows",
+    "at most {most_windows:,} windows per event: ceil(size / {parameter})",
+    "lengthen {parameter}; for one result per event use windows.sliding",
+)
+ORIGIN_WITH_ZONE = codes.PARAMETER_WITHOUT_EFFECT(
+    "`origin` shifts fixed periods, and calendar periods start at fixed dates",
+    "one of the two",
+    "leave out origin or zone",
+)
+TOO_LATE_WITHOUT_CORRECTIONS = codes.PARAMETER_WITHOUT_EFFECT(
+    "`too_late` applies to corrections only",
+    "stragglers='update' or 'retract' with it",
+    "stragglers='route' delivers every late row",
+)
+WEEK_START_OF_A_PERIOD = codes.PARAMETER_WITHOUT_EFFECT(
+    "`week_start` applies to weeks only",
+    "size='week' and a zone with it",
+    "leave week_start out; origin shifts fixed periods",
+)
+WEEK_START_WITHOUT_WEEK = codes.PARAMETER_WITHOUT_EFFECT(
+    "`week_start` applies to weeks only",
+    "{parameter}='week' with it",
+    "leave week_start out",
+)
+WHEN_LONGER_WITHOUT_LENGTH = codes.PARAMETER_WITHOUT_EFFECT(
+    "`when_longer` applies to a maximum length only",
+    "max_length with it",
+    'for example max_length="12 hours", or leave when_longer out',
+)
+REVISED_INPUT = codes.ROWS_REVISED(
+    "the input is revised, and stragglers={stragglers!r} ignores revisions",
+    "{expected}",
+    "stragglers={wanted!r}, with the allowed_lateness of the preceding windows",
+)
+KEYS_FULL = codes.STATE_FULL(
+    "there are more keys than `max_keys`",
+    "at most {limit:,} there: max_keys, divided by shards",
+    "raise max_keys, which a checkpoint survives; or leave further keys out: when_full='reject_new'",
+)
+SESSION_TOO_LONG = codes.STATE_FULL(
+    "a session is longer than `max_length`",
+    "at most {longest}, because of when_longer='fail'",
+    "use when_longer='split', or a longer max_length",
+)
