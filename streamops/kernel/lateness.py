@@ -162,7 +162,8 @@ class Lateness:
     @property
     def on_time(self) -> Mask:
         """Which rows are on time."""
-        return self.codes == ON_TIME
+        found: Mask = self.codes == ON_TIME
+        return found
 
     @property
     def too_late(self) -> Mask:

@@ -90,8 +90,8 @@ def split_side_output(
             _WHERE, tag=tag or "late, rejected or guarded", got=f"columns {', '.join(columns)}"
         )
     name = tag or list(tags)[-1]
-    fields = cast("StructType", batch.schema[name].dataType)
-    joined = "left" in tags[name] or ("row" in tags[name] and has_sides(fields["row"].dataType))
+    tagged = cast("StructType", batch.schema[name].dataType)
+    joined = "left" in tags[name] or ("row" in tags[name] and has_sides(tagged["row"].dataType))
     keys = [] if name != "late" or joined else _key_columns(columns, time)
     value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
     if name == "guarded":
