@@ -54,7 +54,7 @@ Errors up to `RequirementError` are raised while the plan is built, before a row
 while a query runs is wrapped by Spark: `query.exception()` has its message, with the code. Codes of alarms are in the
 [guide to observation](observe.md#alarms), reasons of rejected rows in the [guarantees](guarantees.md#bad-input).
 
-| class | | codes |
+| class | meaning | codes |
 |---|---|---|
 """
 _FACT, _MARKED, _MARK = re.compile(r"\{(\w+)\}"), re.compile("\ue000(.*?)\ue001"), "\ue000\\1\ue001"
