@@ -53,7 +53,7 @@ def test_an_impression_is_late_beyond_the_delay_and_routed() -> None:
         attribute(None), [end, (None, None), ([on_time, too_late], None)], schema=SCHEMA
     )
     (late,) = (row for result in results for row in result.late_rows)
-    assert (late["reason"], late["left"]["impression"]) == ("too_late", "b")
+    assert (late["reason"], late["row"]["left"]["impression"]) == ("too_late", "b")
 
 
 def test_attribution_does_not_depend_on_micro_batches() -> None:

@@ -72,7 +72,7 @@ def test_a_late_order_is_joined_for_half_a_day_and_routed_after() -> None:
         ([order(3, 100), order(4, 1)], None),
     ]
     results = replay(price(None), script, schema=SCHEMA, flush=True)
-    assert [row["left"]["order"] for r in results for row in r.late_rows] == [4]
+    assert [row["row"]["left"]["order"] for r in results for row in r.late_rows] == [4]
     assert prices(*script) == {1: 420, 2: 420, 3: 420}
 
 

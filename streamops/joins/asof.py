@@ -61,7 +61,7 @@ def asof(
     Output       all columns of the fact · all of the version except its keys, null where there is none,
                  with the suffix _right where the name is taken · `into`: string, "matched" or
                  "missing" · with "retract" _change_type: string · where rows may be routed late:
-                 struct<side, reason, lateness, watermark, left, right>
+                 struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    defined by `delay`, or brought by the frames: the lower one of both sides, or that of
                  the facts alone (`waits_for`); Spark's own delay is delay + allowed_lateness, and

@@ -56,7 +56,7 @@ def enrich(
                  ``changes.from_debezium`` · other columns of any type: the values
     Output       all columns of the fact · the table's values, null where it has no such key, with the
                  suffix _right where the name is taken · `into`: string, "matched" or "missing" · where
-                 rejected rows are routed: late: struct<side, reason, lateness, watermark, left, right>
+                 rejected rows are routed: late: struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    none is needed; an existing one is lost
     State        per shard: the newest row of each key of the table, up to `max_keys` over all shards,

@@ -64,7 +64,7 @@ def interval(
     Output       all columns of the left · all of the right except its keys, with the suffix "_right"
                  where the name is taken (semi, anti: none) · status: string, "matched", "expired",
                  "late_match" or "early" · with "retract" or `early` _change_type: string · where
-                 rows may be routed late: struct<side, reason, lateness, watermark, left, right>
+                 rows may be routed late: struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    the lower one of both sides: defined by `delay`, or brought by the frames; Spark's own
                  delay is delay + allowed_lateness, and + upper (how="right": - lower) where that is

@@ -39,7 +39,7 @@ def tables(
     Output       all columns of the left · all of the right except those of `by`, with the suffix
                  "_right" where the name is taken · _change_type: string: "insert" and "delete", and
                  with `key` the two images of an update · where rejected changes are routed: late:
-                 struct<side, reason, lateness, watermark, left, right>
+                 struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    none is needed
     State        per shard and side: the rows of the table, equal ones once (in "inner" not those with

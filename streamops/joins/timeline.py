@@ -44,7 +44,7 @@ def timeline(
     Output       all columns of the posts · those of `user`, with the suffix "_right" where the name is
                  taken · _change_type: string: "insert", "delete", and the two images where a post
                  changes · where rejected changes are routed: late: struct<side, reason, lateness,
-                 watermark, left, right>
+                 watermark, window, row>
     Output mode  append
     Watermark    none is needed
     State        the posts, and the follows; and per user every post of the followed authors, also

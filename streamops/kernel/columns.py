@@ -38,6 +38,16 @@ def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
+def is_complete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have no null in these columns."""
+    complete = np.ones(len(rows), np.bool_)
+    for name in names:
+        column = rows.column(name)
+        if column.null_count:
+            complete &= np.asarray(combine_chunks(column).is_valid())
+    return complete
+
+
 def make_structs(table: pa.Table) -> pa.StructArray:
     """Return the rows as structs, also where `Table.to_struct_array` of PyArrow 20 fails: without rows."""
     columns = [combine_chunks(column) for column in table.columns]

@@ -17,7 +17,6 @@ _WHERE = "split_side_output"
 _LATE = ("reason", "lateness", "watermark")
 _TAGS = (
     ("late", {*_LATE, "row"}),
-    ("late", {*_LATE, "side", "left", "right"}),
     ("rejected", {"reason"}),
     ("guarded", {"reason", "outcome"}),
 )
@@ -91,7 +90,7 @@ def split_side_output(
         )
     name = tag or list(tags)[-1]
     tagged = cast("StructType", batch.schema[name].dataType)
-    joined = "left" in tags[name] or ("row" in tags[name] and has_sides(tagged["row"].dataType))
+    joined = "row" in tags[name] and has_sides(tagged["row"].dataType)
     keys = [] if name != "late" or joined else _key_columns(columns, time)
     value = F.col(name)  # not "late.side": a frame of the alias "late" may have a column "side"
     if name == "guarded":
@@ -103,9 +102,7 @@ def split_side_output(
     if joined:
         fields = [value[field].alias(field) for field in _LATE]
         left, right = (
-            batch.where(value["side"] == side).select(
-                *fields, (value if "left" in tags[name] else value["row"])[side].alias("row")
-            )
+            batch.where(value["side"] == side).select(*fields, value["row"][side].alias("row"))
             for side in SIDES
         )
         return results, left, right

@@ -253,11 +253,11 @@ def read_line(
     if "watermark" in line:
         checks["watermark"] = instant(line["watermark"], epoch, where)
     expected = _require_list(line.get("expect", []), where, "expect")
-    if len(schemas) > 1 and has_side_output(spec.output):
+    if len(schemas) > 1:
         read_late = functools.partial(
             _late_with_side, spec=spec, schemas=schemas, epoch=epoch, where=where
         )
-    elif not has_side_output(spec.output):
+    elif spec.inputs[0].time is None and not has_side_output(spec.output):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch, where=where)
     elif spec.event_time == "match_end":
         read_late = functools.partial(_late_match, spec=spec, epoch=epoch, where=where)
@@ -344,13 +344,15 @@ def _late_with_side(
         raise malformed(where, "this is not a side", got=side, expected="left, or right")
     row = _row(late["row"], schemas[SIDES.index(side)], epoch, where)
     rows = {str(name): row if name == side else None for name in SIDES}
-    return _fields(spec, late, epoch, where, side=side, row=rows, **rows)
+    return _fields(spec, late, epoch, where, side=side, row=rows)
 
 
 def _fields(
     spec: Any, late: Mapping[str, Any], epoch: dt.datetime, where: str, **values: Any
 ) -> dict[str, Any]:
     """The fields of ``late``."""
+    if not has_side_output(spec.output):
+        raise _not_routed(where, late)
     lateness = late.get("lateness")
     values |= {
         "reason": late["reason"],
@@ -358,6 +360,11 @@ def _fields(
         "watermark": instant(late.get("watermark"), epoch, where),
     }
     return {field.name: values.get(field.name) for field in spec.output.field(LATE).type}
+
+
+def _not_routed(where: str, got: Any) -> SpecError:
+    what = "this operator has no side output"
+    return malformed(where, what, got=got, expected="late: []")
 
 
 def routes_rejected(output: pa.Schema) -> bool:
@@ -373,8 +380,6 @@ def routes_rejected(output: pa.Schema) -> bool:
 def _rejected(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
     rejected = require_keys(value, {"row", "reason"}, {"row", "reason"}, where)
     if not routes_rejected(spec.output):
-        raise malformed(
-            where, "this operator does not route rejected rows", got=value, expected="late: []"
-        )
+        raise _not_routed(where, value)
     row = _row(rejected["row"], spec.inputs[0].schema, epoch, where)
     return {"reason": rejected["reason"], "row": row}

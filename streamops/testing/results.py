@@ -42,8 +42,8 @@ class BatchResult:
         Result rows, without the column ``late``.
     late : Table
         Late rows: key columns, ``window_start``, ``window_end`` (in sliding windows the event
-        time), ``reason``, ``lateness``, ``watermark``, ``row``. Of an operator with two inputs:
-        ``side``, ``reason``, ``lateness``, ``watermark``, ``left``, ``right``. No columns if the
+        time), and the fields of ``late``: ``side``, ``reason``, ``lateness``, ``watermark``,
+        ``window``, ``row``. Of an operator with two inputs: these fields. No columns if the
         operator has no side output.
     watermark : datetime, optional
         The operator's own watermark in this micro-batch. None if there is none yet.

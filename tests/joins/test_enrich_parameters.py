@@ -132,7 +132,7 @@ def test_values_with_taken_names_get_a_suffix() -> None:
     assert spec.names.right == (("ts", "ts"), ("plan", "plan_right"), ("m", "m_right"))
     assert spec.origins["plan_right"] == (1, "plan")
     assert [field.name for field in spec.output.field("late").type] == [
-        *("side", "reason", "lateness", "watermark", "left", "right")
+        *("side", "reason", "lateness", "watermark", "window", "row")
     ]
     assert "late" in bound(with_("late", pa.int64(), FACTS)).output.names
     assert "late" not in bound().output.names

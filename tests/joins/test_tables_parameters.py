@@ -117,7 +117,7 @@ def test_right_columns_with_taken_names_get_a_suffix() -> None:
         *("id", "customer", "lsn", "m", "ID_right", "lsn_right", "_change_type", "late")
     ]
     assert [field.name for field in spec.output.field("late").type] == [
-        *("side", "reason", "lateness", "watermark", "left", "right")
+        *("side", "reason", "lateness", "watermark", "window", "row")
     ]
     assert spec.origins == {name: (0, name) for name in ("id", "customer", "lsn", "m")} | {
         "ID_right": (1, "ID"),

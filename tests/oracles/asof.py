@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.testing.values import comparable
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 
 Position = tuple[Any, int, Any]
@@ -316,9 +317,7 @@ class AsofOracle:
             expected.late.append(self._late(side, row, reason, None))
 
     def _late(self, side: str, row: Row, reason: str, instant: int | None) -> Row:
-        late: Row = dict.fromkeys(("lateness", "watermark", "left", "right"))
-        late |= {"side": side, "reason": {"stragglers": "straggler"}.get(reason, reason)}
-        late[side] = dict(row)
+        late: Row = late_row({"stragglers": "straggler"}.get(reason, reason), dict(row), side=side)
         if instant is not None and self.watermark is not None:
             late |= {"lateness": self.watermark - instant, "watermark": self.watermark}
         return {"late": late}

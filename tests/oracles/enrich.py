@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.testing.values import comparable, same
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 
 Position = tuple[Any, ...]
@@ -154,11 +155,8 @@ class EnrichOracle:
     def _reject(self, row: Row, reason: str, expected: Expected) -> None:
         expected.counts["rejected"] += 1
         if self.rejected == "route":
-            late: Row = dict.fromkeys(("lateness", "watermark", "left"))
             right = {name: row[name] for name in self.columns}
-            expected.late.append(
-                {"late": {**late, "side": "right", "reason": reason, "right": right}}
-            )
+            expected.late.append({"late": late_row(reason, right, side="right")})
 
     def _position(self, row: Row) -> Position:
         parts: list[Any] = []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row, equal
 
 Pair = tuple[int | None, int | None]
@@ -240,13 +241,11 @@ class IntervalOracle:
 
     def _late(self, row: Row, side: int, reason: str, *, is_late: bool) -> Row:
         assert self.watermark is not None or not is_late
-        late = dict.fromkeys(("lateness", "watermark", "left", "right"))
-        late |= {"side": ("left", "right")[side], "reason": reason}
-        late[late["side"]] = {name: row[name] for name in self.columns[side]}
-        if is_late:
-            late["lateness"] = self.watermark - row[self.time[side]]
-            late["watermark"] = self.watermark
-        return {"late": late}
+        found = {name: row[name] for name in self.columns[side]}
+        lateness = self.watermark - row[self.time[side]] if is_late else None
+        watermark = self.watermark if is_late else None
+        name = ("left", "right")[side]
+        return {"late": late_row(reason, found, side=name, lateness=lateness, watermark=watermark)}
 
     def _row(self, pair: Pair, status: str, change: str) -> Row:
         i, j = pair

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import Expected, Row
 
 
@@ -37,23 +38,17 @@ class EarlierOracle:
             instant = row[time]
             if instant is None or not MIN_INSTANT <= instant <= MAX_INSTANT:
                 expected.counts["rejected"] += 1
-                expected.late.append(self._late(side, row, "null time", None))
+                expected.late.append(self._late(side, row, "null_time", None))
             elif self.watermark is not None and instant <= self.watermark:
                 expected.counts["too_late"] += 1
-                expected.late.append(self._late(side, row, "too late", self.watermark - instant))
+                expected.late.append(self._late(side, row, "too_late", self.watermark - instant))
             else:
                 expected.counts["on_time"] += 1
                 accepted.append(row)
 
     def _late(self, side: str, row: Row, reason: str, lateness: int | None) -> Row:
-        rows = {"left": None, "right": None, side: row}
-        details = {
-            "side": side,
-            "reason": reason,
-            "lateness": lateness,
-            "watermark": self.watermark,
-        }
-        return {"late": details | rows}
+        watermark = None if lateness is None else self.watermark
+        return {"late": late_row(reason, row, side=side, lateness=lateness, watermark=watermark)}
 
     def _count(self, row: Row) -> Row:
         matches = [r for r in self.right if r["key"] == row["k"] and row["k"] is not None]

@@ -14,19 +14,16 @@ from streamops.kernel.columns import (
     combine_chunks,
     concat,
     key_codes,
-    null_table,
-    take,
     timestamp_micros,
 )
-from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import SIDES, Input, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
+from streamops.kernel.lateness import Arrivals, Lateness, late_field
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.operator import Spec as BaseSpec
 from streamops.kernel.placement import ByKey
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, parse_duration
+from streamops.kernel.time import MIN_INSTANT, parse_duration
 from streamops.spark.operator import Operator
-
-INSTANT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +74,8 @@ class Parameters(BaseSpec):
 
 
 def _earlier(left: pa.Schema, right: pa.Schema) -> pa.Schema:
-    details = [("side", pa.string()), ("reason", pa.string()), ("lateness", pa.duration("us"))]
-    rows = [("left", pa.struct(list(left))), ("right", pa.struct(list(right)[:2]))]
-    late = pa.struct([*details, ("watermark", INSTANT), *rows])
-    return pa.schema([*left, ("n", pa.int64()), ("late", late)])
+    late = late_field(left, pa.schema(list(right)[:2]))
+    return pa.schema([*left, ("n", pa.int64()), late])
 
 
 def _tally(key: pa.Field) -> pa.Schema:
@@ -109,46 +104,19 @@ class Earlier(Core[Any]):
         self, spec: Spec, state: State, inputs: Sequence[pa.Table], watermark: int | None
     ) -> Step:
         stored, late, metrics = {}, [spec.output.empty_table()], Metrics()
-        for side, rows in zip(SIDES, inputs, strict=True):
-            accepted, late_rows, counted = self._split_late(spec, state.watermark, side, rows)
-            stored[side] = concat([state.tables[side], accepted])
-            late.append(late_rows)
-            metrics += counted
+        for side, rows, of in zip(SIDES, inputs, spec.inputs, strict=True):
+            lateness = Lateness.of(rows.column(of.time), state.watermark)
+            arrived = Arrivals.classify(spec.output, rows, lateness, side=side)
+            arrived = arrived.accept(arrived.lateness.on_time)
+            stored[side] = concat([state.tables[side], arrived.rows])
+            late.append(arrived.late)
+            metrics += arrived.metrics
         times = timestamp_micros(stored["left"].column(spec.inputs[0].time))[0]
         due = times <= (MIN_INSTANT - 1 if watermark is None else watermark)
         output = self._count(spec, stored["left"].filter(pa.array(due)), stored["right"])
         after = {"left": stored["left"].filter(pa.array(~due)), "right": stored["right"]}
         metrics += Metrics(results=len(output))
         return Step(State(watermark, after), output, concat(late), metrics)
-
-    def _split_late(
-        self, spec: Spec, watermark: int | None, side: SideName, rows: pa.Table
-    ) -> tuple[pa.Table, pa.Table, Metrics]:
-        """Accepted rows, rows of the side output, and the metrics of both."""
-        times, valid = timestamp_micros(rows.column(spec.inputs[SIDES.index(side)].time))
-        invalid = ~valid | (times < MIN_INSTANT) | (times > MAX_INSTANT)
-        too_late = ~invalid & (times <= (MIN_INSTANT - 1 if watermark is None else watermark))
-        accepted = rows.filter(pa.array(~invalid & ~too_late))
-        metrics = Metrics(len(rows), int(invalid.sum()), len(accepted), 0, int(too_late.sum()))
-        at = np.flatnonzero(invalid | too_late)
-        late_rows = take(rows, at)
-        lateness = pa.array(np.where(invalid, 0, (watermark or 0) - times)[at], mask=invalid[at])
-        fields = spec.output.field("late").type
-        details: dict[str, pa.Array] = {
-            "side": pa.array([side] * len(at), pa.string()),
-            "reason": pa.array(np.where(invalid[at], "null time", "too late"), pa.string()),
-            "lateness": lateness.cast(pa.duration("us")),
-            "watermark": pa.array([watermark] * len(at), pa.int64()).cast(INSTANT),
-        }
-        for name in SIDES:
-            type_ = fields.field(name).type
-            details[name] = pa.nulls(len(at), type_)
-            if name == side:
-                columns = [combine_chunks(late_rows.column(f.name)) for f in type_]
-                details[name] = pa.StructArray.from_arrays(columns, fields=list(type_))
-        late = pa.StructArray.from_arrays([details[f.name] for f in fields], fields=list(fields))
-        table, index = null_table(spec.output, len(at)), spec.output.get_field_index("late")
-        return accepted, table.set_column(index, spec.output.field(index), late), metrics
 
     def _count(self, spec: Spec, left: pa.Table, right: pa.Table) -> pa.Table:
         keys = [

@@ -138,9 +138,9 @@ def test_a_batch_has_the_types_and_comments_of_the_frames(
     field = result.schema["odd.name"]
     assert field.dataType == left.schema["odd.name"].dataType
     assert field.metadata == {"comment": "as written"}
-    late = result.schema["late"].dataType["left"].dataType
+    late = result.schema["late"].dataType["row"].dataType["left"].dataType
     assert late["odd.name"].dataType == left.schema["odd.name"].dataType
-    assert result.where("late.reason = 'null time' and late.left.`odd.name` = 'Y'").count() == 1
+    assert result.where("late.reason = 'null_time' and late.row.left.`odd.name` = 'Y'").count() == 1
     twice = left.transform(tally(right)).unionByName(left.transform(tally(right)))
     assert_rows(
         twice.distinct(),

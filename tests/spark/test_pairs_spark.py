@@ -69,8 +69,8 @@ def test_a_stream_with_event_time_equals_its_replay_also_after_a_restart(
     assert [result.watermark for result in first] == [None, None, None, at(20), at(45), at(75)]
     assert sum(result.counts.too_late for result in first if result.counts) > 0
     assert {row["reason"] for result in first for row in result.late_rows} == {
-        "null time",
-        "too late",
+        "null_time",
+        "too_late",
     }
     # The checkpoint stores the minimum of both watermarks only.
     again = stream(spark, pair, MORE, schema=BOTH, directory=tmp_path)

@@ -21,7 +21,7 @@ columns: {left: {k: string, ts: timestamp}, right: {key: string, at: timestamp}}
 script:
   - left: [a 20s, b null]
     late:
-      - {side: left, row: b null, reason: null time}
+      - {side: left, row: b null, reason: null_time}
     counts: {rows: 2, rejected: 1}
   - right: [a 15s, a 40s]
     left: []
@@ -35,7 +35,7 @@ script:
     right: [a 10s]
     watermark: 15s
     late:
-      - {side: right, row: a 10s, reason: too late, lateness: 5s, watermark: 15s}
+      - {side: right, row: a 10s, reason: too_late, lateness: 5s, watermark: 15s}
   - no_data: true
     watermark: 40s
     expect:

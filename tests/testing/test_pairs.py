@@ -65,12 +65,12 @@ def test_rows_are_counted_and_late_rows_have_their_side() -> None:
     (after,) = replay(earlier(delay="0 seconds"), [*SCRIPT, ([left("c", 29)], [right("a", 30)])])[
         4:
     ]
-    details = {"reason": "too late", "watermark": at(30)}
+    details = {"reason": "too_late", "watermark": at(30), "window": None}
     assert_rows(
         [{k: v for k, v in row.items() if k != "lateness"} for row in after.late_rows],
         [
-            {"side": "left", "left": left("c", 29), "right": None, **details},
-            {"side": "right", "left": None, "right": right("a", 30), **details},
+            {"side": "left", "row": {"left": left("c", 29), "right": None}, **details},
+            {"side": "right", "row": {"left": None, "right": right("a", 30)}, **details},
         ],
     )
     assert after.counts == Metrics(2, too_late=2)

@@ -35,24 +35,19 @@ from streamops.changelog.change_types import (
 from streamops.changelog.table import drop_tombstones
 from streamops.changelog.versions import KeyedRows, MergedVersions, Versions
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.joins.core.side_output import (
-    Arrivals,
-    build_late,
-    classify_arrivals,
-    classify_times,
-    is_complete,
-    join_values,
-)
+from streamops.joins.core.join_spec import join_values
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
     conform,
+    is_complete,
     key_codes,
     take,
     timestamp_micros,
 )
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.lateness import Arrivals, Lateness, build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import ByKey, Identity, Placement
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
@@ -114,12 +109,12 @@ class AsofCore(Core[AsofSpec]):
         output, published = _publish(spec, facts, ~is_published & (deadlines <= current), merged)
         metrics = new_facts.metrics + new_versions.metrics + published
         # A version that results have missed is emitted, unless it is emitted as a conflict.
-        missed = new_versions.too_late
+        missed = new_versions.lateness.too_late
         if spec.stragglers == "route" and not spec.retracts:
-            missed = ~new_versions.on_time
+            missed = ~new_versions.lateness.on_time
         missed = missed & ~merged.is_rejected
         late = [new_facts.late, new_versions.late]
-        late.append(new_versions.build_late(spec, missed, previous_watermark))
+        late.append(new_versions.side_output(missed))
         if len(merged.conflicting.keys):
             late.append(_build_conflicts(spec, merged.conflicting.table))
             metrics += _count_conflicts(spec, merged.conflicting, previous_watermark)
@@ -166,11 +161,24 @@ class AsofCore(Core[AsofSpec]):
 
 def _accept_facts(spec: AsofSpec, rows: pa.Table, previous_watermark: int | None) -> Arrivals:
     """The facts to join; late ones are emitted as side output or counted."""
-    facts = classify_arrivals(spec, "left", rows, spec.time, previous_watermark)
-    accepted = ~facts.too_late if spec.stragglers == "answer" else facts.on_time
-    late = ~facts.on_time if spec.stragglers == "route" else facts.too_late
-    late = facts.build_late(spec, late, previous_watermark)
-    return replace(facts.where(accepted), late=concat([facts.late, late]))
+    facts = _classify(spec, "left", rows, spec.time, previous_watermark)
+    lateness = facts.lateness
+    accepted = ~lateness.too_late if spec.stragglers == "answer" else lateness.on_time
+    late = ~lateness.on_time if spec.stragglers == "route" else lateness.too_late
+    return facts.accept(accepted, routed=late)
+
+
+def _classify(
+    spec: AsofSpec,
+    side: SideName,
+    rows: pa.Table,
+    time: str,
+    previous_watermark: int | None,
+    invalid: Sequence[tuple[str, Mask]] = (),
+) -> Arrivals:
+    """The rows with a usable time."""
+    lateness = Lateness.of(rows.column(time), previous_watermark, spec.allowed_lateness, invalid)
+    return Arrivals.classify(spec.output, rows, lateness, side=side)
 
 
 def _accept_versions(spec: AsofSpec, rows: pa.Table, previous_watermark: int | None) -> Arrivals:
@@ -188,7 +196,7 @@ def _accept_versions(spec: AsofSpec, rows: pa.Table, previous_watermark: int | N
         invalid.append(("until_before_version", is_closed & (until < times)))
     if spec.changes:
         invalid.append(("unknown_change_type", ~is_change_type(versions.column(CHANGE_TYPE))))
-    arrivals = classify_arrivals(spec, "right", versions, spec.version, previous_watermark, invalid)
+    arrivals = _classify(spec, "right", versions, spec.version, previous_watermark, invalid)
     counted = Metrics(rows=tombstones, on_time=tombstones) + arrivals.metrics
     effective = is_complete(arrivals.rows, spec.right_by)
     if spec.changes:
@@ -201,12 +209,13 @@ def _build_conflicts(spec: AsofSpec, rows: pa.Table) -> pa.Table:
     """Versions in conflict with another one, as side output."""
     if not spec.routes:
         return spec.output.empty_table()
-    return build_late(spec.output, "right", rows, np.full(len(rows), "conflicting_version"))
+    reason = {"reason": pa.repeat("conflicting_version", len(rows))}
+    return build_late(spec.output, rows, reason, side="right")
 
 
 def _count_conflicts(spec: AsofSpec, rows: KeyedRows, previous_watermark: int | None) -> Metrics:
     """Count conflicting versions as rejected, instead of by their lateness as before."""
-    *_, counted = classify_times(spec, rows.times, previous_watermark)
+    counted = Lateness.compare(rows.times, previous_watermark, spec.allowed_lateness).metrics
     return Metrics(
         rejected=len(rows.times),
         on_time=-counted.on_time,

@@ -39,16 +39,17 @@ from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
+    join_values,
     require_choices,
     require_into,
     require_key_types,
     revisions_as_sequence,
     show_keys,
 )
-from streamops.joins.core.side_output import build_late, join_values
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.lateness import build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.parameters import require_columns, require_most_keys
 from streamops.kernel.placement import GREATEST, ByKey, Placement, key_names
@@ -251,8 +252,8 @@ def _apply_changes(
     late = spec.output.empty_table()
     if spec.rejected == "route" and len(rejected):
         bad = take(rows.select(spec.right.schema.names), rejected)
-        reasons = changes.reasons(rejected).to_numpy(zero_copy_only=False).astype(np.str_)
-        late = build_late(spec.output, "right", bad, reasons)
+        reasons = {"reason": changes.reasons(rejected)}
+        late = build_late(spec.output, bad, reasons, side="right")
     metrics = Metrics(
         rows=len(rows),
         rejected=len(rejected),

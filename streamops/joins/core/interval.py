@@ -31,7 +31,6 @@ from streamops.joins.core.interval_results import (
     find_answers,
 )
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.side_output import Arrivals, classify_arrivals
 from streamops.joins.core.side_state import (
     EARLY,
     EXPIRED,
@@ -46,6 +45,7 @@ from streamops.joins.core.side_state import (
 from streamops.kernel.columns import combine_chunks, concat
 from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids
+from streamops.kernel.lateness import Arrivals, Lateness
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, Instants, advance_watermark
@@ -148,9 +148,10 @@ def _accept(
     """The rows that are joined; the others are emitted as side output or counted."""
     time = spec.side(side).time
     assert time is not None
-    arrivals = classify_arrivals(spec, side, rows, time, previous_watermark)
-    accepted = ~arrivals.too_late if spec.corrects else arrivals.on_time
-    return arrivals.split_late(spec, accepted, previous_watermark)
+    lateness = Lateness.of(rows.column(time), previous_watermark, spec.allowed_lateness)
+    arrivals = Arrivals.classify(spec.output, rows, lateness, side=side)
+    lateness = arrivals.lateness
+    return arrivals.accept(~lateness.too_late if spec.corrects else lateness.on_time)
 
 
 def _answers_final_at(spec: IntervalSpec, state: State, waiting: Ids) -> Instants:

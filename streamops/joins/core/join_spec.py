@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins import conditions
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.groups import Ids
+from streamops.kernel.lateness import LATE, late_field
 from streamops.kernel.operator import Spec, checkpointed
 from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import (
@@ -26,10 +30,10 @@ from streamops.kernel.parameters import (
 SUFFIX = "_right"
 """Appended to the name of a right column if a left column has the same name."""
 
-ADDED = (CHANGE_TYPE, "late")
+ADDED = (CHANGE_TYPE, LATE)
 """Columns that a join may add besides ``into``."""
 
-INSTANT = pa.timestamp("us", tz="UTC")
+_STATUS = pa.array(["missing", "matched"])
 
 Columns = tuple[str, ...]
 Keys = tuple[tuple[str, str], ...]
@@ -133,21 +137,24 @@ def added_columns(
     """Columns that a join adds: the status, the change type, late rows of these two schemas."""
     added = [] if into is None else [pa.field(into, pa.string())]
     added += [pa.field(CHANGE_TYPE, pa.string())] if changes else []
-    return added + ([] if late is None else [pa.field("late", late_type(*late))])
+    return added + ([] if late is None else [late_field(*late)])
 
 
-def late_type(left: pa.Schema, right: pa.Schema) -> pa.StructType:
-    """Type of the column `late`: input, reason, lateness, watermark, and the row."""
-    return pa.struct(
-        [
-            ("side", pa.string()),
-            ("reason", pa.string()),
-            ("lateness", pa.duration("us")),
-            ("watermark", INSTANT),
-            ("left", pa.struct(list(left))),
-            ("right", pa.struct(list(right))),
-        ]
-    )
+def join_values(
+    output: pa.Schema,
+    facts: pa.Table,
+    values: Sequence[pa.ChunkedArray],
+    found: Ids,
+    change: str | None = None,
+) -> pa.Table:
+    """Facts with the values at the positions found, or nulls at -1; the status, the change type."""
+    index, matched = pa.array(found, mask=found < 0), found >= 0
+    columns = [*facts.columns, *(combine_chunks(column).take(index) for column in values)]
+    columns.append(_STATUS.take(pa.array(matched.astype(np.int8))))
+    if change is not None:
+        columns.append(pa.repeat(change, len(found)))
+    columns += [pa.nulls(len(found), column.type) for column in list(output)[len(columns) :]]
+    return pa.table(columns, schema=output)
 
 
 def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> JoinedNames:

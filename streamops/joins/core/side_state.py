@@ -12,8 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.joins.core.side_output import is_complete
-from streamops.kernel.columns import combine_chunks, concat, rows_differ, take, timestamp_micros
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    is_complete,
+    rows_differ,
+    take,
+    timestamp_micros,
+)
 from streamops.kernel.core import SideName
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import xxhash64

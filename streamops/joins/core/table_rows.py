@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.classify import Conflicts
-from streamops.joins.core.side_output import is_complete
 from streamops.joins.core.tables_spec import REASONS, TableSide
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, is_complete, key_codes, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import consolidate
 from streamops.changelog.emit import order_changes
-from streamops.joins.core.side_output import build_late, is_complete
 from streamops.joins.core.side_state import expand
 from streamops.joins.core.table_rows import (
     Changes,
@@ -32,7 +31,14 @@ from streamops.joins.core.table_rows import (
     read_changes,
 )
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
-from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
+from streamops.kernel.columns import (
+    combine_chunks,
+    concat,
+    is_complete,
+    key_codes,
+    null_table,
+    take,
+)
 from streamops.kernel.core import (
     SIDES,
     Metrics,
@@ -42,6 +48,7 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
+from streamops.kernel.lateness import build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import ByKey, Placement
 
@@ -309,4 +316,5 @@ def _build_rejected(spec: TablesSpec, side: SideName, rows: pa.Table, reasons: R
     if spec.rejected == "drop":
         return spec.output.empty_table()
     at = np.flatnonzero(reasons)
-    return build_late(spec.output, side, take(rows, at), np.array(REASONS)[reasons[at] - 1])
+    reason = pa.array(np.array(REASONS)[reasons[at] - 1], pa.string())
+    return build_late(spec.output, take(rows, at), {"reason": reason}, side=side)

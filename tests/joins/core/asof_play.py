@@ -132,6 +132,7 @@ def late_of(late: pa.Table) -> list[tuple[Any, ...]]:
         late = row["late"]
         assert all(value is None for name, value in row.items() if name != "late")
         lateness = None if late["lateness"] is None else late["lateness"].total_seconds()
-        value = late["left"]["n"] if late["side"] == "left" else late["right"]["v"]
+        row = late["row"][late["side"]]
+        value = row["n"] if late["side"] == "left" else row["v"]
         rows.append((late["side"], late["reason"], lateness, value))
     return sorted(rows, key=str)

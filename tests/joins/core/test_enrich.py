@@ -85,7 +85,9 @@ class Played:
         assert not len(EnrichCore().finish(self.spec, step.state))
         self.state, self.counts = step.state, step.metrics
         rejected = [row["late"] for row in step.late.to_pylist()]
-        self.late = [(late["side"], late["reason"], late["right"]["lsn"]) for late in rejected]
+        self.late = [
+            (late["side"], late["reason"], late["row"]["right"]["lsn"]) for late in rejected
+        ]
         output = step.output.to_pylist()
         assert all((row["status"] == "matched") or row["v"] is None for row in output)
         return [row["v"] if row["status"] == "matched" else None for row in output]

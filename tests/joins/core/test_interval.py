@@ -181,8 +181,8 @@ def test_exactly_the_allowed_lateness_behind_is_too_late() -> None:
             "reason": "too_late",
             "lateness": 1_000,
             "watermark": 5_000,
-            "left": {"word": "a", "ts": 4_000, "number": None, "n": 0},
-            "right": None,
+            "window": None,
+            "row": {"left": {"word": "a", "ts": 4_000, "number": None, "n": 0}, "right": None},
         }
     ]
 
@@ -198,7 +198,7 @@ def test_rows_without_a_usable_time_are_routed_or_counted(time: int | None, reas
     step = Play(0, 5, how="full", stragglers="route").stepped([], [("a", time)], 9)
     (late,) = [row["late"] for row in to_rows(step.late)]
     assert (late["side"], late["reason"], late["watermark"]) == ("right", reason, None)
-    assert late["right"]["at"] == time
+    assert late["row"]["right"]["at"] == time
     assert (step.metrics.rejected, step.metrics.on_time) == (1, 0)
     dropped = Play(0, 5, how="full").stepped([], [("a", time)], 9)
     assert (len(dropped.late), dropped.metrics.rejected) == (0, 1)

@@ -54,7 +54,7 @@ def emitted(step: Step) -> list[tuple[Any, ...]]:
 
 def reasons(step: Step) -> list[tuple[Any, ...]]:
     late = [row["late"] for row in step.late.to_pylist()]
-    return [(row["side"], row["reason"], *row[row["side"]].values()) for row in late]
+    return [(row["side"], row["reason"], *row["row"][row["side"]].values()) for row in late]
 
 
 def test_new_rows_on_both_sides_match_once() -> None:
