@@ -39,7 +39,7 @@ def compare(
                  type · change_v: v - previous_v, bigint, double or decimal · rate_v: double,
                  change_v / previous_v, null if that is null or 0 · with corrections revision: int, 0
                  for the on-time value · with "retract", _change_type: string · with routing,
-                 late: struct<reason, lateness, watermark, row>
+                 late: struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    on window_end: defined by the preceding windows, or by `delay`; Spark's own delay is
                  delay + allowed_lateness

@@ -50,7 +50,7 @@ def hopping(
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
                  with corrections or `early`, revision: int, 0 for the first value · with `early`,
                  timing: string, "early", "on_time" or "late" · with "retract", _change_type: string ·
-                 with routing, late: struct<reason, lateness, watermark, row>
+                 with routing, late: struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
     State        per shard: one row per key and pane (at most two per hop) of windows that ended less

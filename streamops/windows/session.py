@@ -50,7 +50,7 @@ def session(
     Output       key columns · window_start, window_end: timestamp, [start, end) · the aggregates ·
                  with "retract" or `early`, revision: int, 0 for the first value, and _change_type:
                  string · with `early`, timing: string, "early", "on_time" or "late" · with routing,
-                 late: struct<reason, lateness, watermark, row>
+                 late: struct<side, reason, lateness, watermark, window, row>
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
                  (with `until`: + gap)

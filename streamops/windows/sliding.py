@@ -47,7 +47,7 @@ def sliding(
     Output       key columns · the event time, a timestamp with the name of `time` · the aggregates ·
                  with corrections or `early`, revision: int, 0 for the first value · with `early`,
                  timing: string, "early", "on_time" or "late" · with "retract", _change_type: string ·
-                 with routing, late: struct<reason, lateness, watermark, row>, with the event
+                 with routing, late: struct<side, reason, lateness, watermark, window, row>, with the event
                  time of the row
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness

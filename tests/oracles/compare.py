@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import (
     YEAR_1,
     YEAR_9999_ENDS,
@@ -242,11 +243,12 @@ class CompareOracle:
 
     def _late(self, row: Row, reason: str, *, is_late: bool) -> Row:
         output = {name: row[name] for name in self.by}
-        lateness = watermark = None
+        lateness = watermark = window = None
         if is_late and self.watermark is not None:
-            output |= {name: row[name] for name in ("window_start", "window_end")}
+            window = row["window_start"], row["window_end"]
+            output["window_start"], output["window_end"] = window
             lateness, watermark = self.watermark - row["window_end"], self.watermark
-        output["late"] = {
-            "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
-        }  # fmt: skip
+        output["late"] = late_row(
+            reason, dict(row), lateness=lateness, watermark=watermark, window=window
+        )
         return output

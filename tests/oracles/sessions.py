@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.aggregates import Aggregate
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import (
     YEAR_1,
     YEAR_9999_ENDS,
@@ -281,14 +282,15 @@ class SessionOracle:
             row["late"] = None
         return row
 
-    def _late(self, row: Row, late_row: Arrived | None, reason: str) -> Row:
+    def _late(self, row: Row, arrived: Arrived | None, reason: str) -> Row:
         output = {name: row[name] for name in self.by}
         output |= dict.fromkeys(("window_start", "window_end", *self.agg))
-        lateness = watermark = None
-        if late_row is not None and self.watermark is not None:
-            output |= {"window_start": late_row.time, "window_end": late_row.end}
-            lateness, watermark = self.watermark - late_row.time, self.watermark
-        output["late"] = {
-            "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
-        }  # fmt: skip
+        lateness = watermark = window = None
+        if arrived is not None and self.watermark is not None:
+            window = arrived.time, arrived.end
+            output["window_start"], output["window_end"] = window
+            lateness, watermark = self.watermark - arrived.time, self.watermark
+        output["late"] = late_row(
+            reason, dict(row), lateness=lateness, watermark=watermark, window=window
+        )
         return output

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamops.aggregates import Aggregate
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import (
     YEAR_1,
     YEAR_9999_ENDS,
@@ -176,7 +177,5 @@ class SlidingOracle:
         if is_late and self.watermark is not None:
             output[self.time] = row[self.time]
             lateness, watermark = self.watermark - row[self.time], self.watermark
-        output["late"] = {
-            "reason": reason, "lateness": lateness, "watermark": watermark, "row": dict(row)
-        }  # fmt: skip
+        output["late"] = late_row(reason, dict(row), lateness=lateness, watermark=watermark)
         return output

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from streamops.aggregates import Aggregate
 from tests.oracles.lists import KEEPING, stored_value
+from tests.oracles.side_output import late_row
 
 Row = dict[str, Any]
 Interval = tuple[int, int]
@@ -226,7 +227,6 @@ class GridOracle(ABC):
         return row
 
     def _late(self, row: Row, interval: Interval | None, reason: str) -> Row:
-        is_late = interval is not None
         output = {name: row[name] for name in self.by}
         output["window_start"], output["window_end"] = interval or (None, None)
         output |= dict.fromkeys(self.agg)
@@ -234,14 +234,11 @@ class GridOracle(ABC):
             output["revision"] = None
         if self.stragglers == "retract":
             output["_change_type"] = None
-        output["late"] = {
-            "reason": reason,
-            "lateness": self.watermark - row[self.time]
-            if is_late and self.watermark is not None
-            else None,
-            "watermark": self.watermark if is_late else None,
-            "row": dict(row),
-        }
+        watermark = self.watermark if interval is not None else None
+        lateness = None if watermark is None else watermark - row[self.time]
+        output["late"] = late_row(
+            reason, dict(row), lateness=lateness, watermark=watermark, window=interval
+        )
         return output
 
 

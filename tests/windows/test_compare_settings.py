@@ -85,7 +85,8 @@ def test_the_output_has_four_columns_per_value() -> None:
     assert bound(stragglers="update").output.names[-1] == "revision"
     assert bound(stragglers="retract").output.names[-2:] == ["revision", "_change_type"]
     assert bound(stragglers="route").output.names[-1] == "late"
-    assert bound(stragglers="route").late.field("row").type.num_fields == len(SCHEMA)
+    late = bound(stragglers="route").output.field("late").type
+    assert late.field("row").type.num_fields == len(SCHEMA)
     assert spec.origins == {
         "page": (0, "page"),
         "spent": (0, "spent"),

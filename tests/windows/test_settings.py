@@ -12,6 +12,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.grids import FixedGrid
+from streamops.kernel.lateness import late_field
 from streamops.spark.columns import suggest_timestamp
 from streamops.windows.core.grid_spec import FixedSpec
 
@@ -180,15 +181,7 @@ def test_early_results_add_a_revision_and_their_timing() -> None:
 
 
 def test_routing_adds_a_column_for_late_rows() -> None:
-    late = bound(stragglers="route").output.field("late").type
-    assert late == pa.struct(
-        [
-            ("reason", pa.string()),
-            ("lateness", pa.duration("us")),
-            ("watermark", UTC),
-            ("row", pa.struct(list(SCHEMA))),
-        ]
-    )
+    assert bound(stragglers="route").output.field("late") == late_field(SCHEMA)
 
 
 def test_the_operators_watermark_is_the_event_time_of_a_window() -> None:

@@ -99,7 +99,9 @@ def test_a_batch_gives_the_same_on_both_engines_and_under_every_policy(
         )
         if "route" in policy.values():
             results, late = split_side_output(kernel, time="ts")
-            assert late.columns == ["k", "ts", "reason", "lateness", "watermark", "row"]
+            assert late.columns == [
+                *("k", "ts", "side", "reason", "lateness", "watermark", "window", "row")
+            ]
             assert [(r["ts"], r["reason"]) for r in late.collect()] == [(None, "null_time")]
             kernel = results
         plain = {k: v for k, v in policy.items() if v != "route" and k != "too_late"}

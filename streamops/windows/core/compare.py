@@ -34,7 +34,6 @@ from streamops.kernel.columns import (
     concat,
     key_codes,
     rows_differ,
-    take,
     timestamp_micros,
     to_floats,
     type_name,
@@ -54,11 +53,10 @@ from streamops.windows import conditions
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
 from streamops.windows.core.tables import (
     classify_lateness,
-    drop_rejected,
+    find_usable,
     integers,
     keys_of,
     result_rows,
-    usable_times,
 )
 from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
@@ -211,35 +209,27 @@ def _classify(
     spec: CompareSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Metrics]:
     """The accepted rows, the side output, and metrics."""
-    reason = _reasons(spec, packed)
-    rows, rejected = drop_rejected(spec, packed, reason == "", reason)
+    arrived = find_usable(spec, packed, _invalid(spec, packed))
+    rows = arrived.rows
     (start, _), (end, _) = (timestamp_micros(rows.column(name)) for name in spec.time_columns)
-    found = classify_lateness(spec, rows, (start, end), previous_watermark)
-    counts = found.counts + Metrics(rows=len(packed), rejected=len(packed) - len(rows))
-    accepted = found.accepted.copy()
+    found = classify_lateness(spec, arrived, (start, end), previous_watermark)
+    accepted = found.accepted
     if spec.revised == "changes":  # a postimage replaces the whole row
-        accepted &= np.asarray(combine_chunks(rows.column(CHANGE_TYPE))) != PREIMAGE
-    if not accepted.all():
-        rows = take(rows, np.flatnonzero(accepted))
-    return rows, concat([rejected, found.late]), counts
+        accepted = accepted & (np.asarray(combine_chunks(rows.column(CHANGE_TYPE))) != PREIMAGE)
+    return arrived.where(accepted).rows, found.late, found.counts
 
 
-def _reasons(spec: CompareSpec, rows: pa.Table) -> npt.NDArray[np.str_]:
-    """The reason for which each row is rejected; "" for usable rows."""
-    end, is_usable = usable_times(spec, rows)
+def _invalid(spec: CompareSpec, rows: pa.Table) -> list[tuple[str, Mask]]:
+    """Reasons for which rows are rejected besides their event time, and the rows of each."""
     start, is_known = timestamp_micros(rows.column("window_start"))
-    is_present = timestamp_micros(rows.column("window_end"))[1]
+    end, _ = timestamp_micros(rows.column("window_end"))
     is_window: Mask = is_known & (start >= MIN_INSTANT) & (start < end)
     is_change = np.ones(len(rows), np.bool_)
     if spec.revised != "never":
         is_change &= np.asarray(combine_chunks(rows.column("revision")).is_valid())
     if spec.revised == "changes":
         is_change &= is_change_type(rows.column(CHANGE_TYPE))
-    return np.select(
-        [~is_present, ~is_usable, ~is_window, ~is_change],
-        ["null_time", "time_out_of_range", "bad_window", "bad_change"],
-        "",
-    )
+    return [("bad_window", ~is_window), ("bad_change", ~is_change)]
 
 
 def compare_values(

@@ -21,6 +21,7 @@ import pyarrow as pa
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
+from streamops.kernel.lateness import STRAGGLER, TOO_LATE, Lateness
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.segments import UNMERGED, Segments
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
@@ -45,14 +46,13 @@ from streamops.windows.core.panes import (
 )
 from streamops.windows.core.tables import (
     Results,
-    drop_rejected,
+    find_usable,
     integers,
     keys_of,
     number_keys,
     publish_windows,
     revision_schema,
     side_output,
-    usable_times,
 )
 
 
@@ -342,17 +342,16 @@ def route(
     rejected : int
         The number of rejected rows.
     """
-    times, usable = usable_times(spec, rows)
-    rows, late = drop_rejected(spec, rows, usable)
-    rejected = len(usable) - len(rows)
+    arrived = find_usable(spec, rows)
+    rows, late, rejected = arrived.rows, arrived.late, arrived.metrics.rejected
     if previous_watermark is None:
         return late, rows, rejected
     final = spec.grid.last_closed(previous_watermark - spec.retention)
     too_late = spec.grid.last_closed(previous_watermark - spec.allowed_lateness)
-    index, numbers = spec.grid.explode(times[usable], BEFORE_ALL, final)
+    index, numbers = spec.grid.explode(arrived.times, BEFORE_ALL, final)
     if len(index):
         window = spec.grid.start_of(numbers), spec.grid.end_of(numbers)
-        reason = np.where(numbers <= too_late, "too_late", "straggler")
-        missed = side_output(spec, take(rows, index), window, reason, previous_watermark)
-        late = concat([late, missed])
+        codes = np.where(numbers <= too_late, TOO_LATE, STRAGGLER).astype(np.int8)
+        lateness = Lateness(arrived.times[index], codes, previous_watermark)
+        late = concat([late, side_output(spec, take(rows, index), window, lateness)])
     return late, rows, rejected

@@ -22,6 +22,7 @@ from streamops.kernel.columns import combine_chunks, concat, key_codes, null_tab
 from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.lateness import Lateness
 from streamops.kernel.time import AFTER_ALL, MAX_INSTANT, Instants
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.tables import (
@@ -34,7 +35,6 @@ from streamops.windows.core.tables import (
     state_schema,
     states_of,
     update_states,
-    usable_times,
 )
 
 Members = tuple[pa.Table, Ids, npt.NDArray[np.intp], Instants]
@@ -51,7 +51,8 @@ def aggregate_rows(spec: GridSpec, rows: pa.Table) -> pa.Table:
 
     Rows without a usable event time are counted in one pane that is null.
     """
-    times, valid = usable_times(spec, rows)
+    lateness = Lateness.of(rows.column(spec.time), None)
+    times, valid = lateness.times, lateness.on_time
     rejected = len(valid) - int(np.count_nonzero(valid))
     if rejected:
         good = np.flatnonzero(valid)

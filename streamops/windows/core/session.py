@@ -25,8 +25,8 @@ from streamops.kernel.operator import Core, Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.spans import (
-    Arrivals,
     Bounds,
+    Intervals,
     Sessions,
     Spans,
     classify_rows,
@@ -71,7 +71,7 @@ class SessionCore(Core[SessionSpec]):
         (packed,) = inputs
         previous_watermark = state.watermark
         watermark = advance_watermark(previous_watermark, watermark)
-        arrived, rejected = Arrivals.of(spec, packed)
+        arrived = Intervals.of(spec, packed)
         stored, bounds_before = state.tables["spans"], state.tables.get("published")
 
         # Number the keys of all tables of this step together.
@@ -115,12 +115,11 @@ class SessionCore(Core[SessionSpec]):
             previous_watermark=previous_watermark,
             watermark=watermark,
         )
-        counts = Metrics(rows=len(packed), rejected=len(packed) - len(codes_of[1]))
         return Step(
             State(watermark, _next_tables(spec, table, after, changes, bounds_before, watermark)),
             changes.emitted,
-            concat([rejected, classified.late]),
-            counts + classified.counts + changes.counts,
+            classified.late,
+            classified.counts + changes.counts,
         )
 
     def next_deadline(self, spec: SessionSpec, state: State) -> int | None:
@@ -162,7 +161,7 @@ def _spans(spec: SessionSpec, table: pa.Table) -> Spans:
 def _join(
     spec: SessionSpec,
     stored: pa.Table,
-    arrived: Arrivals,
+    arrived: Intervals,
     both: Spans,
     sessions: Sessions,
     settled: int,

@@ -40,13 +40,12 @@ from streamops.windows.core.tables import (
     LATE,
     ON_TIME,
     classify_lateness,
-    drop_rejected,
+    find_usable,
     integers,
     keys_of,
     number_keys,
     result_rows,
     revision_schema,
-    usable_times,
 )
 from streamops.windows.core.timestamps import KeyedRows, Timestamps, timestamp_schema
 
@@ -261,14 +260,10 @@ def _classify(
     spec: SlidingSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, Ids, pa.Table, Metrics]:
     """The accepted rows and their event times, the side output, and metrics."""
-    times, usable = usable_times(spec, packed)
-    rows, rejected = drop_rejected(spec, packed, usable)
-    times = times[usable]
-    found = classify_lateness(spec, rows, (times,), previous_watermark)
-    counts = found.counts + Metrics(rows=len(packed), rejected=len(packed) - len(rows))
-    if not found.accepted.all():
-        rows, times = take(rows, np.flatnonzero(found.accepted)), times[found.accepted]
-    return rows, times, concat([rejected, found.late]), counts
+    arrived = find_usable(spec, packed)
+    found = classify_lateness(spec, arrived, (arrived.times,), previous_watermark)
+    arrived = arrived.where(found.accepted)
+    return arrived.rows, arrived.times, found.late, found.counts
 
 
 def _revisions(

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, take, timestamp_micros
+from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
+from streamops.kernel.lateness import Arrivals
 from streamops.kernel.time import BEFORE_ALL, Instants, format_duration
 from streamops.windows import conditions
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.tables import (
     Classified,
     classify_lateness,
-    drop_rejected,
+    find_usable,
     integers,
     state_schema,
-    usable_times,
 )
 
 
@@ -87,46 +87,47 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class Intervals:
     """Usable rows, their intervals from event time to the end of their gap, and which rows are closing."""
 
-    rows: pa.Table
-    start: Instants
+    usable: Arrivals
     end: Instants
     closes: Mask
 
     @staticmethod
-    def of(spec: SessionSpec, rows: pa.Table) -> tuple[Arrivals, pa.Table]:
-        """Split rows into usable ones, and the side output for the others."""
-        times, valid = usable_times(spec, rows)
-        gaps, usable, reason = np.full(len(rows), spec.gap), valid, None
+    def of(spec: SessionSpec, rows: pa.Table) -> Intervals:
+        """The intervals of usable rows. The others are in the side output of ``usable``."""
+        invalid = []
         if spec.gap_column is not None:
             gaps, known = timestamp_micros(rows.column(spec.gap_column))
-            usable = valid & known & (gaps > 0) & (gaps <= spec.gap)
-            if not usable.all():
-                present = timestamp_micros(rows.column(spec.time))[1]
-                names = ["null_time", "time_out_of_range"]
-                reason = np.select([~present, ~valid], names, "gap_out_of_range")
-        closes = np.zeros(len(rows), np.bool_)
+            invalid.append(("gap_out_of_range", ~known | (gaps <= 0) | (gaps > spec.gap)))
+        usable = find_usable(spec, rows, invalid)
+        gap: int | Instants = spec.gap
+        if spec.gap_column is not None:
+            gap, _ = timestamp_micros(usable.rows.column(spec.gap_column))
+        closes = np.zeros(len(usable.rows), np.bool_)
         if spec.until is not None:
-            closes = np.asarray(combine_chunks(rows.column(spec.until)).fill_null(False))
-        accepted, rejected = drop_rejected(spec, rows, usable, reason)
-        times, gaps = times[usable], gaps[usable]
-        return Arrivals(accepted, times, times + gaps, closes[usable]), rejected
+            closes = np.asarray(combine_chunks(usable.rows.column(spec.until)).fill_null(False))
+        return Intervals(usable, usable.times + gap, closes)
+
+    @property
+    def rows(self) -> pa.Table:
+        """The rows."""
+        return self.usable.rows
+
+    @property
+    def start(self) -> Instants:
+        """Their event times."""
+        return self.usable.times
 
     def __len__(self) -> int:
-        return len(self.start)
+        return len(self.end)
 
-    def where(self, mask: Mask) -> Arrivals:
+    def where(self, mask: Mask) -> Intervals:
         """Select rows by a mask."""
         if mask.all():
             return self
-        return Arrivals(
-            take(self.rows, np.flatnonzero(mask)),
-            self.start[mask],
-            self.end[mask],
-            self.closes[mask],
-        )
+        return Intervals(self.usable.where(mask), self.end[mask], self.closes[mask])
 
     def spans(self, codes: Ids) -> Spans:
         """One span per row, given the key numbers."""
@@ -282,7 +283,7 @@ def _too_long(spec: SessionSpec, length: int) -> CapacityError:
 
 def classify_rows(
     spec: SessionSpec,
-    arrived: Arrivals,
+    arrived: Intervals,
     codes: Ids,
     published: Bounds,
     previous_watermark: int | None,
@@ -300,4 +301,4 @@ def classify_rows(
             last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
             on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
     interval = arrived.start, arrived.end
-    return classify_lateness(spec, arrived.rows, interval, previous_watermark, on_time)
+    return classify_lateness(spec, arrived.usable, interval, previous_watermark, on_time)

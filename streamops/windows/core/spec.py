@@ -18,6 +18,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, Weekday, require_zone
 from streamops.kernel.errors import SpecError
+from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
@@ -36,13 +37,11 @@ Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
 Early = Literal["never", "every batch"]
 
-INSTANT = pa.timestamp("us", tz="UTC")
-
 DURATION = {"shown": show_duration}
 """Metadata of a field in microseconds that ``repr`` shows as a duration."""
 
 _WINDOW = ("window_start", "window_end")
-_EXTRA = (REVISION, "timing", CHANGE_TYPE, "late")
+_EXTRA = (REVISION, "timing", CHANGE_TYPE, LATE)
 RESERVED = (*_WINDOW, *_EXTRA)
 """Names of the columns that window results have."""
 
@@ -246,7 +245,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     @property
     def output(self) -> pa.Schema:
         """Keys, window and values, then the columns that corrections and routing add."""
-        extra: list[tuple[str, pa.DataType]] = []
+        extra: list[pa.Field | tuple[str, pa.DataType]] = []
         if self.revises:
             extra.append((REVISION, pa.int32()))
         if self.is_early:
@@ -254,21 +253,9 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         if self.retracts:
             extra.append((CHANGE_TYPE, pa.string()))
         if self.routes:
-            extra.append(("late", self.late))
+            extra.append(late_field(self.input))
         window = ((name, INSTANT) for name in self.time_columns)
         return pa.schema([*self.keys, *window, *self.value_columns, *extra])
-
-    @property
-    def late(self) -> pa.StructType:
-        """Type of the column ``late``."""
-        return pa.struct(
-            [
-                ("reason", pa.string()),
-                ("lateness", pa.duration("us")),
-                ("watermark", INSTANT),
-                ("row", pa.struct(list(self.input))),
-            ]
-        )
 
     def refuse_contradictions(self) -> None:
         """Refuse parameters that contradict each other."""

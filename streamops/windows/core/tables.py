@@ -7,7 +7,7 @@ time, and ``agg.0.sum``, ... (the states of the aggregates).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,19 @@ import pyarrow as pa
 from streamops.changelog.change_types import INSERT
 from streamops.kernel import group_states as states
 from streamops.kernel.aggregation import merges_exactly
-from streamops.kernel.columns import combine_chunks, key_codes, take, timestamp_micros
+from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, Mask
-from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants
-from streamops.windows.core.spec import INSTANT, AggregatingSpec, WindowSpec
+from streamops.kernel.lateness import (
+    INSTANT,
+    STRAGGLER,
+    Arrivals,
+    Lateness,
+    build_late,
+    windows,
+)
+from streamops.kernel.time import Instants
+from streamops.windows.core.spec import AggregatingSpec, WindowSpec
 
 EARLY, ON_TIME, LATE = range(3)
 """Timing of a published result, as stored in state."""
@@ -165,45 +173,28 @@ def result_rows(
     if spec.retracts:
         columns.append(pa.repeat(change, count))
     if spec.routes:
-        columns.append(pa.nulls(count, spec.late))
+        columns.append(pa.nulls(count, spec.output.field("late").type))
     return pa.table(columns, schema=spec.output)
 
 
-def usable_times(spec: WindowSpec, rows: pa.Table) -> tuple[Instants, Mask]:
-    """Event times in microseconds, and which of them are neither null nor out of range."""
-    times, valid = timestamp_micros(rows.column(spec.time))
-    return times, valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
-
-
-def drop_rejected(
-    spec: WindowSpec, rows: pa.Table, usable: Mask, reason: npt.NDArray[np.str_] | None = None
-) -> tuple[pa.Table, pa.Table]:
-    """Split rows into those that are usable, and the side output for the others.
-
-    ``reason`` is why each row is rejected. By default it is derived from the event time.
-    """
-    rejected = spec.output.empty_table()
-    if usable.all():
-        return rows, rejected
-    if spec.routes:
-        bad = np.flatnonzero(~usable)
-        if reason is None:
-            present = timestamp_micros(rows.column(spec.time))[1]
-            reason = np.where(present, "time_out_of_range", "null_time")
-        rejected = side_output(spec, take(rows, bad), None, reason[bad], None)
-    return take(rows, np.flatnonzero(usable)), rejected
+def find_usable(
+    spec: WindowSpec, rows: pa.Table, invalid: Sequence[tuple[str, Mask]] = ()
+) -> Arrivals:
+    """Rows with a usable event time, and without further reasons; the side output for the others."""
+    lateness = Lateness.of(rows.column(spec.time), None, invalid=invalid)
+    return Arrivals.classify(spec.output, rows, lateness, filled=spec.by)
 
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """The lateness of rows.
+    """The lateness of usable rows.
 
     Parameters
     ----------
     on_time, accepted : arrays of bool
         Rows that are not late; rows that are aggregated.
     late : Table
-        The side output for the rows that are not accepted.
+        The side output for all rows that are not accepted, and for those that are rejected.
     counts : Metrics
     """
 
@@ -215,7 +206,7 @@ class Classified:
 
 def classify_lateness(
     spec: WindowSpec,
-    rows: pa.Table,
+    arrived: Arrivals,
     window: tuple[Instants, ...],
     previous_watermark: int | None,
     on_time: Mask | None = None,
@@ -229,64 +220,26 @@ def classify_lateness(
     on_time : array of bool, optional
         Rows that are not late, if the end of their window does not decide it.
     """
-    late = spec.output.empty_table()
-    if previous_watermark is None:
-        everything = np.ones(len(rows), np.bool_)
-        return Classified(everything, everything, late, Metrics(on_time=len(rows)))
-    end = window[-1]
-    if on_time is None:
-        on_time = end > previous_watermark
-    too_late = end <= previous_watermark - spec.allowed_lateness
-    accepted = ~too_late if spec.corrects else on_time
-    missed = np.flatnonzero(~accepted)
+    found = Lateness.compare(window[-1], previous_watermark, spec.allowed_lateness)
+    if on_time is not None:
+        found.codes[found.on_time & ~on_time] = STRAGGLER
+    accepted = ~found.too_late if spec.corrects else found.on_time
+    missed, late = np.flatnonzero(~accepted), arrived.late
     if spec.routes and len(missed):
-        reason = np.where(too_late[missed], "too_late", "straggler")
         edges = tuple(edge[missed] for edge in window)
-        late = side_output(spec, take(rows, missed), edges, reason, previous_watermark)
-    counts = Metrics(
-        on_time=int(on_time.sum()),
-        stragglers=int((~on_time & ~too_late).sum()),
-        too_late=int(too_late.sum()),
-    )
-    return Classified(on_time, accepted, late, counts)
+        by_time = replace(found, times=arrived.times).take(missed)
+        late = concat([late, side_output(spec, take(arrived.rows, missed), edges, by_time)])
+    before = arrived.metrics
+    counts = replace(found.metrics, rows=before.rows, rejected=before.rejected)
+    return Classified(found.on_time, accepted, late, counts)
 
 
 def side_output(
-    spec: WindowSpec,
-    rows: pa.Table,
-    missed: tuple[Instants, ...] | None,
-    reason: npt.NDArray[np.str_],
-    previous_watermark: int | None,
+    spec: WindowSpec, rows: pa.Table, missed: tuple[Instants, ...], lateness: Lateness
 ) -> pa.Table:
-    """Rows of the side output, in the output schema.
-
-    Parameters
-    ----------
-    missed : tuple of arrays, optional
-        The window that each row missed, by the columns of ``spec.time_columns``. None for rejected
-        rows.
-    reason : array of str
-        Why each row is not in the result.
-    previous_watermark : int, optional
-        The watermark that the rows were compared with.
-    """
-    count = len(rows)
-    if previous_watermark is None:
-        lateness, watermark = pa.nulls(count, pa.duration("us")), pa.nulls(count, INSTANT)
-    else:
-        times, _ = timestamp_micros(rows.column(spec.time))
-        lateness = pa.array(previous_watermark - times).cast(pa.duration("us"))
-        watermark = pa.repeat(pa.scalar(previous_watermark).cast(INSTANT), count)
-    row = pa.StructArray.from_arrays(
-        [combine_chunks(c) for c in rows.columns], fields=list(spec.input)
-    )
-    late = pa.StructArray.from_arrays(
-        [pa.array(reason, pa.string()), lateness, watermark, row], fields=list(spec.late)
-    )
-    filled = {name: rows.column(name) for name in spec.by} | {"late": late}
-    if missed is not None:
-        edges = (pa.array(edge).cast(INSTANT) for edge in missed)
-        filled |= zip(spec.time_columns, edges, strict=True)
-    return pa.table(
-        [filled.get(f.name, pa.nulls(count, f.type)) for f in spec.output], schema=spec.output
-    )
+    """Late rows in the output schema, with the window that each missed by ``spec.time_columns``."""
+    edges = (pa.array(edge).cast(INSTANT) for edge in missed)
+    filled = dict(zip(spec.time_columns, edges, strict=True))
+    fields = lateness.fields | ({"window": windows(*missed)} if len(missed) > 1 else {})
+    filled |= {name: rows.column(name) for name in spec.by}
+    return build_late(spec.output, rows, fields, filled=filled)

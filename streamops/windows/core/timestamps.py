@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, take
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
+from streamops.kernel.lateness import INSTANT
 from streamops.kernel.time import Instants
-from streamops.windows.core.spec import INSTANT, WindowSpec
+from streamops.windows.core.spec import WindowSpec
 from streamops.windows.core.tables import (
     estimate_values,
     keys_of,

@@ -25,10 +25,10 @@ from streamops.kernel.columns import (
     timestamp_micros,
 )
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
+from streamops.kernel.lateness import INSTANT
 from streamops.kernel.time import Instants, format_instant
 from streamops.windows import conditions
 from streamops.windows.core.compare_spec import CompareSpec
-from streamops.windows.core.spec import INSTANT
 from streamops.windows.core.tables import integers, key_fields, keys_of
 
 

@@ -34,9 +34,11 @@ def test_a_late_row_carries_its_key_its_window_and_itself_and_no_result() -> Non
             "window_end": 10,
             "n": None,
             "late": {
+                "side": None,
                 "reason": "too_late",
                 "lateness": 6,
                 "watermark": 10,
+                "window": {"start": 0, "end": 10},
                 "row": {"t": 4, "k": "b", "v": 7},
             },
         }
