@@ -81,7 +81,7 @@ def match(
     Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
                  columns of conditions and measures · duplicate rows count twice
     Output       key columns · match_start, match_end: timestamp, event time of the first and of the
-                 last row of the match · the measures · with routing, late: struct<reason, lateness,
+                 last row of the match · the measures · with routing, late: struct<side, reason, lateness,
                  watermark, row, steps>
     Output mode  append
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + within

@@ -363,7 +363,7 @@ def _fields(
 
 
 def _not_routed(where: str, got: Any) -> SpecError:
-    what = "this operator has no side output"
+    what = "this operator does not route rejected rows"
     return malformed(where, what, got=got, expected="late: []")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
+from tests.oracles.side_output import late_row
 from tests.oracles.windows import Expected, Row, key_of
 
 Node = tuple[Any, ...]
@@ -398,8 +399,6 @@ class PatternOracle:
     def _late(self, of: Row, reason: str, expected: Expected, **details: Any) -> None:
         has_time = reason in ("too_late", "timed_out")
         time = of[self.time] if has_time else None
-        late = dict.fromkeys(("lateness", "watermark", "row", "steps")) | details
+        late = late_row(reason, details.pop("row", None), **{"steps": None} | details)
         keys = {name: of[name] for name in self.by}
-        expected.late.append(
-            {**keys, "match_start": time, "match_end": time, "late": {"reason": reason, **late}}
-        )
+        expected.late.append({**keys, "match_start": time, "match_end": time, "late": late})

@@ -184,7 +184,8 @@ def test_the_side_output_is_split_without_the_name_of_the_event_time(spark: Spar
     ]
     assert late.columns == [
         "user name",
-        *("match_start", "match_end", "reason", "lateness", "watermark", "row", "steps"),
+        *("match_start", "match_end", "side", "reason", "lateness", "watermark", "window", "row"),
+        "steps",
     ]
     assert late.schema["row"].dataType.names == SCHEMA.names  # type: ignore[attr-defined]
     assert {row["reason"] for row in late.collect()} == {"null_time", "timed_out"}

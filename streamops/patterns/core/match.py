@@ -351,8 +351,7 @@ def _matches(
             columns += [pa.concat_arrays(pieces) for pieces in zip(*parts, strict=True)]
         else:
             columns += [pa.array([], of.type) for of in spec.resolved]
-    if spec.has_side_output:
-        columns.append(pa.nulls(len(first), spec.late))
+    columns += [pa.nulls(len(first), of.type) for of in list(spec.output)[len(columns) :]]
     return pa.table(columns, schema=spec.output)
 
 

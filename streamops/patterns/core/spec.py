@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import type_name
 from streamops.kernel.errors import SpecError
+from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
     MILLISECOND,
@@ -49,9 +50,9 @@ WhenFull = Literal["fail", "evict_oldest"]
 
 DEFAULT_MAX_ROWS = 100_000
 
-MATCH_START, MATCH_END, LATE = "match_start", "match_end", "late"
+MATCH_START, MATCH_END = "match_start", "match_end"
 
-_INSTANT = pa.timestamp("us", tz="UTC")
+_STEPS = [("steps", pa.int32())]
 _COMPUTED = "__streamops_condition_"
 _SKIPS: tuple[Resume, ...] = ("past last row", "to next row", "to first", "to last")
 _DURATION = {"shown": show_duration}
@@ -269,30 +270,17 @@ class PatternSpec(ShardSpec):
         return pa.schema(
             [
                 *(self.input.field(name) for name in self.by),
-                (MATCH_START, _INSTANT),
-                (MATCH_END, _INSTANT),
+                (MATCH_START, INSTANT),
+                (MATCH_END, INSTANT),
                 *((of.name, of.type) for of in self.resolved),
-                *([(LATE, self.late)] if self.has_side_output else []),
+                *([late_field(self.row, further=_STEPS)] if self.has_side_output else []),
             ]
         )
 
     @property
-    def row(self) -> pa.StructType:
-        """Type of a row in the side output."""
-        return pa.struct([f for f in self.input if not f.name.startswith(_COMPUTED)])
-
-    @property
-    def late(self) -> pa.StructType:
-        """Type of the column ``late``."""
-        return pa.struct(
-            [
-                ("reason", pa.string()),
-                ("lateness", pa.duration("us")),
-                ("watermark", _INSTANT),
-                ("row", self.row),
-                ("steps", pa.int32()),
-            ]
-        )
+    def row(self) -> pa.Schema:
+        """Columns of a row in the side output."""
+        return pa.schema([f for f in self.input if not f.name.startswith(_COMPUTED)])
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
