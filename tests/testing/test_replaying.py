@@ -77,6 +77,8 @@ def test_late_rows_are_separate_from_results() -> None:
         "lateness": dt.timedelta(seconds=12),
         "watermark": at(15),
         "row": row("b", 3),
+        "side": None,
+        "window": {"start": at(0), "end": at(10)},
     }
     assert results[2].rows == []
     assert "late" not in results[2].table.column_names

@@ -338,5 +338,5 @@ columns: {k: string, _change_type: string}
 spec: {by: k, agg: {n: count}}
 script: [{rows: [a upsert], late: [{row: a upsert, reason: unknown_operation}]}]
 """
-    with pytest.raises(SpecError, match="this operator has no side output"):
+    with pytest.raises(SpecError, match="this operator does not route rejected rows"):
         parse(text)
