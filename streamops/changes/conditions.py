@@ -93,11 +93,6 @@ TRACK_WITHOUT_HISTORY = codes.PARAMETER_WITHOUT_EFFECT(
     "history='intervals' beside it",
     "leave track out",
 )
-STATE_VERSION = codes.STATE_VERSION(
-    "the order of the stored columns is not known in this version",
-    "version 2, or version 1 with at most one column",
-    "start from a new checkpoint",
-)
 STREAMING_FRAME = codes.STREAMING_FRAME.of(SchemaError)(
     "a stream has no end, and this operator needs all rows",
     "a batch frame",

@@ -2,9 +2,8 @@
 
 :mod:`streamops.kernel.frame` defines the frame. Its parameters are the identity of the spec: all that
 the state depends on. Its body has, for each table: name size (uint16), name, size (uint64), and an Arrow
-IPC stream, with split byte streams (see :func:`split_bytes`) and Zstandard compression. In version 1,
-byte streams are not split, and the compression is LZ4. Nothing is unpickled, and what a frame declares is
-compared with a limit before memory is allocated for it.
+IPC stream, with split byte streams (see :func:`split_bytes`) and Zstandard compression. Nothing is
+unpickled, and what a frame declares is compared with a limit before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StateFormatError
 from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.ipc_size import declared_size
+from streamops.kernel.segments import INDEX, UNMERGED
 
 LARGEST = 4 << 30
 """Bytes of the decompressed tables of a shard; documented in docs/state-formats.md."""
-_UNSPLIT = 1
-"""The version of the frame without split byte streams."""
 _NAME = struct.Struct("<H")
 _SIZE = struct.Struct("<Q")
 _STATE = Content(
@@ -88,7 +86,7 @@ def decode(
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
-    If the layout has a version for states with segments, both versions are read.
+    The tables of segments are only accepted if the layout is ``segmented``.
 
     Raises
     ------
@@ -107,9 +105,9 @@ def decode(
             expected=layout.kind,
             fix=_RESTART,
         )
-    if version not in (layout.version, layout.segmented):
-        got, expected = (f"frame {frame}, {kind} version {v}" for v in (version, layout.version))
-        _refuse_version(got, expected, where)
+    expected = f"frame {frame}, {kind} version {layout.version}"
+    if version != layout.version:
+        _refuse_version(f"frame {frame}, {kind} version {version}", expected, where)
     if spread != shards:
         _refuse(
             "STATE_SHARDS",
@@ -132,7 +130,10 @@ def decode(
             expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
             fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
-    return found.tables()
+    tables = found.tables()
+    if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
+        _refuse_version(f"{expected} with segments", expected, where)
+    return tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +181,7 @@ class StoredFrame:
         StateFormatError
             ``STATE_FULL``, or ``STATE_CORRUPT``.
         """
-        tables = _tables(self.body, self.where)
-        is_split = self.frame != _UNSPLIT
-        return {name: join_bytes(table) if is_split else table for name, table in tables}
+        return {name: join_bytes(table) for name, table in _tables(self.body, self.where)}
 
 
 def require_checksum(blob: bytes, checksum: int, *, where: str) -> bytes:
@@ -218,8 +217,8 @@ def read_stored(blob: bytes, *, where: str) -> StoredFrame:
     ('doc.example', 1, 4, {'size': 10})
     """
     found = read_frame(bytes(blob), _STATE, where=where)
-    if found.layout not in (_UNSPLIT, FRAME):  # the rest of the layout is unknown
-        _refuse_version(f"frame {found.layout}", f"frame {_UNSPLIT} or {FRAME}", where)
+    if found.layout != FRAME:  # the rest of the layout is unknown
+        _refuse_version(f"frame {found.layout}", f"frame {FRAME}", where)
     format_ = StateFormat(found.type_name.decode(), found.version)
     identity = json.loads(found.parameters)
     return StoredFrame(found.layout, format_, found.shards, identity, found.body, where)

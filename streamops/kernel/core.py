@@ -24,18 +24,12 @@ SIDES: tuple[SideName, SideName] = ("left", "right")
 class StateFormat:
     """Name and version of a state layout, written into every checkpoint.
 
-    ``segmented`` is the version of a state that also has segments: None if the operator has none.
+    ``segmented`` is whether the state may have segments. A reader without segments refuses such a state.
     """
 
     kind: str
     version: int
-    segmented: int | None = field(default=None, compare=False)
-
-    @property
-    def with_segments(self) -> StateFormat:
-        """The format of a state with segments."""
-        assert self.segmented is not None, f"{self.kind} has no segments"
-        return StateFormat(self.kind, self.segmented)
+    segmented: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 Layout, little-endian (normative description: ``docs/state-formats.md``)::
 
     magic        4 bytes   b"SOPS"
-    frame        uint16    version of this layout: 2
+    frame        uint16    version of this layout: 1
     version      uint16    version of the format of the body
     shards       uint32    number of shards; 0 for a sketch
     kind_size    uint32    bytes of kind
     params_size  uint32    bytes of parameters
     body_size    uint64    bytes of body
     checksum     uint32    CRC-32 of everything but these four bytes
-    kind         UTF-8     an operator, such as "windows.fixed", or a sketch, such as "hll"
+    kind         UTF-8     an operator, such as "windows.grid", or a sketch, such as "hll"
     parameters   JSON      keys sorted, no spaces
     body
 
@@ -31,7 +31,7 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import StreamopsError
 
 MAGIC = b"SOPS"
-FRAME = 2
+FRAME = 1
 _HEADER = struct.Struct("<4sHHIIIQ")
 _CHECKSUM = struct.Struct("<I")
 START = _HEADER.size + _CHECKSUM.size

@@ -270,7 +270,7 @@ class Core(Generic[S]):
     def placement(self) -> Placement:
         """How states are placed on shards."""
         rules = {name: table.placement for name, table in self.TABLES.items()}
-        if self.STATE.segmented is not None:
+        if self.STATE.segmented:
             rules[UNMERGED] = BY_KEY
         return replace(self.PLACEMENT, tables=rules)
 
@@ -282,8 +282,8 @@ class Core(Generic[S]):
     def has_segments(self, spec: S) -> bool:
         """Whether rows of a large state are stored apart, see :mod:`streamops.kernel.segments`.
 
-        Then ``STATE`` has a version for such states, and ``step`` and ``finish`` also accept a state with
-        the table ``_unmerged``.
+        Then ``STATE`` is ``segmented``, and ``step`` and ``finish`` also accept a state with the table
+        ``_unmerged``.
         """
         return False
 

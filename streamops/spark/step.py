@@ -66,10 +66,11 @@ class Stored:
         tables = state.tables
         if state.segments is not None and state.segments.index:
             tables = {**tables, INDEX: index_table(state.segments.index)}
+        mark = fingerprint(*header)
         if tables.keys() & {INDEX, UNMERGED}:
-            header = (header[0].with_segments, *header[1:])
+            mark = ~mark  # so that every step decodes it
         blob = to_text(encode(*header, tables))
-        return cls(fingerprint(*header), state.watermark, deadline, state.rows, blob)
+        return cls(mark, state.watermark, deadline, state.rows, blob)
 
     def state(self, header: StateHeader, *, where: str, segments: Segments | None = None) -> State:
         """Decode the state; ``where`` is for the error if other parameters wrote it.
@@ -77,7 +78,7 @@ class Stored:
         ``segments`` have no index yet. Without them, a state that has some is refused.
         """
         if segments is None:
-            header = (replace(header[0], segmented=None), *header[1:])
+            header = (replace(header[0], segmented=False), *header[1:])
         tables = decode(self.frame, *header, where=where)
         if segments is not None and INDEX in tables:
             segments = replace(segments, index=read_index(tables.pop(INDEX)))
@@ -238,13 +239,11 @@ class ShardStep:
 
     def _store_segments(self, segments: Segments, store: SegmentStore, shard: int) -> Segments:
         """Store what a step added, and remove what it removed."""
-        format_, identity, shards = self.header
-        header = format_.with_segments, identity, shards
         stored = {}
         for number in segments.removed:
             store.remove(number)
         for number, rows in segments.written.items():
-            frame = encode(*header, {ROWS: rows})
+            frame = encode(*self.header, {ROWS: rows})
             blob, checksum = to_text(frame), checksum_of(frame)
             store.write(number, blob)
             stored[number] = {"size": len(blob), "checksum": checksum}

@@ -37,7 +37,7 @@ class OperatorReport:
     api : str
         Spark's name of it, such as ``applyInPandasWithState``.
     name : str
-        The layout of its state, such as ``windows.fixed``; empty if it is not one of streamops.
+        The layout of its state, such as ``windows.grid``; empty if it is not one of streamops.
     version, frame : int
         Versions of the layout and of the frame.
     shards : int
@@ -188,7 +188,7 @@ def _hints(operators: Sequence[OperatorReport]) -> Iterator[str]:
         if not of.name:
             continue
         current = FORMATS[of.name]
-        if of.version not in (current.version, current.segmented) or of.frame != FRAME:
+        if (of.version, of.frame) != (current.version, FRAME):
             yield (
                 f"operator {of.number}: the format is older than this release writes; "
                 "`python -m streamops state migrate` converts it"

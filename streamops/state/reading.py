@@ -48,7 +48,7 @@ def read(
         The checkpoint of a query, which may be running; any path that Spark can read.
     operator : int or str
         The number of the operator in the query, from 0; or the name of its state, such as
-        "windows.fixed", if one operator of the query has it. ``python -m streamops doctor
+        "windows.grid", if one operator of the query has it. ``python -m streamops doctor
         CHECKPOINT`` lists both.
     batch : int, optional
         The micro-batch after which the state is read; by default the last committed one. Spark keeps
@@ -76,7 +76,7 @@ def read(
     Examples
     --------
     >>> from streamops import state
-    >>> state.read("/data/checkpoint", "windows.fixed")
+    >>> state.read("/data/checkpoint", "windows.grid")
     DataFrame[origin: string, shard: int, panes: array<struct<...>>]
     """
     session = session_or_new(spark)

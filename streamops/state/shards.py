@@ -80,7 +80,7 @@ class OperatorState:
 
     @property
     def name(self) -> str:
-        """Name of the layout, such as ``windows.fixed``."""
+        """Name of the layout, such as ``windows.grid``."""
         return self.format.kind
 
     @property
@@ -137,7 +137,7 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     deadlines = (row.stored.deadline for row in rows if row.stored.deadline is not None)
     return OperatorState(
         frame=first.frame,
-        format=_plain_format(first),
+        format=first.format,
         identity=first.identity,
         shards=first.shards,
         states=states,
@@ -269,13 +269,7 @@ def _row_bytes(table: pa.Table) -> list[str]:
 
 
 def _header(frame: StoredFrame) -> tuple[Any, ...]:
-    return frame.frame, _plain_format(frame), frame.shards, frame.identity
-
-
-def _plain_format(frame: StoredFrame) -> StateFormat:
-    """The format of a frame, or that of the same state without segments."""
-    known = FORMATS.get(frame.layout)
-    return known if known and frame.version == known.segmented else frame.format
+    return frame.frame, frame.format, frame.shards, frame.identity
 
 
 def _contradiction(got: str, where: str) -> CheckpointError:

@@ -1,12 +1,9 @@
-"""Histories of changes for ``changes.aggregate``, whose states are stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.aggregate_states`` writes the bytes if there are none yet.
-"""
+"""Histories of changes for ``changes.aggregate``, whose states are stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +12,8 @@ from streamops import aggregates as agg
 from streamops.changes import aggregate as changes_aggregate
 from streamops.changes.core.aggregate import AggregateCore
 from streamops.changes.core.aggregate_spec import AggregateSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 from tests.oracles.aggregate import AggregateOracle, Answer, count, extreme, mean, total
 
 SCHEMA = pa.schema(
@@ -63,7 +59,7 @@ MORE: list[Rows] = [
 
 
 def file_of(history: str) -> Any:
-    return FOLDER / f"changes.aggregate-v2-{history}.bin"
+    return FOLDER / f"changes.aggregate-v1-{history}.bin"
 
 
 def spec_of(history: str, **changed: Any) -> AggregateSpec:
@@ -103,16 +99,6 @@ def state(history: str) -> State:
     return after
 
 
-def main() -> None:
-    """Write the files that do not exist."""
-    for history in HISTORIES:
-        file = file_of(history)
-        if not file.exists():
-            identity = spec_of(history).identity
-            frame = encode(AggregateCore.STATE, identity, SHARDS, state(history).tables)
-            file.write_bytes(frame)
-            print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {file_of(name): stored(AggregateCore, spec_of(name), state(name)) for name in HISTORIES}

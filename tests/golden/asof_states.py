@@ -1,21 +1,16 @@
-"""Histories of as-of joins whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.asof_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of as-of joins whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.asof_spec import AsofSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, stored
 from tests.joins.core.asof_play import SECOND, bound, packed
 from tests.oracles.asof import AsofOracle
 
@@ -90,7 +85,7 @@ SECOND_ROWS = [("a", 20, 2, "three"), ("b", 50, 1, "four"), ("", 1, 1, "five")]
 
 HISTORIES = [
     History(
-        "joins.asof-v3-ignore",
+        "joins.asof-v1-ignore",
         ("until",),
         {"until": "until", "tolerance": "1 hour"},
         (
@@ -99,7 +94,7 @@ HISTORIES = [
         ),
     ),
     History(
-        "joins.asof-v3-retract",
+        "joins.asof-v1-retract",
         ("_change_type",),
         {
             "late_versions": "retract",
@@ -113,7 +108,21 @@ HISTORIES = [
         ),
     ),
     History(
-        "joins.asof-v3-nearest",
+        "joins.asof-v1-forward",
+        ("_change_type",),
+        {
+            "direction": "forward",
+            "tolerance": "8 seconds",
+            "late_versions": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+        (
+            (EARLY, [(*row, "insert") for row in FIRST], 14),
+            (LATER, [(*row, "delete") for row in SECOND_ROWS], 30),
+        ),
+    ),
+    History(
+        "joins.asof-v1-nearest",
         ("_change_type",),
         {
             "direction": "nearest",
@@ -130,15 +139,6 @@ HISTORIES = [
 ]
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(AsofCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(AsofCore, of.spec, of.state()) for of in HISTORIES}

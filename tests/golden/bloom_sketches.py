@@ -1,7 +1,4 @@
-"""Bloom filters that are kept as bytes, and a history of duplicates whose state is: see ``states``.
-
-``python -m tests.golden.bloom_sketches`` writes the bytes if there are none yet.
-"""
+"""Bloom filters that are kept as bytes, and a history of duplicates whose state is: see ``states``."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.codec import encode, ipc_write
+from streamops.kernel.codec import ipc_write
 from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
@@ -19,7 +16,7 @@ from streamops.sketches.core.seen import SeenCore
 from streamops.spark.step import ShardStep, Stored, to_frame
 from streamops.spark.wire import pack_rows
 from streamops.testing.replaying import MemoryStore
-from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+from tests.golden.states import FOLDER, NOW, SECOND, SHARDS, stored
 from tests.sketches.seen_specs import seen_spec
 
 FILE = FOLDER / "sketches.bloom-v1.bin"
@@ -75,7 +72,7 @@ def state() -> State:
     return after
 
 
-SEGMENTED = "sketches.seen-v2"
+SEGMENTED = "sketches.seen-v1-segments"
 """Name of the files of a state with filters in segments."""
 MORE = (52, 54, 451)
 """The batch after which it was written."""
@@ -103,22 +100,13 @@ def segmented() -> tuple[Stored, MemoryStore]:
 
 def path_of(number: int | None) -> Path:
     """The file of a segment, or of the value."""
-    return FOLDER / f"{SEGMENTED}{'' if number is None else f'-segment-{number}'}.bin"
+    return FOLDER / f"{SEGMENTED}{'' if number is None else f'-{number}'}.bin"
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    if not FILE.exists():
-        FILE.write_bytes(ipc_write(table(), compression="lz4"))
-    if not SEEN_FILE.exists():
-        SEEN_FILE.write_bytes(encode(SeenCore.STATE, SPEC.identity, SHARDS, state().tables))
-    stored, files = segmented()
-    frames = {None: stored.frame, **{n: to_frame(blob) for n, blob in files.items()}}
-    for number, frame in frames.items():
-        if not path_of(number).exists():
-            path_of(number).write_bytes(frame)
-    print(f"{FILE.name}: {FILE.stat().st_size}, {SEEN_FILE.name}: {SEEN_FILE.stat().st_size} bytes")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored filters and states."""
+    value, segments = segmented()
+    frames = {path_of(number): to_frame(blob) for number, blob in segments.items()}
+    payloads = ipc_write(table(), compression="zstd")
+    states = {SEEN_FILE: stored(SeenCore, SPEC, state()), path_of(None): value.frame}
+    return {FILE: payloads} | states | frames

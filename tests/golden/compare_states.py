@@ -1,24 +1,20 @@
-"""Histories of comparisons whose state is kept, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.compare_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of comparisons whose state is kept, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import windows
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
-from tests.golden.states import AUTUMN, FOLDER, HOUR, SHARDS
+from tests.golden.states import AUTUMN, FOLDER, HOUR, stored
 from tests.oracles.compare import CompareOracle
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -153,15 +149,6 @@ HISTORIES = [
 ]
 
 
-def main() -> None:
-    """Write missing files."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(CompareCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(CompareCore, of.spec, of.state()) for of in HISTORIES}

@@ -1,22 +1,18 @@
-"""A history of `sourcing.decide` and its stored state, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.decide_states`` writes the bytes if there are none yet.
-"""
+"""A history of `sourcing.decide` and its stored state, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import sourcing
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import PerKeySpec
 from streamops.testing import at
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 from tests.sourcing.seats import COMMAND, change, commands, reserve
 
 FILE = FOLDER / "sourcing.decide-v1.bin"
@@ -72,13 +68,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write missing files."""
-    if not FILE.exists():
-        frame = encode(PerKeyCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(PerKeyCore, SPEC, state())}

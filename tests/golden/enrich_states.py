@@ -1,24 +1,20 @@
-"""A history of an enrichment whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.enrich_states`` writes its bytes where there are none yet.
-"""
+"""A history of an enrichment whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import joins
 from streamops.joins.core.enrich import EnrichCore, EnrichSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 Rows = list[tuple[Any, ...]]
 
-FILE = FOLDER / "joins.latest-v4.bin"
+FILE = FOLDER / "joins.enrich-v1.bin"
 INSTANT = pa.timestamp("us", tz="UTC")
 POSITION = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
 FACTS = pa.schema([("word", pa.string()), ("x", pa.float64()), ("n", pa.int64())])
@@ -119,13 +115,6 @@ def state() -> State:
     return EnrichCore().begin(SPEC, after, changes(SNAPSHOT[1:]))
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    if not FILE.exists():
-        frame = encode(EnrichCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(EnrichCore, SPEC, state())}

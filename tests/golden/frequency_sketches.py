@@ -1,7 +1,4 @@
-"""Heavy hitters and count-min sketches that are kept as bytes: see ``states``.
-
-``python -m tests.golden.frequency_sketches`` writes the bytes if there are none yet.
-"""
+"""Heavy hitters and count-min sketches that are kept as bytes: see ``states``."""
 
 from __future__ import annotations
 
@@ -83,8 +80,6 @@ def table(name: str) -> pa.Table:
     return pa.table([[name for name, *_ in cases], pa.concat_arrays(payloads)], ["case", "payload"])
 
 
-if __name__ == "__main__":
-    for item in SKETCHES:
-        if not file_of(item).exists():
-            file_of(item).write_bytes(ipc_write(table(item), compression="lz4"))
-            print(f"{file_of(item).name}: {file_of(item).stat().st_size} bytes")
+def files() -> dict[Path, bytes]:
+    """The stored sketches."""
+    return {file_of(name): ipc_write(table(name), compression="zstd") for name in SKETCHES}

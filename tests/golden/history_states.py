@@ -1,22 +1,18 @@
-"""A history of changes for ``apply``, whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.history_states`` writes the bytes if there are none yet.
-"""
+"""A history of changes for ``apply``, whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 from streamops.changes import apply
 from streamops.changes.core.history import HistoryCore
 from streamops.changes.core.spec import ApplySpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from tests.golden.latest_states import BATCHES, SCHEMA, table
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
-FILE = FOLDER / "changes.history-v3.bin"
+FILE = FOLDER / "changes.intervals-v1.bin"
 
 
 def spec_of(**changed: Any) -> ApplySpec:
@@ -47,13 +43,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write the file, unless it exists."""
-    if not FILE.exists():
-        frame = encode(HistoryCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(HistoryCore, SPEC, state())}

@@ -1,11 +1,7 @@
-"""Histories of interval joins whose state is kept, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.interval_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of interval joins whose state is kept, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,11 +13,10 @@ import pyarrow as pa
 from streamops import joins
 from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import IntervalSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.spark.drive import resolve
 from streamops.testing.laws import to_rows
-from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+from tests.golden.states import FOLDER, NOW, SECOND, stored
 from tests.oracles.interval import IntervalOracle
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -187,9 +182,9 @@ def stepped(
 
 
 HISTORIES = [
-    History("joins.interval-v2-inner", {"bounds": ("-4 seconds", "3 seconds")}),
+    History("joins.interval-v1-inner", {"bounds": ("-4 seconds", "3 seconds")}),
     History(
-        "joins.interval-v2-full",
+        "joins.interval-v1-full",
         {
             "bounds": ("-2 seconds", "2 seconds"),
             "how": "full",
@@ -199,7 +194,7 @@ HISTORIES = [
         },
     ),
     History(
-        "joins.interval-v2-first",
+        "joins.interval-v1-first",
         {
             "bounds": ("0 seconds", "5 seconds"),
             "how": "left",
@@ -209,19 +204,22 @@ HISTORIES = [
             "allowed_lateness": "20 seconds",
         },
     ),
-    History("joins.interval-v2-anti", {"bounds": ("-1 second", "2 seconds"), "how": "anti"}),
+    History(
+        "joins.interval-v1-last",
+        {
+            "bounds": ("-3 seconds", "3 seconds"),
+            "matches": "last",
+            "tie_break": "seq",
+            "stragglers": "retract",
+            "allowed_lateness": "20 seconds",
+        },
+    ),
+    History("joins.interval-v1-anti", {"bounds": ("-1 second", "2 seconds"), "how": "anti"}),
+    History("joins.interval-v1-semi", {"bounds": ("-2 seconds", "5 seconds"), "how": "semi"}),
+    History("joins.interval-v1-left", {"bounds": ("-2 seconds", "4 seconds"), "how": "left"}),
 ]
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(IntervalCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(IntervalCore, of.spec, of.state()) for of in HISTORIES}

@@ -1,7 +1,4 @@
-"""Sketches of quantiles whose bytes are kept for as long as anybody may have stored one.
-
-``python -m tests.golden.kll_payloads`` writes them if there are none yet, never over what is there.
-"""
+"""Sketches of quantiles whose bytes are kept for as long as anybody may have stored one."""
 
 from __future__ import annotations
 
@@ -53,5 +50,6 @@ def stored() -> list[bytes]:
     return found
 
 
-if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(b"".join(struct.pack("<I", len(item)) + item for item in payloads()))
+def files() -> dict[Path, bytes]:
+    """The stored sketches."""
+    return {FILE: b"".join(struct.pack("<I", len(item)) + item for item in payloads())}

@@ -1,11 +1,8 @@
-"""A history of changes for ``normalize``, whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.latest_states`` writes the bytes if there are none yet.
-"""
+"""A history of changes for ``normalize``, whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +10,8 @@ import pyarrow as pa
 from streamops.changes import normalize
 from streamops.changes.core.latest import LatestCore
 from streamops.changes.core.spec import TableSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 SEQUENCE = pa.struct([("log", pa.int64()), ("offset", pa.int64())])
 SCHEMA = pa.schema(
@@ -30,7 +26,7 @@ SCHEMA = pa.schema(
         ("_unavailable", pa.list_(pa.string())),
     ]
 )
-FILE = FOLDER / "changes.latest-v4.bin"
+FILE = FOLDER / "changes.latest-v1.bin"
 
 Rows = list[tuple[Any, ...]]
 
@@ -99,13 +95,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write the file, unless it exists."""
-    if not FILE.exists():
-        frame = encode(LatestCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(LatestCore, SPEC, state())}

@@ -1,7 +1,4 @@
-"""Sketches of MinHash that are kept as bytes: see ``states``.
-
-``python -m tests.golden.minhash_sketches`` writes the bytes if there are none yet.
-"""
+"""Sketches of MinHash that are kept as bytes: see ``states``."""
 
 from __future__ import annotations
 
@@ -39,6 +36,6 @@ def table() -> pa.Table:
     return pa.table([*columns, pa.concat_arrays(payloads)], names)
 
 
-if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(ipc_write(table(), compression="lz4"))
-    print(f"{FILE.name}: {FILE.stat().st_size} bytes")
+def files() -> dict[Path, bytes]:
+    """The stored sketches."""
+    return {FILE: ipc_write(table(), compression="zstd")}

@@ -1,21 +1,17 @@
-"""A history of pattern matching and its stored state, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.pattern_states`` writes the bytes if there are none yet.
-"""
+"""A history of pattern matching and its stored state, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import patterns
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.patterns.core.match import PatternCore
 from streamops.patterns.core.spec import PatternSpec
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 SCHEMA = pa.schema(
     [
@@ -118,14 +114,6 @@ def state(spec: PatternSpec = SPEC) -> State:
     return after
 
 
-def main() -> None:
-    """Write missing files."""
-    for file, spec in HISTORIES.items():
-        if not file.exists():
-            frame = encode(PatternCore.STATE, spec.identity, SHARDS, state(spec).tables)
-            file.write_bytes(frame)
-            print(f"{file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {file: stored(PatternCore, spec, state(spec)) for file, spec in HISTORIES.items()}

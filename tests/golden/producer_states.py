@@ -1,7 +1,4 @@
-"""A history of producers whose encoded state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.producer_states`` writes the file if it does not exist.
-"""
+"""A history of producers whose encoded state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.time.core import producers
 from streamops.time.core.producers import ProducersCore
+from tests.golden.states import stored
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
@@ -53,6 +50,6 @@ def state() -> State:
     return stored
 
 
-if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(encode(ProducersCore.STATE, SPEC.identity, 1, state().tables))
-    print(f"{FILE.name}: {FILE.stat().st_size} bytes")
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(ProducersCore, SPEC, state(), shards=1)}

@@ -88,15 +88,6 @@ class Format:
         frame = int.from_bytes(history.file.read_bytes()[4:6], "little")
         assert error.got == f"frame {frame}, {known.kind} version {known.version}"
 
-    def refuses_an_older_version(self, history: Written, file: Path, version: int) -> None:
-        """Assert that an older version is refused, and the error names the remedy."""
-        known: StateFormat = self.core.STATE
-        error = self.refused(history, file.read_bytes())
-        assert error.code == "STATE_VERSION"
-        assert error.got.endswith(f"{known.kind} version {version}")
-        assert error.expected.endswith(f"{known.kind} version {known.version}")
-        assert "start from a new checkpoint" in error.fix
-
 
 def multiset(rows: list[dict[str, Any]]) -> list[Any]:
     """Rows to compare, with floats of twelve digits, as variances may be rounded differently."""

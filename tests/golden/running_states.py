@@ -1,20 +1,16 @@
-"""A history of running aggregates and its stored state, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.running_states`` writes the bytes if there are none yet.
-"""
+"""A history of running aggregates and its stored state, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import aggregates as agg
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.windows.core.running import RunningCore, RunningSpec
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 SCHEMA = pa.schema([("page", pa.string()), ("line", pa.float64()), ("n", pa.int64())])
 FILE = FOLDER / "windows.running-v1.bin"
@@ -58,13 +54,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write missing files."""
-    if not FILE.exists():
-        frame = encode(RunningCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(RunningCore, SPEC, state())}

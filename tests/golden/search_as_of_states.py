@@ -1,21 +1,17 @@
-"""A history of stored queries as of event time, whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.search_as_of_states`` writes its bytes where there are none yet.
-"""
+"""A history of stored queries as of event time, whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import search
-from streamops.kernel.codec import encode
 from streamops.kernel.core import SIDES, State
 from streamops.search.core.asof import SearchAsofCore
 from streamops.search.core.spec import MatchSpec
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 Rows = list[tuple[Any, ...]]
 History = list[tuple[Rows, Rows, int | None]]
@@ -106,13 +102,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    if not FILE.exists():
-        frame = encode(SearchAsofCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(SearchAsofCore, SPEC, state())}

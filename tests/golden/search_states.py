@@ -1,21 +1,17 @@
-"""A history of stored queries whose state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.search_states`` writes its bytes where there are none yet.
-"""
+"""A history of stored queries whose state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamops import search
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.search.core.match import SearchCore
 from streamops.search.core.spec import MatchSpec
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 
 Rows = list[tuple[Any, ...]]
 
@@ -83,13 +79,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    if not FILE.exists():
-        frame = encode(SearchCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(SearchCore, SPEC, state())}

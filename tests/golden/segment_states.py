@@ -14,7 +14,7 @@ from streamops.testing.replaying import MemoryStore
 from streamops.windows.core.grid import GridCore
 from tests.golden.states import FOLDER, HISTORIES, SHARDS, History
 
-HISTORY: History = replace(HISTORIES[0], name="windows.fixed-v2")
+HISTORY: History = replace(HISTORIES[0], name="windows.grid-v1-segments")
 """Hopping windows without corrections."""
 
 SECOND = 1_000_000
@@ -43,18 +43,11 @@ def run(limit: int) -> tuple[Stored, MemoryStore]:
 
 def path_of(number: int | None) -> Path:
     """The file of a segment, or of the value."""
-    return FOLDER / f"{HISTORY.name}{'' if number is None else f'-segment-{number}'}.bin"
+    return FOLDER / f"{HISTORY.name}{'' if number is None else f'-{number}'}.bin"
 
 
-def main() -> None:
-    """Write missing files."""
-    stored, files = run(3)
-    frames = {None: stored.frame, **{n: to_frame(blob) for n, blob in files.items()}}
-    for number, frame in frames.items():
-        if not path_of(number).exists():
-            path_of(number).write_bytes(frame)
-            print(f"{path_of(number).name}: {len(frame)} bytes")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored value, and its segments."""
+    value, segments = run(3)
+    frames = {path_of(number): to_frame(blob) for number, blob in segments.items()}
+    return {path_of(None): value.frame} | frames

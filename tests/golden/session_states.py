@@ -1,7 +1,4 @@
-"""Histories of sessions whose state is kept as bytes: see ``states``.
-
-``python -m tests.golden.session_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of sessions whose state is kept as bytes: see ``states``."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.windows.core.session import SessionCore
 from streamops.windows.core.session_spec import SessionSpec
-from tests.golden.states import SHARDS
+from tests.golden.states import stored
 from tests.laws.session_strategies import spec_of, table_of
 from tests.laws.strategies import AGGREGATES
 from tests.oracles.sessions import SessionOracle
@@ -90,9 +86,9 @@ THIRD = [(12, "b", NAN, 5, 10, False), (40, "a", 0.5, 1, 10, True), (36, "ä", N
 BATCHES = ((FIRST, None), (SECOND_BATCH, 20), (THIRD, 24))
 
 HISTORIES = [
-    History("windows.session-v2-drop", {}, BATCHES),
+    History("windows.session-v1-drop", {}, BATCHES),
     History(
-        "windows.session-v2-retract",
+        "windows.session-v1-retract",
         {
             "gap_column": "lasts",
             "until": "over",
@@ -103,18 +99,11 @@ HISTORIES = [
         },
         BATCHES,
     ),
+    History("windows.session-v1-route", {"stragglers": "route", "gap": 12 * SECOND}, BATCHES),
+    History("windows.session-v1-early", {"early": "every batch"}, BATCHES),
 ]
 
 
-def main() -> None:
-    """Write missing files."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(SessionCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(SessionCore, of.spec, of.state()) for of in HISTORIES}

@@ -1,21 +1,16 @@
-"""Histories of sliding windows whose state is kept, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.sliding_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of sliding windows whose state is kept, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from streamops import windows
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from streamops.windows.core.sliding import SlidingCore, SlidingSpec
-from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, SHARDS, table
+from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, stored, table
 from tests.oracles.sliding import SlidingOracle
 
 
@@ -77,17 +72,22 @@ class History:
 
 HISTORIES = [
     History(
-        "windows.sliding-v2-drop",
+        "windows.sliding-v1-drop",
         {"size": "10 seconds"},
         ((EARLY, None), (LATER, NOW + 3 * SECOND), (LAST, NOW + 6 * SECOND)),
     ),
     History(
-        "windows.sliding-v2-retract",
+        "windows.sliding-v1-retract",
         {"size": "5 seconds", "stragglers": "retract", "allowed_lateness": "20 seconds"},
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
     History(
-        "windows.sliding-v2-early",
+        "windows.sliding-v1-update",
+        {"size": "7 seconds", "stragglers": "update", "allowed_lateness": "20 seconds"},
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    History(
+        "windows.sliding-v1-early",
         {
             "size": "5 seconds",
             "stragglers": "retract",
@@ -99,15 +99,6 @@ HISTORIES = [
 ]
 
 
-def main() -> None:
-    """Write missing files."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(SlidingCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(SlidingCore, of.spec, of.state()) for of in HISTORIES}

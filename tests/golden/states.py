@@ -1,12 +1,7 @@
-"""Histories whose state is kept, as bytes, for as long as anybody may have a checkpoint.
-
-``python -m tests.golden.states`` writes the bytes of histories that have none yet. It never
-writes over what is there: the bytes of a version that was released belong to its users.
-"""
+"""Histories whose state is kept, as bytes, for as long as anybody may have a checkpoint."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +13,7 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.codec import encode
 from streamops.kernel.core import State
+from streamops.kernel.operator import Core
 from streamops.testing.laws import to_rows
 from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CalendarSpec, CumulativeSpec, FixedSpec
@@ -174,12 +170,12 @@ LAST = [(6, "JFK", NAN, 8, None, 12), (1, "EWR", 0.5, 4, None, 13), (13, "ä", N
 HISTORIES = [
     # Hop does not divide size, so panes have different lengths.
     History(
-        "windows.fixed-v1-drop",
+        "windows.grid-v1-drop",
         {"size": "10 seconds", "hop": "4 seconds", "origin": "1 second"},
         ((EARLY, None), (LATER, NOW + 6 * SECOND), (LAST, NOW + 9 * SECOND)),
     ),
     History(
-        "windows.fixed-v1-retract",
+        "windows.grid-v1-retract",
         {
             "size": "5 seconds",
             "hop": "5 seconds",
@@ -190,7 +186,7 @@ HISTORIES = [
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
     History(
-        "windows.fixed-v1-lists",
+        "windows.grid-v1-lists",
         {
             "size": "10 seconds",
             "hop": "5 seconds",
@@ -203,7 +199,7 @@ HISTORIES = [
     ),
     # Some windows are still early, some on time, some were corrected since.
     History(
-        "windows.fixed-v1-early",
+        "windows.grid-v1-early",
         {
             "size": "10 seconds",
             "hop": "5 seconds",
@@ -214,9 +210,26 @@ HISTORIES = [
         },
         ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
     ),
+    History(
+        "windows.grid-v1-update",
+        {
+            "size": "6 seconds",
+            "hop": "3 seconds",
+            "origin": "1 second",
+            "stragglers": "update",
+            "allowed_lateness": "20 seconds",
+        },
+        ((EARLY, NOW + 7 * SECOND), (LATER, NOW + 12 * SECOND), (LAST, NOW + 13 * SECOND)),
+    ),
+    # Early results without corrections.
+    History(
+        "windows.grid-v1-first",
+        {"size": "12 seconds", "hop": "6 seconds", "origin": "1 second", "early": "every batch"},
+        ((EARLY, None), (LATER, NOW + 6 * SECOND), (LAST, NOW + 9 * SECOND)),
+    ),
     # One key has only a row for empty windows, without aggregates; others have open windows.
     History(
-        "windows.fixed-v1-empty",
+        "windows.grid-v1-empty",
         {
             "size": "5 seconds",
             "hop": "5 seconds",
@@ -227,7 +240,7 @@ HISTORIES = [
     ),
     # Days with a clock change: the third one starts an hour later than after 24 hours.
     History(
-        "windows.fixed-v1-calendar",
+        "windows.grid-v1-calendar",
         {
             "unit": "day",
             "zone": "America/New_York",
@@ -242,7 +255,7 @@ HISTORIES = [
     ),
     # Panes in the same open windows have been merged.
     History(
-        "windows.fixed-v1-cumulative",
+        "windows.grid-v1-cumulative",
         {
             "size": "day",
             "every": "5 hours",
@@ -260,15 +273,11 @@ HISTORIES = [
 ]
 
 
-def main() -> None:
-    """Write missing files."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            spec = history.spec
-            frame = encode(GridCore.STATE, spec.identity, SHARDS, history.state().tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
+def stored(core: type[Core[Any]], spec: Any, state: State, shards: int = SHARDS) -> bytes:
+    """The frame of a state."""
+    return encode(core.STATE, spec.identity, shards, state.tables)
 
 
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(GridCore, of.spec, of.state()) for of in HISTORIES}

@@ -1,11 +1,7 @@
-"""Histories of table joins whose state is kept, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.table_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of table joins whose state is kept, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +12,10 @@ import pyarrow as pa
 from streamops import joins
 from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import TablesSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
 from streamops.spark.drive import resolve
 from streamops.testing.laws import to_rows
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, SHARDS, stored
 from tests.oracles.tables import Multiset, TablesOracle, Versions
 
 POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
@@ -146,15 +141,6 @@ VERSIONS = History(
 HISTORIES = [MULTISETS, VERSIONS]
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    for history in HISTORIES:
-        if not history.file.exists():
-            state = history.state()
-            frame = encode(TablesCore.STATE, history.spec.identity, SHARDS, state.tables)
-            history.file.write_bytes(frame)
-            print(f"{history.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored states."""
+    return {of.file: stored(TablesCore, of.spec, of.state()) for of in HISTORIES}

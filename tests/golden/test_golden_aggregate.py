@@ -20,7 +20,6 @@ from tests.golden.aggregate_states import (
     table,
 )
 from tests.golden.reading import Format, StoredState, multiset
-from tests.golden.states import FOLDER
 
 FORMAT = Format(AggregateCore(), "changes.aggregate")
 every = pytest.mark.parametrize("history", HISTORIES)
@@ -31,7 +30,7 @@ def written(history: str) -> StoredState:
 
 
 @every
-def test_state_of_version_2_equals_the_state_of_its_history(history: str) -> None:
+def test_state_of_version_1_equals_the_state_of_its_history(history: str) -> None:
     found = FORMAT.equals_its_history(written(history))
     for name, rows_ in found.tables.items():
         assert len(rows_) == (
@@ -40,7 +39,7 @@ def test_state_of_version_2_equals_the_state_of_its_history(history: str) -> Non
 
 
 @every
-def test_a_stream_continues_from_state_of_version_2(
+def test_a_stream_continues_from_state_of_version_1(
     history: str,
 ) -> None:
     oracle, now, spec = oracle_of(history), FORMAT.read(written(history)), spec_of(history)
@@ -55,14 +54,8 @@ def test_a_stream_continues_from_state_of_version_2(
 
 
 @every
-def test_state_of_version_2_is_refused_by_another_version(history: str) -> None:
+def test_state_of_version_1_is_refused_by_another_version(history: str) -> None:
     FORMAT.refuses_another_version(written(history))
-
-
-@every
-def test_state_of_version_1_is_refused_with_what_to_do(history: str) -> None:
-    file = FOLDER / f"changes.aggregate-v1-{history}.bin"
-    FORMAT.refuses_an_older_version(written(history), file, 1)
 
 
 @every

@@ -12,7 +12,6 @@ from streamops.joins.core.asof import AsofCore
 from streamops.testing.laws import to_rows
 from tests.golden.asof_states import HISTORIES, History
 from tests.golden.reading import Format, multiset
-from tests.golden.states import FOLDER
 from tests.joins.core.asof_play import SECOND, bound_to, packed
 
 FORMAT = Format(AsofCore(), "joins.asof")
@@ -21,12 +20,12 @@ every = pytest.mark.parametrize("history", HISTORIES, ids=lambda history: histor
 
 
 @every
-def test_state_of_version_3_is_the_state_that_its_history_leaves(history: History) -> None:
+def test_state_of_version_1_is_the_state_that_its_history_leaves(history: History) -> None:
     FORMAT.equals_its_history(history)
 
 
 @every
-def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
     history: History,
 ) -> None:
     spec, state, oracle = history.spec, read(history), history.oracle()
@@ -50,15 +49,8 @@ def test_a_stream_goes_on_from_state_of_version_3_as_if_nothing_had_happened(
 
 
 @every
-def test_state_of_version_3_is_refused_by_another_version(history: History) -> None:
+def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
     FORMAT.refuses_another_version(history)
-
-
-def test_state_written_under_the_former_name_of_the_join_is_refused() -> None:
-    older = (FOLDER / "joins.temporal-v2-ignore.bin").read_bytes()
-    error = refused(HISTORIES[0], older)
-    assert error.code == "STATE_KIND"
-    assert (error.got, error.expected) == ("joins.temporal", "joins.asof")
 
 
 @every

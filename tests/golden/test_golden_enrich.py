@@ -23,14 +23,13 @@ from tests.golden.enrich_states import (
     table_of,
 )
 from tests.golden.reading import Format, StoredState, multiset
-from tests.golden.states import FOLDER
 
 FORMAT = Format(EnrichCore(), "joins.enrich")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
-def test_state_of_version_4_is_the_state_that_its_history_leaves() -> None:
+def test_state_of_version_1_is_the_state_that_its_history_leaves() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 11 * SECOND
     assert all(len(rows) for rows in found.tables.values())
@@ -38,7 +37,7 @@ def test_state_of_version_4_is_the_state_that_its_history_leaves() -> None:
     assert [donor["sequence"]["log"] for donor in donors] == [1]
 
 
-def test_a_stream_goes_on_from_state_of_version_4_as_if_nothing_had_happened() -> None:
+def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened() -> None:
     ours, theirs, output = read(), state(), []
     for facts, rows in MORE:
         left = table_of(facts, FACTS)
@@ -71,13 +70,8 @@ def test_what_may_change_is_read(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == state().rows
 
 
-def test_state_of_version_4_is_refused_by_another_version() -> None:
+def test_state_of_version_1_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(STORED)
-
-
-@pytest.mark.parametrize("version", [3])
-def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
-    FORMAT.refuses_an_older_version(STORED, FOLDER / f"joins.latest-v{version}.bin", version)
 
 
 @pytest.mark.parametrize(

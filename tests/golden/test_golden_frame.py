@@ -1,12 +1,10 @@
-"""Frames that were written once are read for ever: numbers apart, of every width.
-
-``python -m tests.golden.test_golden_frame`` writes the bytes where there are none yet.
-"""
+"""Frames that were written once are read for ever: numbers apart, of every width."""
 
 from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -14,8 +12,8 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import StateFormat
 from tests.golden.states import FOLDER
 
-FILE = FOLDER / "frame-v2.bin"
-KNOWN = StateFormat("doc.example", 3), {"size": 10}, 16
+FILE = FOLDER / "frame-v1.bin"
+KNOWN = StateFormat("doc.example", 1), {"size": 10}, 16
 INSTANT = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 TABLES = {
     "numbers": pa.table(
@@ -41,14 +39,15 @@ TABLES = {
 }
 
 
-def test_a_frame_of_version_2_is_read() -> None:
+def test_a_frame_of_version_1_is_read() -> None:
     written = FILE.read_bytes()
-    assert written[4:6] == b"\x02\x00"
+    assert written[4:6] == b"\x01\x00"
     found = decode(written, *KNOWN, where="doc")
     assert list(found) == list(TABLES)
     for name, table in TABLES.items():
         assert found[name].equals(table)
 
 
-if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(encode(*KNOWN, TABLES))
+def files() -> dict[Path, bytes]:
+    """The stored frame."""
+    return {FILE: encode(*KNOWN, TABLES)}

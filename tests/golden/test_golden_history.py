@@ -12,14 +12,13 @@ from streamops.testing.laws import to_rows
 from tests.golden.history_states import FILE, SPEC, spec_of, state
 from tests.golden.latest_states import MORE, table
 from tests.golden.reading import Format, StoredState, multiset
-from tests.golden.states import FOLDER
 
 FORMAT = Format(HistoryCore(), "changes.apply")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
-def test_state_of_version_3_equals_the_state_of_its_history() -> None:
+def test_state_of_version_1_equals_the_state_of_its_history() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
@@ -33,7 +32,7 @@ def test_state_of_version_3_equals_the_state_of_its_history() -> None:
     )
 
 
-def test_a_stream_continues_from_state_of_version_3() -> None:
+def test_a_stream_continues_from_state_of_version_1() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         packed = HistoryCore().pack(SPEC, table(rows))
@@ -48,12 +47,8 @@ def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).watermark == 14_000_000
 
 
-def test_state_of_version_3_is_refused_by_another_version() -> None:
+def test_state_of_version_1_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(STORED)
-
-
-def test_state_of_version_2_is_refused_with_what_to_do() -> None:
-    FORMAT.refuses_an_older_version(STORED, FOLDER / "changes.history-v2.bin", 2)
 
 
 @pytest.mark.parametrize("changed", [{"track": "n"}, {"snapshots": "by_sequence"}], ids=repr)

@@ -12,14 +12,13 @@ from streamops.changes.core.latest import LatestCore
 from streamops.testing.laws import to_rows
 from tests.golden.latest_states import BATCHES, FILE, MORE, SCHEMA, SPEC, spec_of, state, table
 from tests.golden.reading import Format, StoredState, multiset
-from tests.golden.states import FOLDER
 
 FORMAT = Format(LatestCore(), "changes.normalize")
 STORED = StoredState(FILE, SPEC, state)
 read, refused = partial(FORMAT.read, STORED), partial(FORMAT.refused, STORED)
 
 
-def test_state_of_version_4_equals_the_state_of_its_history() -> None:
+def test_state_of_version_1_equals_the_state_of_its_history() -> None:
     found = FORMAT.equals_its_history(STORED)
     assert found.watermark == 14_000_000
     assert found.tables["evicted"].num_rows == 1
@@ -27,7 +26,7 @@ def test_state_of_version_4_equals_the_state_of_its_history() -> None:
     assert [(donor["sequence"]["offset"], donor["value.0"]) for donor in donors] == [(1, 1)]
 
 
-def test_a_stream_continues_from_state_of_version_4() -> None:
+def test_a_stream_continues_from_state_of_version_1() -> None:
     ours, theirs = read(), state()
     for rows in MORE:
         pair = [
@@ -47,13 +46,8 @@ def test_these_parameters_may_change(changed: dict[str, Any]) -> None:
     assert read(identity=spec_of(**changed).identity).rows == 6
 
 
-def test_state_of_version_4_is_refused_by_another_version() -> None:
+def test_state_of_version_1_is_refused_by_another_version() -> None:
     FORMAT.refuses_another_version(STORED)
-
-
-@pytest.mark.parametrize("version", [3])
-def test_state_of_an_older_version_is_refused_with_what_to_do(version: int) -> None:
-    FORMAT.refuses_an_older_version(STORED, FOLDER / f"changes.latest-v{version}.bin", version)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from tests.golden.reading import multiset
 from tests.golden.segment_states import HISTORY, pack, path_of, run, step_with
 
 NUMBERS = sorted(
-    int(path.stem.rpartition("-")[2])
-    for path in path_of(None).parent.glob(f"{HISTORY.name}-segment-*.bin")
+    int(path.stem.rpartition("-")[2]) for path in path_of(None).parent.glob(f"{HISTORY.name}-*.bin")
 )
 
 
@@ -25,11 +24,11 @@ def stored() -> tuple[Stored, MemoryStore]:
     return replace(run(3)[0], blob=to_text(path_of(None).read_bytes())), files
 
 
-def test_the_value_and_its_segments_have_version_2() -> None:
+def test_the_value_and_its_segments_have_version_1() -> None:
     assert len(NUMBERS) > 1
     for number in (None, *NUMBERS):
         frame = read_stored(path_of(number).read_bytes(), where="test")
-        assert (frame.layout, frame.version) == ("windows.fixed", 2)
+        assert (frame.layout, frame.version) == ("windows.grid", 1)
     value = read_stored(path_of(None).read_bytes(), where="test").tables()
     assert value[INDEX].column("number").to_pylist() == NUMBERS
 

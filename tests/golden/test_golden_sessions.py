@@ -53,8 +53,3 @@ def test_state_is_refused_by_sessions_with_another(
 def test_sessions_without_early_results_are_another_state() -> None:
     plain = dataclasses.replace(HISTORIES[1], settings=HISTORIES[1].settings | {"early": "never"})
     assert refused(plain).what.endswith("other parameters: early")
-
-
-def test_state_of_version_1_is_refused_with_what_to_do() -> None:
-    file = HISTORIES[0].file.with_name("windows.session-v1-drop.bin")
-    FORMAT.refuses_an_older_version(HISTORIES[0], file, 1)

@@ -84,8 +84,3 @@ def test_results_that_come_early_are_another_state(history: History) -> None:
 def test_another_delay_reads_the_same_state(history: History) -> None:
     other = dataclasses.replace(history, settings=history.settings | {"delay": "5 minutes"})
     assert read(history, identity=other.spec.identity).rows > 0
-
-
-def test_state_of_version_1_is_refused_with_what_to_do() -> None:
-    file = HISTORIES[0].file.with_name("windows.sliding-v1-drop.bin")
-    FORMAT.refuses_an_older_version(HISTORIES[0], file, 1)

@@ -55,11 +55,11 @@ def test_a_stream_goes_on_from_state_of_version_1_as_if_nothing_had_happened(
 
 @every
 def test_state_of_version_1_is_refused_by_another_version(history: History) -> None:
-    error = refused(history, layout=StateFormat("windows.fixed", 2))
+    error = refused(history, layout=StateFormat("windows.grid", 2))
     assert error.code == "STATE_VERSION"
     frame = int.from_bytes(history.file.read_bytes()[4:6], "little")
-    assert error.got == f"frame {frame}, windows.fixed version 1"
-    assert error.expected == f"frame {frame}, windows.fixed version 2"
+    assert error.got == f"frame {frame}, windows.grid version 1"
+    assert error.expected == f"frame {frame}, windows.grid version 2"
     assert "docs/state-formats.md" in error.fix
 
 
@@ -68,7 +68,7 @@ def test_state_of_windows_is_refused_by_another_operator(history: History) -> No
     error = refused(history, layout=StateFormat("windows.session", 1))
     assert (error.code, error.got, error.expected) == (
         "STATE_KIND",
-        "windows.fixed",
+        "windows.grid",
         "windows.session",
     )
 

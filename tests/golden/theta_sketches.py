@@ -1,7 +1,4 @@
-"""Theta sketches that are kept as bytes: see ``states``.
-
-``python -m tests.golden.theta_sketches`` writes the bytes if there are none yet.
-"""
+"""Theta sketches that are kept as bytes: see ``states``."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from streamops.sketches.core.sketch import Framed
 from streamops.sketches.core.theta import Theta
 
 FILE = Path(__file__).parent / "sketches.theta-v1.bin"
-OLD_FRAMES = Path(__file__).parent / "sketches.frame-v1.bin"
 # k, and of how many integers from 0 on; less those of another sketch, if there is one.
 CASES = [
     *((k, distinct, 0) for k in (16, 64) for distinct in (0, 1, 2, 16, 17, 500)),
@@ -45,6 +41,6 @@ def table() -> pa.Table:
     return pa.table([*columns, pa.concat_arrays(stored)], ["k", "distinct", "less", "sketch"])
 
 
-if __name__ == "__main__" and not FILE.exists():
-    FILE.write_bytes(ipc_write(table(), compression="lz4"))
-    print(f"{FILE.name}: {FILE.stat().st_size} bytes")
+def files() -> dict[Path, bytes]:
+    """The stored sketches."""
+    return {FILE: ipc_write(table(), compression="zstd")}

@@ -1,11 +1,7 @@
-"""Histories of home timelines whose state is kept, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.timeline_states`` writes the bytes of histories that have none yet.
-"""
+"""Histories of home timelines whose state is kept, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.joins.core.timeline import TimelineCore, TimelineParameters, TimelineSpec
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State, Step
 from streamops.testing.laws import to_rows
-from tests.golden.states import FOLDER, SHARDS
+from tests.golden.states import FOLDER, stored
 from tests.oracles.timeline import TimelineOracle
 
 POSITION = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
@@ -107,14 +102,6 @@ HISTORY = History(
 )
 
 
-def main() -> None:
-    """Write what is not there yet."""
-    if not HISTORY.file.exists():
-        state = HISTORY.state()
-        frame = encode(TimelineCore.STATE, HISTORY.spec.identity, SHARDS, state.tables)
-        HISTORY.file.write_bytes(frame)
-        print(f"{HISTORY.file.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {HISTORY.file: stored(TimelineCore, HISTORY.spec, HISTORY.state())}

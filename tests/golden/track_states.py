@@ -1,19 +1,15 @@
-"""A history of tracked clocks whose encoded state is stored, as in :mod:`tests.golden.states`.
-
-``python -m tests.golden.track_states`` writes the file if it does not exist.
-"""
+"""A history of tracked clocks whose encoded state is stored, as in :mod:`tests.golden.states`."""
 
 from __future__ import annotations
 
-import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.time.core.track_clock import TrackClockCore, TrackClockSpec
-from tests.golden.states import FOLDER, NOW, SECOND, SHARDS
+from tests.golden.states import FOLDER, NOW, SECOND, stored
 
 INSTANT = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -70,13 +66,6 @@ def state() -> State:
     return after
 
 
-def main() -> None:
-    """Write the file if it does not exist."""
-    if not FILE.exists():
-        frame = encode(TrackClockCore.STATE, SPEC.identity, SHARDS, state().tables)
-        FILE.write_bytes(frame)
-        print(f"{FILE.name}: {len(frame)} bytes, {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, bytes]:
+    """The stored state."""
+    return {FILE: stored(TrackClockCore, SPEC, state())}

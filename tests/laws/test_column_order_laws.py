@@ -53,7 +53,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "windows.running": test_running_laws.histories,
     "windows.calendar": grid_strategies.calendars,
     "windows.compare": compare_strategies.histories,
-    "windows.fixed": strategies.histories,
+    "windows.grid": strategies.histories,
     "windows.session": session_strategies.histories,
     "windows.sliding": sliding_strategies.histories,
 }

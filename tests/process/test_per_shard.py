@@ -92,7 +92,7 @@ class Nothing:
 
 
 class Unnamed(Silences):  # type: ignore[misc]
-    STATE = process.StateFormat("windows.fixed", 1)
+    STATE = process.StateFormat("windows.grid", 1)
 
 
 @pytest.mark.parametrize(

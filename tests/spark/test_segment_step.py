@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import sketches
-from streamops.kernel.codec import ipc_read, ipc_write, read_stored
+from streamops.kernel.codec import fingerprint, ipc_read, ipc_write, read_stored
 from streamops.kernel.errors import StateFormatError
 from streamops.spark import retained
 from streamops.spark.retained import forget_all
@@ -42,12 +42,13 @@ def test_a_small_state_is_stored_as_without_segments() -> None:
     assert not store
 
 
-def test_a_state_with_segments_has_a_version_of_its_own() -> None:
+def test_a_state_with_segments_has_another_fingerprint() -> None:
     store = MemoryStore()
-    _, stored = written(store)
+    step, stored = written(store)
     frames = [Stored(*stored).frame, *map(to_frame, store.values())]
     assert len(frames) == 3
-    assert {read_stored(frame, where="test").version for frame in frames} == {2}
+    assert {read_stored(frame, where="test").version for frame in frames} == {1}
+    assert Stored(*stored).fingerprint == ~fingerprint(*step.header)
 
 
 def test_a_state_api_without_a_place_for_segments_refuses_them() -> None:
@@ -55,6 +56,7 @@ def test_a_state_api_without_a_place_for_segments_refuses_them() -> None:
     with pytest.raises(StateFormatError) as refused:
         step(stored, [packed(step, 106)], 0)
     assert refused.value.code == "STATE_VERSION"
+    assert refused.value.got == f"{refused.value.expected} with segments"
 
 
 @pytest.mark.parametrize("change", [{"by": "v"}, {"shards": 8}], ids=["by", "shards"])
@@ -100,7 +102,7 @@ def test_a_step_without_rows_publishes_from_segments() -> None:
     assert (metrics(step, frame)["results"], [*store]) == (1, [2])
     after, frame = step(after, [], 120_000, store=store)
     assert (metrics(step, frame)["results"], [*store]) == (1, [])
-    assert read_stored(Stored(*after).frame, where="test").version == 1
+    assert Stored(*after).fingerprint == fingerprint(*step.header)
 
 
 @pytest.mark.parametrize(

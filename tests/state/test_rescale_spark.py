@@ -73,7 +73,7 @@ def rescaled(spark: SparkSession, folder: Path, api: str, **options: Any) -> lis
             (done,) = state.rescale(
                 before, here / "checkpoint", shards=shards, spark=spark, **options
             )
-            assert (done.shards, done.name) == (shards, "windows.fixed version 1")
+            assert (done.shards, done.name) == (shards, "windows.grid version 1")
             assert done.shards_before == 20 - shards
             assert Checkpoint(before).stamp() == stamp, "the original was changed"
             assert not (here / "checkpoint" / MARKER).exists()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
@@ -25,9 +21,10 @@ from pyspark.sql import SparkSession
 from streamops import sinks, state
 from streamops.__main__ import main
 from streamops.errors import CheckpointError, RequirementError, SpecError
-from streamops.kernel.frame import read_frame
+from streamops.kernel.core import State, StateFormat
+from streamops.kernel.placement import Identity, Tables
 from streamops.spark.step import Stored
-from streamops.state import rewrite, stores
+from streamops.state import operators, rewrite, stores
 from streamops.state.checkpoint import MARKER, Checkpoint
 from streamops.state.shards import OperatorState, StoredShard, encode_shards
 from streamops.testing import Replay, micro_batches
@@ -181,52 +178,61 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     assert refused(CheckpointError) == "BATCH_UNFINISHED"
 
 
-def old_frames(state_: OperatorState, partition_of: Any) -> list[StoredShard]:
-    """The shards in frames of version 1: Arrow's own layout of numbers, compressed by LZ4."""
-    rows = []
-    for row in encode_shards(state_, partition_of):
-        content: Any = dataclasses.make_dataclass("Content", ["error"])(ValueError)
-        found = read_frame(row.stored.frame, content, where="test")
-        body = b""
-        for name, table in state_.states[row.shard].tables.items():
-            sink = pa.BufferOutputStream()
-            options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-                writer.write_table(table)
-            stream = sink.getvalue().to_pybytes()
-            body += struct.pack("<H", len(name)) + name.encode()
-            body += struct.pack("<Q", len(stream)) + stream
-        sizes = len(found.type_name), len(found.parameters), len(body)
-        start = struct.pack("<4sHHIIIQ", b"SOPS", 1, found.version, found.shards, *sizes)
-        rest = found.type_name + found.parameters + body
-        checksum = struct.pack("<I", zlib.crc32(rest, zlib.crc32(start)))
-        blob = base64.b64encode(start + checksum + rest).decode()
-        stored: Stored = dataclasses.replace(row.stored, blob=blob)
-        rows.append(dataclasses.replace(row, stored=stored))
-    return rows
+def version_0(patched: pytest.MonkeyPatch) -> None:
+    """Let rewrites write a made-up earlier version of windows."""
+
+    def old(state_: OperatorState, partition_of: Any) -> list[StoredShard]:
+        header = StateFormat("windows.grid", 0), state_.identity, state_.shards
+        rows = []
+        for row in encode_shards(state_, partition_of):
+            of_shard = state_.states[row.shard]
+            tables = {f"old_{name}": table for name, table in of_shard.tables.items()}
+            stored = Stored.of(State(of_shard.watermark, tables), header, deadline=state_.deadline)
+            rows.append(dataclasses.replace(row, stored=stored))
+        return rows
+
+    patched.setattr(rewrite, "encode_shards", old)
+    patched.setattr(rewrite, "same_state", lambda *_: True)  # it was written in another version
 
 
-def test_a_checkpoint_in_the_older_frame_is_migrated_and_continues(
+def new_names(identity: Identity, tables: Tables) -> tuple[Identity, Tables]:
+    """From version 0 to version 1."""
+    return identity, {name.removeprefix("old_"): table for name, table in tables.items()}
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion of version 0."""
+    placement = dataclasses.replace(operators.PLACEMENTS["windows.grid"], upgrades={0: new_names})
+    monkeypatch.setitem(operators.PLACEMENTS, "windows.grid", placement)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("upgrade")
+def test_a_checkpoint_in_an_older_version_is_refused_migrated_and_continues(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator, source = OPERATOR.options(shards=4), tmp_path / "source"
     found = run(spark, operator, source, tmp_path / "a", 0)
+    (tmp_path / "b").mkdir()
+    old, new = tmp_path / "b" / "checkpoint", tmp_path / "c" / "checkpoint"
     with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "encode_shards", old_frames)
-        state.rescale(tmp_path / "a" / "checkpoint", tmp_path / "old", shards=4, spark=spark)
-    before = state.describe(tmp_path / "old", spark=spark)
-    assert [of.frame for of in before.operators] == [1]
+        version_0(patched)
+        state.rescale(tmp_path / "a" / "checkpoint", old, shards=4, spark=spark)
+    before = state.describe(old, spark=spark)
+    assert [of.version for of in before.operators] == [0]
     assert "state migrate" in before.hints[0]
-    new = tmp_path / "b" / "checkpoint"
-    (done,) = state.migrate(tmp_path / "old", new, spark=spark)
-    assert (done.shards_before, done.shards) == (4, 4)
+    (done,) = state.migrate(old, new, spark=spark)
+    assert (done.name, done.shards_before, done.shards) == ("windows.grid version 1", 4, 4)
     after = state.describe(new, spark=spark)
-    assert ([of.frame for of in after.operators], after.hints) == ([2], [])
-    found += run(spark, operator, source, tmp_path / "b", 1)
+    assert ([of.version for of in after.operators], after.hints) == ([1], [])
+    found += run(spark, operator, source, tmp_path / "c", 1)
     assert found == uninterrupted()[: len(found)]
     assert any(found[3:])
+    with pytest.raises(StreamingQueryException, match="STATE_VERSION"):
+        run(spark, operator, source, tmp_path / "b", 2)
 
 
+@pytest.mark.usefixtures("upgrade")
 def test_a_sink_continues_from_a_rescaled_and_from_a_migrated_checkpoint(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +255,7 @@ def test_a_sink_continues_from_a_rescaled_and_from_a_migrated_checkpoint(
     state.rescale(first, second, shards=16, spark=spark)
     deliver(1, second, 16)
     with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "encode_shards", old_frames)
+        version_0(patched)
         state.rescale(second, old, shards=16, spark=spark)
     state.migrate(old, third, spark=spark)
     deliver(2, third, 16)
@@ -283,7 +289,7 @@ def test_operators_of_spark_are_copied_and_only_some_operators_changed(
     found = start(0, 2, tmp_path / "a", 4)
     checkpoint = tmp_path / "a" / "checkpoint"
     report = state.describe(checkpoint, spark=spark)
-    assert sorted(of.name for of in report.operators) == ["", "windows.fixed"]
+    assert sorted(of.name for of in report.operators) == ["", "windows.grid"]
     number = next(of.number for of in report.operators if of.name)
     with pytest.raises(CheckpointError) as caught:
         state.rescale(checkpoint, tmp_path / "new", shards=7, partitions=3, spark=spark)
@@ -314,7 +320,7 @@ def test_operators_of_spark_are_copied_and_only_some_operators_changed(
 
 
 def test_the_state_is_read_with_one_row_per_key(spark: SparkSession, query: Path) -> None:
-    frame = state.read(query, "windows.fixed", spark=spark)
+    frame = state.read(query, "windows.grid", spark=spark)
     assert frame.columns == ["k", "shard", "panes"]
     rows = frame.collect()
     keys = [row["k"] for row in rows]
@@ -341,7 +347,7 @@ def test_the_command_line(
     new = tmp_path / "new"
     assert main(["doctor", str(query)]) == 0
     report = capsys.readouterr().out
-    assert "windows.fixed by k  1, frame 2  4" in report
+    assert "windows.grid by k  1, frame 1  4" in report
     assert "PROBLEM" not in report
     command = ["state", "rescale", str(query), "--to", str(new), "--shards", "6"]
     assert main(command) == 0

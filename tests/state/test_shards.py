@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from streamops.changes.core.aggregate import AggregateCore
 from streamops.errors import CheckpointError, StateFormatError
 from streamops.kernel.codec import read_stored
 from streamops.kernel.core import State, StateFormat
+from streamops.kernel.operator import Core, Table
+from streamops.kernel.placement import Identity, Placement, Tables
 from streamops.spark.step import Stored
+from streamops.state import operators
 from streamops.state.shards import (
     OperatorState,
     StoredShard,
@@ -23,8 +26,6 @@ from streamops.state.shards import (
     same_state,
 )
 from streamops.windows.core.grid import GridCore
-from tests.golden import aggregate_states
-from tests.golden.states import FOLDER
 
 FORMAT, IDENTITY = GridCore.STATE, {"size": 10, "by": [["k", "string"]]}
 PANES = pa.schema([("key.0", pa.string()), ("pane", pa.int64())])
@@ -44,7 +45,7 @@ def shard(
 def test_shards_are_encoded_as_they_were() -> None:
     rows = [shard(0), shard(1)]
     state = decode_shards(rows, where="test")
-    assert (state.name, state.shards, state.deadline, state.timer) == ("windows.fixed", 2, 7, 9)
+    assert (state.name, state.shards, state.deadline, state.timer) == ("windows.grid", 2, 7, 9)
     assert state.is_current
     found = encode_shards(state, {0: 0, 1: 0})
     assert [row.stored.fingerprint for row in found] == [row.stored.fingerprint for row in rows]
@@ -77,7 +78,7 @@ def test_a_shard_without_a_state_is_missing() -> None:
         shard(1, watermark=None),
         shard(1, timer=10),
         shard(5),
-        shard(1, format=StateFormat("windows.fixed", 3)),
+        shard(1, format=StateFormat("windows.grid", 3)),
     ],
     ids=["shards", "watermark", "no watermark", "timer", "number", "version"],
 )
@@ -91,45 +92,84 @@ def test_unknown_layouts_are_refused() -> None:
     with pytest.raises(StateFormatError) as caught:
         decode_shards([shard(0, format=StateFormat("windows.other", 1))], where="test")
     assert caught.value.code == "STATE_VERSION"
-    assert "windows.fixed" in str(caught.value.expected)
+    assert "windows.grid" in str(caught.value.expected)
 
 
 def test_versions_without_a_conversion_are_refused() -> None:
     for version in (0, 3):
-        state = decode_shards(
-            [shard(0, format=StateFormat("windows.fixed", version))], where="test"
-        )
+        state = decode_shards([shard(0, format=StateFormat("windows.grid", version))], where="test")
         assert not state.is_current
         with pytest.raises(StateFormatError) as caught:
             convert(state, where="test")
         assert caught.value.code == "STATE_VERSION"
 
 
-@pytest.mark.parametrize("history", aggregate_states.HISTORIES)
-def test_version_1_of_changes_aggregate_is_converted(history: str) -> None:
-    old, new = (
-        stored_state(FOLDER / f"changes.aggregate-v{version}-{history}.bin") for version in (1, 2)
-    )
+class Counts(Core[Any]):
+    """A core whose layout has changed twice: rows were once named by `word`, and had no `count`."""
+
+    STATE = StateFormat("test.counts", 3)
+    TABLES: ClassVar = {"rows": Table(lambda spec: None)}
+
+    @staticmethod
+    def rename(identity: Identity, tables: Tables) -> tuple[Identity, Tables]:
+        return {"by": identity["word"]}, {"rows": tables["rows"].rename_columns(["key.0"])}
+
+    @staticmethod
+    def count(identity: Identity, tables: Tables) -> tuple[Identity, Tables]:
+        rows = tables["rows"]
+        return identity, {"rows": rows.append_column("count", pa.array([1] * len(rows)))}
+
+    PLACEMENT = Placement(upgrades={1: rename, 2: count})
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., OperatorState]:
+    """The core among those of the library, and two stored shards of it, by the version."""
+    monkeypatch.setitem(operators.FORMATS, "test.counts", Counts.STATE)  # type: ignore[arg-type]
+    monkeypatch.setitem(operators.PLACEMENTS, "test.counts", Counts().placement)  # type: ignore[arg-type]
+
+    def stored(version: int, *texts: str) -> OperatorState:
+        key, name = ("word", "word") if version < 2 else ("by", "key.0")
+        header = StateFormat("test.counts", version), {key: [["w", "string"]]}, 2
+        rows = [
+            StoredShard(
+                number, Stored.of(State(5, {"rows": pa.table({name: [text]})}), header), 9, 0
+            )
+            for number, text in enumerate(texts)
+        ]
+        return decode_shards(rows, where="test")
+
+    return stored
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_version_is_converted_one_version_at_a_time(
+    counts: Callable[..., OperatorState], version: int
+) -> None:
+    old = counts(version, "a", "b")
     assert not old.is_current
-    converted = convert(old, where="test")
-    assert converted.format == AggregateCore.STATE
-    assert converted.identity == old.identity
-    if history == "totals":  # the other history has another aggregate since
-        assert same_state(converted, new)
-        AggregateCore().check(aggregate_states.spec_of(history), converted.states[0])
+    new = convert(old, where="test")
+    assert new.is_current
+    assert (new.identity, new.shards, new.timer) == ({"by": [["w", "string"]]}, 2, 9)
+    for number, text in enumerate(["a", "b"]):
+        assert new.states[number].watermark == 5
+        assert new.states[number].tables["rows"].to_pylist() == [{"key.0": text, "count": 1}]
+    again = decode_shards(encode_shards(new, {0: 0, 1: 0}), where="test")
+    assert same_state(again, new)
+    assert read_stored(encode_shards(new, {0: 0, 1: 0})[0].stored.frame, where="").version == 3
 
 
-def test_version_1_of_changes_aggregate_with_columns_in_unknown_order_is_refused() -> None:
-    new = stored_state(FOLDER / "changes.aggregate-v2-rows.bin")
-    old = dataclasses.replace(new, format=StateFormat("changes.aggregate", 1))
+@pytest.mark.parametrize("version", [0, 4])
+def test_a_version_without_a_conversion_names_those_that_have_one(
+    counts: Callable[..., OperatorState], version: int
+) -> None:
     with pytest.raises(StateFormatError) as caught:
-        convert(old, where="test")
+        convert(counts(version, "a"), where="test")
     assert caught.value.code == "STATE_VERSION"
+    assert caught.value.got == f"test.counts version {version}"
+    assert caught.value.expected == "test.counts version 3, or 1, or 2"
 
 
-def stored_state(file: Path) -> OperatorState:
-    found = read_stored(file.read_bytes(), where=file.name)
-    states = {0: State(None, found.tables())}
-    return OperatorState(
-        found.frame, found.format, found.identity, found.shards, states, None, None
-    )
+def test_no_operator_has_an_older_version_before_the_first_release() -> None:
+    for name, format_ in operators.FORMATS.items():
+        assert (format_.version, dict(operators.PLACEMENTS[name].upgrades)) == (1, {}), name

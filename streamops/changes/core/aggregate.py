@@ -9,10 +9,10 @@ both added and retracted, in either order, leaves no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
-from streamops.changes import conditions
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
@@ -29,20 +28,6 @@ from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
-from streamops.kernel.placement import Placement, Tables
-
-
-def _from_version_1(
-    identity: Mapping[str, Any], tables: Tables
-) -> tuple[Mapping[str, Any], Tables]:
-    """Version 1 had the columns of ``rows`` in the order of the frame, which it did not store."""
-    columns = [name for name in tables.get("rows", pa.table({})).column_names if name[:2] == "c."]
-    if len(columns) > 1:
-        raise conditions.STATE_VERSION.error(
-            "changes.aggregate", got=f"version 1 with {len(columns)} columns"
-        )
-    return identity, tables
-
 
 Columns = list[pa.Array]
 
@@ -52,12 +37,11 @@ _ROUTED = (REJECTED, "late")
 class AggregateCore(Core[AggregateSpec]):
     """Aggregates of groups over a change stream, emitted as a change stream."""
 
-    STATE = StateFormat("changes.aggregate", 2)
+    STATE = StateFormat("changes.aggregate", 1)
     TABLES: ClassVar = {
         "groups": Table(lambda spec: spec.groups),
         "rows": Table(lambda spec: spec.rows if spec.recomputed else None),
     }
-    PLACEMENT = Placement(upgrades={1: _from_version_1})
     METRICS: ClassVar = {name: name for name in ("rows", "rejected", "results", "corrections")}
     """Observed metrics of a micro-batch: names, and fields of the metrics."""
 

@@ -74,7 +74,7 @@ def _changes_schema(spec: ApplySpec) -> pa.Schema:
 class HistoryCore(Core[ApplySpec]):
     """The history of the rows of each key, as intervals of the sequence."""
 
-    STATE = StateFormat("changes.history", 3)
+    STATE = StateFormat("changes.intervals", 1)
     TABLES: ClassVar = {
         "changes": Table(_changes_schema),
         "evicted": Table(evicted_schema, GREATEST),

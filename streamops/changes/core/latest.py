@@ -53,7 +53,7 @@ _REVISION = ("revision", pa.int32())
 class LatestCore(Core[TableSpec]):
     """The latest row of each key, emitted as a change stream with the rows before and after."""
 
-    STATE = StateFormat("changes.latest", 4)
+    STATE = StateFormat("changes.latest", 1)
     TABLES: ClassVar = {
         "rows": Table(lambda spec: latest_schema(spec, [_REVISION])),
         "evicted": Table(lambda spec: evicted_schema(spec, [_REVISION]), GREATEST),

@@ -66,7 +66,7 @@ def _version_key(identity: Identity) -> list[str]:
 class AsofCore(Core[AsofSpec]):
     """As-of join: each fact with the version of its key closest to its event time."""
 
-    STATE = StateFormat("joins.asof", 3)
+    STATE = StateFormat("joins.asof", 1)
     # The columns of the inputs, in the order of their names.
     TABLES: ClassVar = {
         "versions": Table(lambda spec: _by_name(spec.table), ByKey(key=_version_key)),

@@ -169,7 +169,7 @@ def _snapshot_schema(spec: EnrichSpec) -> pa.Schema:
 class EnrichCore(Core[EnrichSpec]):
     """Enrichment: each fact with the current row of a table, when the fact is processed."""
 
-    STATE = StateFormat("joins.latest", 4)
+    STATE = StateFormat("joins.enrich", 1)
     TABLES: ClassVar = {
         "rows": Table(lambda spec: latest_schema(spec.table)),
         "evicted": Table(lambda spec: evicted_schema(spec.table), GREATEST),

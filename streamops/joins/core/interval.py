@@ -64,7 +64,7 @@ def _table(side: SideName) -> Table:
 class IntervalCore(Core[IntervalSpec]):
     """Interval join: rows of two streams with the same key whose times are close to one another."""
 
-    STATE = StateFormat("joins.interval", 2)
+    STATE = StateFormat("joins.interval", 1)
     TABLES: ClassVar = {side: _table(side) for side in SIDES}
     PLACEMENT = Placement(key=lambda identity: [left for left, _ in identity["by"]])
 

@@ -210,7 +210,7 @@ class SeenSpec(Spec):
 class SeenCore(Core[SeenSpec]):
     """Suppression of duplicates by generations of Bloom filters."""
 
-    STATE = StateFormat("sketches.seen", 1, segmented=2)
+    STATE = StateFormat("sketches.seen", 1, segmented=True)
     TABLES: ClassVar = {GENERATIONS: Table(lambda spec: LAYOUT)}
     PLACEMENT = Placement(
         watermark="greatest",

@@ -59,7 +59,7 @@ from streamops.windows.core.tables import (
 class GridCore(Core[GridSpec]):
     """Windows on a grid: tumbling, hopping, calendar and cumulative."""
 
-    STATE = StateFormat("windows.fixed", 1, segmented=2)
+    STATE = StateFormat("windows.grid", 1, segmented=True)
     TABLES: ClassVar = {
         "panes": Table(pane_schema),
         "revisions": Table(lambda spec: revision_schema(spec, "window") if spec.revises else None),

@@ -57,7 +57,7 @@ def _published_schema(spec: SessionSpec) -> pa.Schema:
 class SessionCore(Core[SessionSpec]):
     """Session windows: bursts of activity per key, ended by silence, by a closing row or by length."""
 
-    STATE = StateFormat("windows.session", 2)
+    STATE = StateFormat("windows.session", 1)
     # Published sessions cannot change any more, but rows can still touch them.
     TABLES: ClassVar = {
         "spans": Table(span_schema),

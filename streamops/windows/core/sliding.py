@@ -81,7 +81,7 @@ class SlidingSpec(WindowSpec):
 class SlidingCore(Core[SlidingSpec]):
     """Sliding windows: for each event at ``t``, the aggregate over ``(t - size, t]`` of its key."""
 
-    STATE = StateFormat("windows.sliding", 2)
+    STATE = StateFormat("windows.sliding", 1)
     TABLES: ClassVar = {
         "timestamps": Table(timestamp_schema),
         "revisions": Table(

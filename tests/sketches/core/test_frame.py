@@ -141,7 +141,7 @@ def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
     assert str(refused(newer)) == (
         "[SKETCH_UNSUPPORTED] day, sketch 2: this sketch was written in another format\n"
         "  got:       frame 3\n"
-        "  expected:  frame 2\n"
+        "  expected:  frame 1\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md)"
         "\n  see:       docs/errors.md#sketch_unsupported"
     )

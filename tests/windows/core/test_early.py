@@ -169,7 +169,7 @@ def test_revisions_of_early_results_are_evicted_with_their_window() -> None:
     assert [t.num_rows for t in stream.state.tables.values()] == [0, 0]
 
 
-def test_only_early_windows_have_it_in_their_identity() -> None:
+def test_early_results_are_another_state() -> None:
     assert Stream(10).spec.identity["early"] == "never"
     assert early(10).spec.identity["early"] == "every batch"
     assert "timing" not in Stream(10, stragglers="update").state.tables["revisions"].column_names

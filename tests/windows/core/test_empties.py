@@ -254,7 +254,7 @@ def test_the_state_of_no_rows_is_neutral() -> None:
     assert all(isinstance(state, pa.Array) for state in states)
 
 
-def test_only_windows_with_empty_for_have_it_in_their_identity() -> None:
+def test_windows_with_empty_for_are_another_state() -> None:
     assert Stream(10).spec.identity["empty_for"] is None
     assert dense(10).spec.identity["empty_for"] == 20
 
