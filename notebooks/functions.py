@@ -495,7 +495,8 @@ class RecordsSpec(process.ShardSpec):
     @property
     def output(self):
         """Columns of a record."""
-        return pa.schema([self.input.field("player"), ("ts", TIME), ("record", pa.float64())])
+        late = process.late_field(self.input)
+        return pa.schema([self.input.field("player"), ("ts", TIME), ("record", pa.float64()), late])
 
 
 class Records(process.Core):
@@ -511,11 +512,9 @@ class Records(process.Core):
         best, waiting = state.tables["best"], state.tables["waiting"]
         before = -(1 << 62) if state.watermark is None else state.watermark
         mark = before if watermark is None else max(before, watermark)
-        rows = inputs[0].select(["player", "ts", "score"]).rename_columns(best.column_names)
-        rows = rows.cast(best.schema)
-        valid = rows.filter(rows.column("time").is_valid())
-        is_on_time = valid.column("time").to_numpy() > before
-        rows_to_come = pa.concat_tables([waiting, valid.filter(pa.array(is_on_time))])
+        arrivals = process.Arrivals.of(spec, inputs[0], state.watermark)
+        rows = arrivals.rows.select(["player", "ts", "score"]).rename_columns(best.column_names)
+        rows_to_come = pa.concat_tables([waiting, rows.cast(best.schema)])
         is_due = rows_to_come.column("time").to_numpy() <= mark
 
         # The best scores precede the rows that are due.
@@ -529,7 +528,9 @@ class Records(process.Core):
         is_record = np.append(True, height[1:] > tops[:-1])[: len(table)]
         found = table.take(pa.array(order[is_record & is_new]))
         times = found.column("time").cast(TIME)
-        output = pa.table([found.column("key.0"), times, found.column("score")], schema=spec.output)
+        late = pa.nulls(len(found), spec.output.field("late").type)
+        columns = [found.column("key.0"), times, found.column("score"), late]
+        output = pa.table(columns, schema=spec.output)
 
         # Of each player, the last record is the best score.
         records = np.flatnonzero(is_record)
@@ -538,15 +539,9 @@ class Records(process.Core):
             "best": table.take(pa.array(order[records[is_last]])),
             "waiting": rows_to_come.filter(pa.array(~is_due)).combine_chunks(),
         }
-        metrics = process.Metrics(
-            rows=len(rows),
-            rejected=len(rows) - len(valid),
-            on_time=int(is_on_time.sum()),
-            too_late=int((~is_on_time).sum()),
-            results=len(output),
-        )
+        metrics = arrivals.metrics + process.Metrics(results=len(output))
         after = process.State(None if mark == -(1 << 62) else mark, tables)
-        return process.Step(after, output, spec.output.empty_table(), metrics)
+        return process.Step(after, output, arrivals.late, metrics)
 
     def next_deadline(self, spec, state):
         """The event time of the first row that waits."""

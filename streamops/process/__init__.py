@@ -6,13 +6,15 @@
 ``checkpointed``   a field of its parameters on which the state depends
 =================  ==============================================================
 
-The other names are for authors of algorithms per shard: the bases, and ``key_codes``, which numbers keys.
+The other names are for authors of algorithms per shard: the bases, ``Arrivals``, which splits rows by the
+watermark, ``late_field``, which declares the side output, and ``key_codes``, which numbers keys.
 """
 
 from streamops.kernel.calls import explain_calls
 from streamops.kernel.columns import key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups
+from streamops.kernel.lateness import Arrivals, late_field
 from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
 from streamops.kernel.placement import BY_KEY, Placement
 from streamops.process.core.calls import Timers
@@ -23,6 +25,7 @@ from streamops.process.per_shard import per_shard
 
 __all__ = [
     "BY_KEY",
+    "Arrivals",
     "Core",
     "Groups",
     "Metrics",
@@ -35,6 +38,7 @@ __all__ = [
     "Timers",
     "checkpointed",
     "key_codes",
+    "late_field",
     "per_key",
     "per_shard",
 ]
