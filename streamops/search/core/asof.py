@@ -35,13 +35,12 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import OWNED, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.lateness import Lateness
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import EVERYWHERE, GREATEST
 from streamops.kernel.time import (
     AFTER_ALL,
     BEFORE_ALL,
-    MAX_INSTANT,
-    MIN_INSTANT,
     Instants,
     advance_watermark,
 )
@@ -55,7 +54,7 @@ from streamops.search.core.queries import (
     find_index,
     find_matches,
 )
-from streamops.search.core.spec import INSTANT, MatchSpec
+from streamops.search.core.spec import MatchSpec
 from streamops.search.core.tokens import split_tokens
 
 
@@ -169,25 +168,17 @@ def _accept_documents(
     schema = _by_name(spec.documents)
     rows = packed.select(list(range(len(schema))))
     is_owned = np.asarray(combine_chunks(packed.column(packed.num_columns - 1)))
-    times, valid = _times_of(spec, rows)
-    usable = valid & (times >= MIN_INSTANT) & (times <= MAX_INSTANT)
-    is_late = usable & (times <= (BEFORE_ALL if previous is None else previous))
-    accepted = usable & ~is_late
-    metrics = Metrics(
-        rows=int(np.count_nonzero(is_owned)),
-        rejected=int(np.count_nonzero(is_owned & ~usable)),
-        on_time=int(np.count_nonzero(is_owned & accepted)),
-        too_late=int(np.count_nonzero(is_owned & is_late)),
-    )
+    assert spec.as_of is not None
+    lateness = Lateness.of(rows.column(spec.as_of), previous)
+    accepted = lateness.on_time
     missed: Ids = np.flatnonzero(is_owned & ~accepted)
     late = spec.output.empty_table()
     if spec.rejected == "route" and len(missed):
-        reason = np.where(is_late, "too_late", np.where(valid, "time_out_of_range", "null_time"))
         dtype = spec.output.field("rejected").type.field("document").type
-        parts = {"document": build_struct(take(rows, missed), dtype)}
-        parts |= _lateness(times[missed], is_late[missed], previous)
-        late = build_rejected(spec, pa.array(reason[missed], pa.string()), parts)
-    return _filter(rows, accepted), late, metrics
+        parts = lateness.take(missed).fields
+        parts["document"] = build_struct(take(rows, missed), dtype)
+        late = build_rejected(spec, parts.pop("reason"), parts)
+    return _filter(rows, accepted), late, lateness.take(np.flatnonzero(is_owned)).metrics
 
 
 def _accept_changes(
@@ -220,9 +211,8 @@ def _accept_changes(
     )
     changes.reject(np.flatnonzero(merged.is_rejected), "conflict")
     rejected = np.flatnonzero(changes.is_rejected)
-    previous = state.watermark
-    is_late = changes.clock <= (BEFORE_ALL if previous is None else previous)
-    is_late &= ~merged.is_rejected
+    lateness = Lateness.compare(changes.clock, state.watermark)
+    is_late = lateness.too_late & ~merged.is_rejected
     missed = changes.positions[is_late]
     metrics = Metrics(
         rows=len(rows),
@@ -236,8 +226,8 @@ def _accept_changes(
         late.append(build_rejected(spec, changes.reasons(rejected), parts))
     if spec.rejected == "route" and len(missed):
         parts = describe_changes(spec, take(rows, missed))
-        parts |= _lateness(changes.clock[is_late], np.ones(len(missed), np.bool_), previous)
-        late.append(build_rejected(spec, pa.repeat("too_late", len(missed)), parts))
+        parts |= lateness.take(np.flatnonzero(is_late)).fields
+        late.append(build_rejected(spec, parts.pop("reason"), parts))
     return merged.versions, concat(late), metrics
 
 
@@ -292,15 +282,6 @@ def _is_deleted_alone(versions: Versions) -> Mask:
     """Which versions are deletes of queries that have no other version."""
     is_alone = first_of_runs(versions.keys) & last_of_runs(versions.keys)
     return is_alone & is_deleted(_STORED, versions.table)
-
-
-def _lateness(times: Instants, is_late: Mask, previous: int | None) -> dict[str, pa.Array]:
-    """How late rows are, and by which watermark; null for others."""
-    mark = 0 if previous is None else previous
-    return {
-        "lateness": pa.array(mark - times, mask=~is_late).cast(pa.duration("us")),
-        "watermark": pa.array(np.full(len(times), mark), mask=~is_late).cast(INSTANT),
-    }
 
 
 def _read(stored: pa.Table) -> Versions:

@@ -19,6 +19,7 @@ from streamops.changelog.table import (
 )
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     Delays,
@@ -44,7 +45,6 @@ WaitsFor = Literal["both", "documents"]
 COMPILED = "_compiled"
 """Column of packed changes with the compiled query."""
 
-INSTANT = pa.timestamp("us", tz="UTC")
 REASON = pa.struct([("reason", pa.string()), ("position", pa.int32()), ("message", pa.string())])
 """Type of the column of packed changes with the reason for which one is rejected."""
 
