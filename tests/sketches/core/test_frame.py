@@ -33,7 +33,7 @@ NAMES = b'hll{"how":"\\u00e4","p":12,"rate":0.01}'
 
 
 def framed(
-    names: bytes, payload: bytes, *, layout: int = 2, dtype: int = 3, shards: int = 0
+    names: bytes, payload: bytes, *, layout: int = 1, dtype: int = 3, shards: int = 0
 ) -> bytes:
     """A frame whose checksum fits, whatever the header contains."""
     sizes = (dtype, len(names) - dtype, len(payload))
@@ -60,14 +60,14 @@ def test_the_bytes_are_those_of_the_document() -> None:
     assert BLOBS.to_pylist() == [framed(NAMES, payload) for payload in PAYLOADS]
 
 
-def test_the_bytes_of_version_2_are_unchanged() -> None:
+def test_the_bytes_of_version_1_are_unchanged() -> None:
     known = Format("hll", 1), {"p": 12}
     blobs = pack_frames(*known, pa.array([b"abc", b"z" * 3000]))
     assert blobs[0].as_py() == (
-        b"SOPS\x02\x00\x01\x00\x00\x00\x00\x00\x03\x00\x00\x00\x08\x00\x00\x00"
-        b'\x03\x00\x00\x00\x00\x00\x00\x00\xe6\x39\x27\xb9hll{"p":12}abc'
+        b"SOPS\x01\x00\x01\x00\x00\x00\x00\x00\x03\x00\x00\x00\x08\x00\x00\x00"
+        b'\x03\x00\x00\x00\x00\x00\x00\x00\x81\x39\xcf\xf4hll{"p":12}abc'
     )
-    assert blobs[1].as_py()[20:32].hex() == "b80b000000000000763637c2"
+    assert blobs[1].as_py()[20:32].hex() == "b80b0000000000004d021fae"
 
 
 def test_a_state_with_the_name_of_a_sketch_is_refused() -> None:
@@ -137,10 +137,10 @@ def test_a_header_that_no_sketch_has_is_corrupt(found: bytes) -> None:
 
 
 def test_another_version_of_the_frame_or_of_the_sketch_is_refused() -> None:
-    newer = framed(b"\xff" * 30, b"abc", layout=3)
+    newer = framed(b"\xff" * 30, b"abc", layout=2)
     assert str(refused(newer)) == (
         "[SKETCH_UNSUPPORTED] day, sketch 2: this sketch was written in another format\n"
-        "  got:       frame 3\n"
+        "  got:       frame 2\n"
         "  expected:  frame 1\n"
         "  fix:       use a release of streamops that reads it (docs/state-formats.md)"
         "\n  see:       docs/errors.md#sketch_unsupported"
