@@ -49,7 +49,7 @@ BAD_SCHEMA = codes.INVALID_SCHEMA(
     'write {parameter}="count bigint, last timestamp"; types are {types}, decimal(p,s), array<...>, map<...,...> and struct<name:...>',
 )
 AGGREGATE_WITHOUT_REPR = codes.NOT_AN_AGGREGATE(
-    "{name!r} is an aggregate that that a checkpoint cannot identify in a checkpoint",
+    "{name!r} is an aggregate that a checkpoint cannot identify",
     "a repr that says which aggregate it is, and nothing else",
     "make {value} a dataclass, or give it a __repr__",
 )
