@@ -85,10 +85,10 @@ def remedies_for_a_script() -> Iterator[None]:
         if not _ON_A_FRAME.search(error.fix):
             raise
         instant = ", an instant as at(5)" if "timestamp" in str(error.expected) else ""
-        raise error.with_fix(
-            f"write the rows of the script as the operator reads them{instant}; in a query, before "
-            f"the operator: {error.fix}"
-        ) from None
+        rows = f"write the rows of the script as the operator reads them{instant}"
+        if _ON_A_FRAME.match(error.fix):
+            raise error.with_fix(f"{rows}; in a query, before the operator: {error.fix}") from None
+        raise error.with_fix(f"{error.fix}; or {rows}") from None
 
 
 def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:

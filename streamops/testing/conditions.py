@@ -13,7 +13,7 @@ TWO_COLUMNS_OF_A_NAME = codes.DUPLICATE_COLUMN.of(SchemaError)(
     "unique column names",
     "rename or drop one of: {duplicates}",
 )
-BATCH_TYPE = codes.INVALID_ROWS.of(SchemaError)(
+BATCH_TYPE = codes.BATCH_TYPE(
     "a micro-batch does not have the types of the script",
     "{expected}",
     "cast the column, or pass the intended schema: schema=...",

@@ -57,7 +57,7 @@ def rows_of(operator: Any, sizes: tuple[int, ...], rows: Any = None, **options: 
     script = rows or [
         {"k": "a", "ts": at(number), "n": number, "id": str(number)} for number in range(3)
     ]
-    codes = "VALUE_TYPE", "FUNCTION_RESULT", "INVALID_ROWS"
+    codes = "VALUE_TYPE", "FUNCTION_RESULT", "INVALID_ROWS", "BATCH_TYPE"
     cut = divided(script, sizes)
     results = unless_refused(lambda: replay(operator, cut, flush=True, shards=1, **options), *codes)
     if results == REFUSED:

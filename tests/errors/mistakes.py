@@ -276,7 +276,7 @@ MISTAKES = (
     Mistake(
         "the sum of a text column",
         "COLUMN_TYPE",
-        "in a query, before the operator: cast it: df.withColumn('k', F.col('k').cast(...))",
+        "cast it: df.withColumn('k', F.col('k').cast(...)); or pick a field of it; or write the rows",
         lambda: played(agg={"x": agg.sum("k")}),
     ),
     Mistake(

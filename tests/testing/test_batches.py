@@ -144,14 +144,14 @@ def test_columns_of_a_table_are_selected_by_name() -> None:
 def test_a_value_that_a_cast_would_change_is_refused(batch: object) -> None:
     with pytest.raises(SchemaError) as caught:
         to_table(batch, SCHEMA)
-    assert caught.value.code == "INVALID_ROWS"
+    assert caught.value.code == "BATCH_TYPE"
 
 
 @pytest.mark.parametrize("value", [1.5, 1.0, 2**70, "7", True, {1}])
 def test_a_value_of_another_type_than_that_of_the_schema_is_refused(value: object) -> None:
     with pytest.raises(SchemaError) as caught:
         to_table([{"n": value}], pa.schema([("n", pa.int64())]))
-    assert caught.value.code == "INVALID_ROWS"
+    assert caught.value.code == "BATCH_TYPE"
 
 
 @pytest.mark.parametrize("values", [[2**70], [1, "a"]])
@@ -160,7 +160,7 @@ def test_values_without_a_common_type_are_refused(values: list[object]) -> None:
     for batches in ([[{"n": value}] for value in values], [frame]):
         with pytest.raises(SchemaError) as caught:
             infer_schema(batches, None)
-        assert caught.value.code == "INVALID_ROWS"
+        assert caught.value.code == "BATCH_TYPE"
 
 
 @pytest.mark.parametrize(
