@@ -246,18 +246,6 @@ COMMANDS = Side(
 )
 """Commands that are decided, repeated, rejected or late. A rejection is a result."""
 
-OF_SILENCES = Side(
-    EVENT,
-    [
-        [
-            ("rejected" if row[0] == "null_time" else row[0], *row[1:])
-            for row in batch
-            if row[0] != "time_out_of_range"
-        ]
-        for batch in EVENTS.batches
-    ],
-)
-
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds", "stragglers": "route"}
 SUMS = {"state": "n bigint, total double", "output": "n bigint, total double"}
 COUNT: dict[str, Any] = {"agg": {"n": agg.count(), "most": agg.max("v"), "total": agg.sum("v")}}
@@ -290,8 +278,7 @@ TABLE: dict[str, Poisoned] = {
     "decide": Poisoned(seats(stragglers="route"), (COMMANDS,), ("ignored",)),
     "per_shard": Poisoned(
         silences(SILENCE, by="k", time="ts", delay=10 * SILENCE),
-        (OF_SILENCES,),
-        ("rejected", "too_late"),
+        (EVENTS,),
     ),
     "session": Poisoned(windows.session("4 seconds", **TIMED, **COUNT), (EVENTS,)),
     "compare": Poisoned(

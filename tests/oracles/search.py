@@ -172,7 +172,10 @@ class MatchOracle:
         valid = [row for row in right if not any(row is other for other in wrong)]
         expected = self.table.step([], valid, watermark)
         self.ids |= {comparable([row["id"]]): row["id"] for row in right}
-        rows = [(row["late"]["reason"], None, None, row["late"]["right"]) for row in expected.late]
+        rows = [
+            (row["late"]["reason"], None, None, row["late"]["row"]["right"])
+            for row in expected.late
+        ]
         rows += [("invalid_query", *self.invalid[row["query"]], row) for row in wrong]
         expected.counts["rows"] += len(wrong)
         expected.counts["rejected"] += len(wrong)
