@@ -246,6 +246,16 @@ COMMANDS = Side(
 )
 """Commands that are decided, repeated, rejected or late. A rejection is a result."""
 
+REJECTED = {"null_time", "time_out_of_range"}
+
+OF_SILENCES = Side(
+    EVENT,
+    [
+        [("rejected" if row[0] in REJECTED else row[0], *row[1:]) for row in batch]
+        for batch in EVENTS.batches
+    ],
+)
+
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "10 seconds", "stragglers": "route"}
 SUMS = {"state": "n bigint, total double", "output": "n bigint, total double"}
 COUNT: dict[str, Any] = {"agg": {"n": agg.count(), "most": agg.max("v"), "total": agg.sum("v")}}
@@ -278,7 +288,8 @@ TABLE: dict[str, Poisoned] = {
     "decide": Poisoned(seats(stragglers="route"), (COMMANDS,), ("ignored",)),
     "per_shard": Poisoned(
         silences(SILENCE, by="k", time="ts", delay=10 * SILENCE),
-        (EVENTS,),
+        (OF_SILENCES,),
+        ("rejected", "too_late"),
     ),
     "session": Poisoned(windows.session("4 seconds", **TIMED, **COUNT), (EVENTS,)),
     "compare": Poisoned(
