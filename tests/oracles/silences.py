@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.side_output import late_row
 from tests.oracles.windows import Expected, Row
 
 FOREVER = 1 << 62
@@ -43,12 +42,6 @@ class SilencesOracle:
             expected.counts[fate] += 1
             if fate == "on_time":
                 self.events.setdefault(row[self.by], []).append(time)
-                continue
-            behind = {"lateness": self.mark - time, "watermark": self.mark} if is_late else {}
-            late = late_row("null_time" if time is None else fate, dict(row), **behind)
-            expected.late.append(
-                {self.by: row[self.by], self.time: time, "since": None, "late": late}
-            )
         expected.counts["rows"] = len(rows)
         if watermark is not None:
             self.mark = watermark if self.mark is None else max(self.mark, watermark)
@@ -71,7 +64,7 @@ class SilencesOracle:
         for key, times in self.events.items():
             due = sorted(time for time in times if mark is not None and time <= mark)
             found = [
-                {self.by: key, self.time: end, "since": start, "late": None}
+                {self.by: key, self.time: end, "since": start}
                 for start, end in pairwise(due)
                 if end - start > self.longest
             ]
