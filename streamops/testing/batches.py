@@ -86,7 +86,7 @@ def remedies_for_a_script() -> Iterator[None]:
             raise
         instant = ", an instant as at(5)" if "timestamp" in str(error.expected) else ""
         rows = f"write the rows of the script as the operator reads them{instant}"
-        if _ON_A_FRAME.match(error.fix):
+        if _ON_A_FRAME.match(error.fix.removeprefix("cast it: ")):
             raise error.with_fix(f"{rows}; in a query, before the operator: {error.fix}") from None
         raise error.with_fix(f"{error.fix}; or {rows}") from None
 

@@ -276,7 +276,7 @@ MISTAKES = (
     Mistake(
         "the sum of a text column",
         "COLUMN_TYPE",
-        "cast it: df.withColumn('k', F.col('k').cast(...)); or pick a field of it; or write the rows",
+        "in a query, before the operator: cast it: df.withColumn('k', F.col('k').cast(...))",
         lambda: played(agg={"x": agg.sum("k")}),
     ),
     Mistake(
