@@ -23,7 +23,6 @@ _WHERE = "state.describe"
 _UNREADABLE = {"CHECKPOINT_EMPTY", "CHECKPOINT_TORN", "CHECKPOINT_UNFINISHED"}
 _LARGE = 4 << 20
 """Bytes of a shard from which on a micro-batch spends most of its time on reading and writing it."""
-_MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
