@@ -572,7 +572,7 @@ def test_wrong_parameters(options: dict[str, Any]) -> None:
 def test_tables_of_postgresql_whose_rows_are_not_all_there(
     postgres: str, what: str, statements: list[str]
 ) -> None:
-    name = f"others_{next(_NUMBERS)}"
+    name = f"sqlalchemy_others_{next(_NUMBERS)}"
     folder = postgres.split()[0].partition("=")[2]
     url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
     create(url, *(statement.format(t=name) for statement in statements))
