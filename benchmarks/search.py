@@ -159,7 +159,7 @@ def measure(query_count: int, document_count: int, batch_size: int) -> Reading:
     storing, (stored, _) = cpu(step, None, packs)
     del packs
     forget_all()
-    decoding, state = cpu(lambda: Stored(*stored).state(step.header, where="benchmark"))
+    decoding, state = cpu(lambda: Stored(*stored).state(step.header))
     indexing, _ = cpu(match._find_index, step.spec, state.tables["rows"])
     every = _every_query(step.spec, state)
     state = None

@@ -223,7 +223,7 @@ def measure(case: Case, keys: int, items: int, rows: int, repeats: int) -> Readi
         case.sketch.payload(merge(states))
 
     def of_stored() -> None:
-        Framed(case.sketch).estimate(merge(read_states(case.sketch, stored, where="benchmark")))
+        Framed(case.sketch).estimate(merge(read_states(case.sketch, stored)))
 
     runs = (of_package, of_state, of_stored)
     seconds = [[_cpu(run) for run in runs] for _ in range(repeats + 1)][1:]  # one to warm up

@@ -79,11 +79,10 @@ class Aggregate(Aggregation):
     native: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        where = f"aggregates.{self.function}"
         if self.function != "count" or self.column is not None:
-            require_name(self.column, parameter="column", where=where)
+            require_name(self.column, parameter="column")
         if self.function in ("first", "last", "collect_list", "top"):
-            require_name(self.tie_break, parameter="tie_break", where=where)
+            require_name(self.tie_break, parameter="tie_break")
 
     def __repr__(self) -> str:
         arguments = [repr(self.column)] if self.column is not None else []
@@ -95,28 +94,26 @@ class Aggregate(Aggregation):
         """Columns the aggregate reads, beside the event time."""
         return tuple(name for name in (self.column, self.tie_break) if name is not None)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        self.require_columns(schema, where)
+        self.require_columns(schema)
         if self.column is None:
             return Count(None)
         if self.function in ("first", "last"):
-            return self._bind_by_time(self.column, schema, time, where)
+            return self._bind_by_time(self.column, schema, time)
         dtype = schema.field(self.column).type
         summary = _make_summary(self.function, self.column, dtype)
         if summary is None:
             expected = ORDERED if self.function in ("min", "max") else "numbers"
-            raise wrong_type(dtype, self.column, text=repr(self), expected=expected, where=where)
+            raise wrong_type(dtype, self.column, text=repr(self), expected=expected)
         return summary
 
-    def _bind_by_time(self, column: str, schema: pa.Schema, time: str, where: str) -> Summary:
-        self.require_event_time(time, where)
+    def _bind_by_time(self, column: str, schema: pa.Schema, time: str) -> Summary:
+        self.require_event_time(time)
         assert self.tie_break is not None
         tie_type = schema.field(self.tie_break).type
         if not is_orderable(tie_type):
-            raise wrong_type(
-                tie_type, self.tie_break, text=repr(self), expected=TIE_BREAK, where=where
-            )
+            raise wrong_type(tie_type, self.tie_break, text=repr(self), expected=TIE_BREAK)
         return ByTime(
             column,
             time,
@@ -144,22 +141,22 @@ class Aggregate(Aggregation):
             return pick(quoted(self.column), order)
         return _NATIVE[self.function](quoted(self.column))
 
-    def require_columns(self, schema: pa.Schema, where: str) -> None:
+    def require_columns(self, schema: pa.Schema) -> None:
         """Refuse a schema without a column that the aggregate reads."""
-        require_columns(schema.names, {f"agg: {self!r}": self.columns}, where=where)
+        require_columns(schema.names, {f"agg: {self!r}": self.columns})
 
-    def require_event_time(self, time: str, where: str) -> None:
+    def require_event_time(self, time: str) -> None:
         """Refuse an operator without event time, for an aggregate that orders rows by it."""
         if not time:
             raise conditions.AGGREGATE_BY_TIME.error(
-                where, aggregate=self, column=self.column, got=f"agg: {self!r}"
+                aggregate=self, column=self.column, got=f"agg: {self!r}"
             )
 
     def require_time(self, time: str | None) -> Column:
         """The event-time column, which must be given."""
         if time is None:
             raise conditions.TIME_REQUIRED.error(
-                f"aggregates.{self.function}", aggregate=self, got="to_spark()"
+                at=f"aggregates.{self.function}", aggregate=self, got="to_spark()"
             )
         return quoted(time)
 

@@ -40,12 +40,11 @@ class BoundedAggregate(Aggregate):
 
     def __post_init__(self) -> None:
         Aggregate.__post_init__(self)
-        where = f"aggregates.{self.function}"
-        require_positive(self.at_most, "at_most", where)
+        require_positive(self.at_most, "at_most")
         choices = WhenCollected if self.function == "collect_list" else WhenFull
-        require_choice(self.when_full, choices, parameter="when_full", where=where)
+        require_choice(self.when_full, choices, parameter="when_full")
         if self.percentage is not None:
-            require_percentages(self._percentages, where)
+            require_percentages(self._percentages)
 
     def __repr__(self) -> str:
         arguments = [repr(self.column)]
@@ -55,21 +54,19 @@ class BoundedAggregate(Aggregate):
         arguments += [f"tie_break={self.tie_break!r}"] if self.tie_break is not None else []
         return f"{self.function}({', '.join(arguments)})"
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        self.require_columns(schema, where)
+        self.require_columns(schema)
         assert self.column is not None
         dtype = schema.field(self.column).type
         fails = self.when_full == "fail"
         if self.function == "count_distinct":
             if not is_comparable(dtype):
                 expected = "a type whose values can be compared: any without a map in it"
-                raise wrong_type(
-                    dtype, self.column, text=repr(self), expected=expected, where=where
-                )
+                raise wrong_type(dtype, self.column, text=repr(self), expected=expected)
             return CountDistinct(self.column, dtype, self.at_most, fails)
         if not (is_number(dtype) or pa.types.is_decimal(dtype)):
-            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers", where=where)
+            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers")
         single = not isinstance(self.percentage, tuple)
         return Percentile(self.column, dtype, self.at_most, fails, self._percentages, single)
 
@@ -109,10 +106,10 @@ class BoundedAggregate(Aggregate):
 class CollectList(BoundedAggregate):
     """The values of a group, by event time."""
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        self.require_columns(schema, where)
-        self.require_event_time(time, where)
+        self.require_columns(schema)
+        self.require_event_time(time)
         assert self.column is not None
         assert self.tie_break is not None
         inputs = (self.column, time, self.tie_break)
@@ -120,7 +117,7 @@ class CollectList(BoundedAggregate):
         return Ranked(
             "collect_list",
             inputs,
-            _sorted_types(self, schema, inputs, where),
+            _sorted_types(self, schema, inputs),
             required=0,
             at_most=self.at_most,
             keep=keeps.get(self.when_full, "all"),
@@ -160,8 +157,8 @@ class Top(Aggregate):
 
     def __post_init__(self) -> None:
         Aggregate.__post_init__(self)
-        require_positive(self.k, "k", "aggregates.top")
-        require_name(self.ranked_by, parameter="ranked_by", where="aggregates.top")
+        require_positive(self.k, "k")
+        require_name(self.ranked_by, parameter="ranked_by")
 
     def __repr__(self) -> str:
         ranked = f"ranked_by={self.ranked_by!r}, tie_break={self.tie_break!r}"
@@ -174,15 +171,15 @@ class Top(Aggregate):
         assert self.tie_break is not None
         return (self.column, self.ranked_by, self.tie_break)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        self.require_columns(schema, where)
+        self.require_columns(schema)
         value, rank, tie = self.columns
         if not is_orderable(schema.field(rank).type):
             expected = f"as ranked_by, {ORDERED}"
             dtype = schema.field(rank).type
-            raise wrong_type(dtype, rank, text=repr(self), expected=expected, where=where)
-        types = _sorted_types(self, schema, (value, rank, tie), where)
+            raise wrong_type(dtype, rank, text=repr(self), expected=expected)
+        types = _sorted_types(self, schema, (value, rank, tie))
         return Ranked(
             "top",
             (value, rank, tie),
@@ -266,8 +263,7 @@ def percentile(
     if not isinstance(given, int | float) or isinstance(given, bool):
         fix = f"percentile({column!r}, [0.5, 0.99], at_most=...)"
         expected = "a number from 0 to 1, or a list of at least one"
-        where = "aggregates.percentile"
-        given = parse_percentages(given, where=where, expected=expected, fix=fix)
+        given = parse_percentages(given, expected=expected, fix=fix)
     return BoundedAggregate(
         "percentile",
         column,
@@ -333,11 +329,11 @@ def top(k: int, column: str, *, ranked_by: str, tie_break: str) -> Aggregate:
     return Top("top", column, tie_break, k=k, ranked_by=ranked_by)
 
 
-def require_positive(value: object, parameter: str, where: str) -> None:
+def require_positive(value: object, parameter: str) -> None:
     """Refuse anything but an integer above 0. 16.0 and True are refused, too."""
     if type(value) is not int or value < 1:
         raise conditions.PARAMETER_OUT_OF_RANGE.error(
-            where, parameter=parameter, got=f"{parameter}={value!r}"
+            parameter=parameter, got=f"{parameter}={value!r}"
         )
 
 
@@ -360,11 +356,11 @@ def _in_order(value: Column, by: Column, tie: Column, present: Column) -> Column
 
 
 def _sorted_types(
-    aggregate: Aggregate, schema: pa.Schema, inputs: Sequence[str], where: str
+    aggregate: Aggregate, schema: pa.Schema, inputs: Sequence[str]
 ) -> tuple[pa.DataType, pa.DataType, pa.DataType]:
     """Types of the value, the sort column and the tie-break, which must have an order."""
     value, by, tie = (schema.field(name).type for name in inputs)
     if not is_orderable(tie):
         text = repr(aggregate)
-        raise wrong_type(tie, inputs[2], text=text, expected=TIE_BREAK, where=where)
+        raise wrong_type(tie, inputs[2], text=text, expected=TIE_BREAK)
     return value, by, tie

@@ -290,7 +290,7 @@ def over_limit(spec: KeyedTable, keys: Sequence[pa.Array], stored: int) -> Mask:
         return out
     if spec.when_full == "fail":
         raise conditions.KEYS_FULL.error(
-            spec.where, limit=spec.limit, got=f"{stored + count:,} keys in one shard"
+            limit=spec.limit, got=f"{stored + count:,} keys in one shard"
         )
     # By hash, so that the choice does not depend on the order of arrival.
     out[np.argsort(xxhash64(keys), kind="stable")[room:]] = True

@@ -38,7 +38,7 @@ FAULTS = {
 """By code: what is wrong, what was expected, and how to fix it."""
 
 
-def fault_error(code: str, row: str, *, where: str) -> ChangeStreamError:
+def fault_error(code: str, row: str) -> ChangeStreamError:
     """The error about a row that contradicts the rows before."""
     what, expected, fix = FAULTS[code]
-    return ChangeStreamError(code, what, where=where, got=row, expected=expected, fix=fix)
+    return ChangeStreamError(code, what, got=row, expected=expected, fix=fix)

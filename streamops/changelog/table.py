@@ -79,7 +79,6 @@ def drop_tombstones(rows: pa.Table) -> pa.Table:
 class KeyedTable:
     """Parameters of an operator that stores the latest row of each key."""
 
-    where: str = field(repr=False)  # name of the operator, for errors
     key: tuple[str, ...] = checkpointed(with_types)
     sequence: tuple[str, ...] = checkpointed(with_types)  # columns that order the changes of a key
     horizon: int  # how long a deleted key is stored: microseconds of `time`, or units of `sequence`
@@ -136,9 +135,7 @@ DEFAULT_MAX_KEYS = 10_000_000
 """Default number of keys that an operator may store."""
 
 
-def parse_horizon(
-    horizon: Duration | int | None, time: str | None, *, parameter: str, where: str
-) -> int:
+def parse_horizon(horizon: Duration | int | None, time: str | None, *, parameter: str) -> int:
     """A horizon as ``Microseconds`` with `time`, otherwise as a number of units of the sequence.
 
     Raises
@@ -147,13 +144,13 @@ def parse_horizon(
         ``PARAMETER_MISSING``, or an error of ``parse_duration``.
     """
     if time is not None:
-        require_name(time, parameter="time", where=where)
+        require_name(time, parameter="time")
     if isinstance(horizon, str | dt.timedelta) and time is not None:
-        return Microseconds(parse_duration(horizon, parameter=parameter, where=where, minimum=0))
+        return Microseconds(parse_duration(horizon, parameter=parameter, minimum=0))
     if isinstance(horizon, int) and type(horizon) is int and horizon >= 0 and time is None:
         return horizon
     raise conditions.HORIZON_WITHOUT_UNIT.error(
-        where, parameter=parameter, got=f"{parameter}={horizon!r}, time={time!r}"
+        parameter=parameter, got=f"{parameter}={horizon!r}, time={time!r}"
     )
 
 
@@ -165,7 +162,7 @@ def value_columns(
     return tuple(name for name in schema.names if name not in others)
 
 
-def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: str) -> None:
+def refuse_change_type(columns: Mapping[str, Sequence[str | None]]) -> None:
     """Refuse parameters that name the change type, which is not a column of the row.
 
     Raises
@@ -176,21 +173,19 @@ def refuse_change_type(columns: Mapping[str, Sequence[str | None]], *, where: st
     for role, names in columns.items():
         if CHANGE_TYPE in names:
             raise conditions.CHANGE_TYPE_RESERVED.error(
-                where, change_type=CHANGE_TYPE, got=f"{CHANGE_TYPE!r}, given as `{role}`"
+                change_type=CHANGE_TYPE, got=f"{CHANGE_TYPE!r}, given as `{role}`"
             )
 
 
-def require_change_columns(
-    schema: pa.Schema, sequence: Sequence[str], time: str | None, *, where: str
-) -> None:
+def require_change_columns(schema: pa.Schema, sequence: Sequence[str], time: str | None) -> None:
     """Refuse a sequence without an order, and columns of a change that have the wrong type."""
     dtypes = {field.name: field.type for field in schema}
 
     def refuse(role: str, name: str, expected: str) -> None:
         fix = "cast the column, or name another"
-        refuse_type(schema, name, f"`{role}`", expected, fix, where=where)
+        refuse_type(schema, name, f"`{role}`", expected, fix)
 
-    require_sequence(schema, sequence, where=where)
+    require_sequence(schema, sequence)
     if time is None and not (len(sequence) == 1 and pa.types.is_integer(dtypes[sequence[0]])):
         expected = "one integer, in which the horizon is measured; or time=... beside it"
         refuse("sequence", sequence[0], expected)

@@ -106,15 +106,13 @@ def aggregate(
     Gupta, Mumick, Subrahmanian: "Maintaining Views Incrementally", SIGMOD 1993.
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Maintaining materialized views".
     """
-    where = "changes.aggregate"
-    require_aggregates(agg, where=where)
+    require_aggregates(agg)
     spec = AggregateSpec(
-        where=where,
-        by=parse_names(by, parameter="by", where=where),
+        by=parse_names(by, parameter="by"),
         agg=tuple(agg.items()),
         functions=tuple(
             value.function if isinstance(value, Aggregate) else "" for value in agg.values()
         ),
         rejected=rejected,
     )
-    return Operator(where, spec, AggregateCore())
+    return Operator("changes.aggregate", spec, AggregateCore())

@@ -122,15 +122,13 @@ def apply(
     ----------
     Kimball and Ross: "The Data Warehouse Toolkit", chapter 5, "Slowly Changing Dimension Techniques".
     """
-    where = "changes.apply"
     tracked = None
     if track is not None:
-        tracked = parse_distinct_names(track, parameter="track", where=where)
+        tracked = parse_distinct_names(track, parameter="track")
     spec = ApplySpec(
-        where=where,
-        key=parse_distinct_names(key, parameter="key", where=where),
-        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
-        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
+        key=parse_distinct_names(key, parameter="key"),
+        sequence=parse_distinct_names(sequence, parameter="sequence"),
+        horizon=parse_horizon(horizon, time, parameter="horizon"),
         time=time,
         history=history,
         track=tracked,
@@ -140,4 +138,4 @@ def apply(
         when_full=when_full,
     )
     core = LatestCore() if history == "overwrite" else HistoryCore()
-    return Operator(where, spec, core)
+    return Operator("changes.apply", spec, core)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -26,6 +26,7 @@ from streamops.changelog.table import (
 from streamops.changes import conditions
 from streamops.changes.delta import mark_upserts
 from streamops.changes.fold import has_null_part, refuse_stream
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
@@ -129,14 +130,12 @@ def compact(
     ----------
     Apache Kafka's documentation, "Log Compaction".
     """
-    where = "changes.compact"
     return CompactTransform(
-        where,
-        parse_distinct_names(key, parameter="key", where=where),
-        parse_distinct_names(sequence, parameter="sequence", where=where),
-        parse_horizon(retention, time, parameter="retention", where=where),
+        parse_distinct_names(key, parameter="key"),
+        parse_distinct_names(sequence, parameter="sequence"),
+        parse_horizon(retention, time, parameter="retention"),
         time,
-        None if head is None else parse_horizon(head, time, parameter="head", where=where),
+        None if head is None else parse_horizon(head, time, parameter="head"),
         value,
         snapshots,
         ignore_nulls,
@@ -147,7 +146,6 @@ def compact(
 class CompactTransform:
     """A function from batch frame to batch frame, for use with ``DataFrame.transform``."""
 
-    where: str = field(repr=False)
     key: tuple[str, ...]
     sequence: tuple[str, ...]
     retention: int
@@ -159,16 +157,16 @@ class CompactTransform:
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        where = self.where
-        refuse_change_type({"key": self.key, "sequence": self.sequence}, where=where)
-        require_choice(self.snapshots, Snapshots, parameter="snapshots", where=where)
-        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls", where=where)
+        refuse_change_type({"key": self.key, "sequence": self.sequence})
+        require_choice(self.snapshots, Snapshots, parameter="snapshots")
+        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls")
         if self.value is not None:
-            require_name(self.value, parameter="value", where=where)
+            require_name(self.value, parameter="value")
 
     def __repr__(self) -> str:
-        return show_call(self.where, self)
+        return show_call("changes.compact", self)
 
+    @located("changes.compact")
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Compact the log."""
         columns = self._checked(frame)
@@ -249,27 +247,26 @@ class CompactTransform:
 
     def _checked(self, frame: DataFrame) -> dict[str, StructField]:
         """The columns of the frame, or an error."""
-        where = self.where
-        refuse_stream(frame, where=where)
-        require_columns(frame.columns, {"key": self.key}, where=where)
-        refuse_incomparable(frame, self.key, where=where)
-        require_columns(frame.columns, {"sequence": self.sequence}, where=where)
+        refuse_stream(frame)
+        require_columns(frame.columns, {"key": self.key})
+        refuse_incomparable(frame, self.key)
+        require_columns(frame.columns, {"sequence": self.sequence})
         columns = {part.name: part for part in frame.schema.fields}
         if self.value is not None:
-            require_columns(frame.columns, {"value": [self.value]}, where=where)
+            require_columns(frame.columns, {"value": [self.value]})
         if (CHANGE_TYPE in columns) == (self.value is not None):
             raise conditions.DELETES_UNKNOWN.error(
-                where, column=CHANGE_TYPE, got=f"columns {', '.join(columns)}; value={self.value!r}"
+                column=CHANGE_TYPE, got=f"columns {', '.join(columns)}; value={self.value!r}"
             )
         read = {*self.sequence, *CHANGE_COLUMNS}
         if self.time is not None:
-            require_columns(frame.columns, {"time": [self.time]}, where=where)
+            require_columns(frame.columns, {"time": [self.time]})
             read.add(self.time)
-        schema = arrow_schema(frame, where=where, only=read)
-        require_change_columns(schema, self.sequence, self.time, where=where)
+        schema = arrow_schema(frame, only=read)
+        require_change_columns(schema, self.sequence, self.time)
         if self.time is not None and not isinstance(columns[self.time].dataType, TimestampType):
             fix = "cast the column, or name another"
-            refuse_type(schema, self.time, "`time`", "timestamp", fix, where=where)
+            refuse_type(schema, self.time, "`time`", "timestamp", fix)
         return columns
 
 

@@ -127,13 +127,11 @@ def from_debezium(
     Debezium's documentation, "Data change events" of each connector.
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Change Data Capture".
     """
-    where = "changes.from_debezium"
     if not isinstance(sequence, str):
-        sequence = parse_distinct_names(sequence, parameter="sequence", where=where)
+        sequence = parse_distinct_names(sequence, parameter="sequence")
     spec = DebeziumSpec(
-        where=where,
         schema=schema,
-        key=parse_distinct_names(key, parameter="key", where=where),
+        key=parse_distinct_names(key, parameter="key"),
         value=value,
         message_key=message_key,
         sequence=sequence,
@@ -141,6 +139,6 @@ def from_debezium(
         placeholder=placeholder,
         preimages=preimages,
         tombstones=tombstones,
-        keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
+        keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
-    return Operator(where, spec)
+    return Operator("changes.from_debezium", spec)

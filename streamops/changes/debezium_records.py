@@ -88,7 +88,6 @@ _IMAGES = ("before", "after")
 class DebeziumSpec:
     """Parameters of ``from_debezium``."""
 
-    where: str = field(repr=False)
     schema: str | StructType = field(metadata={"shown": lambda schema: repr(_to_ddl(schema))})
     key: tuple[str, ...]
     value: str
@@ -102,36 +101,34 @@ class DebeziumSpec:
 
     def __post_init__(self) -> None:
         """Validate the parameters. A schema in DDL is parsed by Spark, once there is a frame."""
-        where, schema = self.where, self.schema
+        schema = self.schema
         placeholder: Any = self.placeholder
-        require_name(self.value, parameter="value", where=where)
+        require_name(self.value, parameter="value")
         if self.message_key is not None:
-            require_name(self.message_key, parameter="message_key", where=where)
+            require_name(self.message_key, parameter="message_key")
             if "payload" in self.key:
                 raise conditions.KEY_CALLED_PAYLOAD.error(
-                    where, got=f"key={self.key!r}, message_key={self.message_key!r}"
+                    got=f"key={self.key!r}, message_key={self.message_key!r}"
                 )
         if isinstance(self.sequence, str):
-            require_choice(self.sequence, Position, parameter="sequence", where=where)
-        require_choice(self.absent, Absent, parameter="absent", where=where)
-        require_choice(self.preimages, Preimages, parameter="preimages", where=where)
-        require_choice(self.tombstones, Tombstones, parameter="tombstones", where=where)
+            require_choice(self.sequence, Position, parameter="sequence")
+        require_choice(self.absent, Absent, parameter="absent")
+        require_choice(self.preimages, Preimages, parameter="preimages")
+        require_choice(self.tombstones, Tombstones, parameter="tombstones")
         if not _is_placeholder(placeholder):
-            raise conditions.NOT_A_PLACEHOLDER.error(where, got=f"placeholder={placeholder!r}")
+            raise conditions.NOT_A_PLACEHOLDER.error(got=f"placeholder={placeholder!r}")
         if self.tombstones == "keep" and self.message_key is None:
-            raise conditions.TOMBSTONE_WITHOUT_KEY.error(
-                where, got="tombstones='keep', message_key=None"
-            )
+            raise conditions.TOMBSTONE_WITHOUT_KEY.error(got="tombstones='keep', message_key=None")
         if not isinstance(schema, str) or not schema.strip():
             self.parse_row()
 
     def parse_row(self) -> StructType:
         """The type of a row, with the key and without names that are taken."""
-        row = parse_row_type(self.schema, where=self.where)
-        require_columns(row.names, {"key": self.key}, where=self.where)
+        row = parse_row_type(self.schema)
+        require_columns(row.names, {"key": self.key})
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the column of the frame before the operator"
-        refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix, self.where)
+        refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix)
         return row
 
     @property
@@ -157,18 +154,15 @@ class DebeziumSpec:
         if self.message_key is not None:
             messages.append(("message_key", self.message_key))
         for role, name in messages:
-            require_columns(types, {role: [name]}, where=self.where)
+            require_columns(types, {role: [name]})
             if not isinstance(types[name], StringType | BinaryType):
                 raise conditions.COLUMN_TYPE.error(
-                    self.where,
-                    column=name,
-                    role=role,
-                    got=f"{name!r} of type {types[name].simpleString()}",
+                    column=name, role=role, got=f"{name!r} of type {types[name].simpleString()}"
                 )
-        require_columns(types, {"sequence": self.sequence_columns}, where=self.where)
-        schema = arrow_schema(frame, where=self.where, only=self.sequence_columns)
-        require_sequence(schema, self.sequence_columns, where=self.where)
-        require_columns(types, {"keep": self.keep}, where=self.where)
+        require_columns(types, {"sequence": self.sequence_columns})
+        schema = arrow_schema(frame, only=self.sequence_columns)
+        require_sequence(schema, self.sequence_columns)
+        require_columns(types, {"keep": self.keep})
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The changes of a frame of records."""

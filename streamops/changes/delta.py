@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
@@ -109,26 +109,22 @@ def from_delta(
     ----------
     Delta's protocol, "Change Data Files".
     """
-    where = "changes.from_delta"
-    spec = DeltaSpec(where, parse_distinct_names(key, parameter="key", where=where), preimages)
-    return Operator(where, spec)
+    spec = DeltaSpec(parse_distinct_names(key, parameter="key"), preimages)
+    return Operator("changes.from_delta", spec)
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSpec:
     """Parameters of ``from_delta``."""
 
-    where: str = field(repr=False)
     key: tuple[str, ...]
     preimages: Preimages
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.preimages, Preimages, parameter="preimages", where=self.where)
+        require_choice(self.preimages, Preimages, parameter="preimages")
         if taken := [name for name in self.key if name in _FEED]:
-            raise conditions.KEY_OF_THE_FEED.error(
-                self.where, taken=taken[0], got=f"key={self.key!r}"
-            )
+            raise conditions.KEY_OF_THE_FEED.error(taken=taken[0], got=f"key={self.key!r}")
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -146,13 +142,12 @@ class DeltaSpec:
         wrong = [n for n, dtype in _FEED.items() if not isinstance(types.get(n), type(dtype))]
         if wrong:
             raise conditions.NOT_A_CHANGE_FEED.error(
-                self.where,
                 expected=", ".join((f"{n} {dtype.simpleString()}" for n, dtype in _FEED.items())),
                 got=", ".join(
                     f"{n} {types[n].simpleString()}" if n in types else f"no {n}" for n in wrong
                 ),
             )
-        require_columns(types, {"key": self.key}, where=self.where)
+        require_columns(types, {"key": self.key})
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The feed as a change stream."""

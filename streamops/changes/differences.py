@@ -23,7 +23,6 @@ from streamops.spark.columns import (
 
 __all__ = ["Difference", "Differences", "differences"]
 
-_WHERE = "changes.differences"
 _TYPES = ("missing", "extra", "different")
 
 
@@ -92,7 +91,7 @@ class Differences:
             ``TABLES_DIFFER``.
         """
         if self.total:
-            raise conditions.TABLES_DIFFER.error(_WHERE, got=repr(self))
+            raise conditions.TABLES_DIFFER.error(got=repr(self))
 
     def __repr__(self) -> str:
         if not self.total:
@@ -146,16 +145,16 @@ def differences(
     fold : fold a change stream to its table.
     streamops.testing.assert_rows : the same in tests.
     """
-    names = () if key is None else parse_distinct_names(key, parameter="key", where=_WHERE)
+    names = () if key is None else parse_distinct_names(key, parameter="key")
     if type(show) is not int or show < 0:
-        raise conditions.NOT_A_NUMBER_OF_ROWS.error(_WHERE, got=f"show={show!r}")
+        raise conditions.NOT_A_NUMBER_OF_ROWS.error(got=f"show={show!r}")
     sides = ("`actual`", "`expected`")
     for frame, side in zip((actual, expected), sides, strict=True):
-        refuse_stream(require_frame(frame, side, where=_WHERE), where=_WHERE)
-    require_same_columns(actual.schema, expected.schema, sides=sides, where=_WHERE)
-    require_columns(actual.columns, {"key": names}, where=_WHERE)
-    refuse_incomparable(actual, actual.columns, where=_WHERE)
-    arrow_schema(actual, where=_WHERE)  # the rows are collected as Arrow
+        refuse_stream(require_frame(frame, side))
+    require_same_columns(actual.schema, expected.schema, sides=sides)
+    require_columns(actual.columns, {"key": names})
+    refuse_incomparable(actual, actual.columns)
+    arrow_schema(actual)  # the rows are collected as Arrow
     net = _net_rows(relax_nulls(actual), relax_nulls(expected), names)
     # Without a key, equal rows are one difference, and counted by their number.
     copies = F.lit(1) if names else F.col("ours") + F.col("theirs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
 
@@ -30,7 +30,7 @@ from streamops.changelog.table import (
     refuse_change_type,
 )
 from streamops.changes import conditions
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -162,12 +162,10 @@ def fold(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "State, Streams, and Immutability".
     """
-    where = "changes.fold"
     return FoldTransform(
-        where,
-        None if key is None else parse_distinct_names(key, parameter="key", where=where),
+        None if key is None else parse_distinct_names(key, parameter="key"),
         rows,
-        parse_distinct_names(sequence, parameter="sequence", where=where),
+        parse_distinct_names(sequence, parameter="sequence"),
         onto,
     )
 
@@ -176,7 +174,6 @@ def fold(
 class FoldTransform:
     """A function from batch frame to batch frame, for use with ``DataFrame.transform``."""
 
-    where: str = field(repr=False)
     key: tuple[str, ...] | None
     rows: Rows
     sequence: tuple[str, ...]
@@ -184,35 +181,35 @@ class FoldTransform:
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.rows, Rows, parameter="rows", where=self.where)
+        require_choice(self.rows, Rows, parameter="rows")
         if self.rows == "multiset" and self.sequence != (REVISION,):
             raise conditions.SEQUENCE_OF_A_MULTISET.error(
-                self.where, got=f"sequence={self.sequence!r}, rows='multiset'"
+                got=f"sequence={self.sequence!r}, rows='multiset'"
             )
         if (self.key is None) != (self.rows == "multiset"):
             raise SpecError(
                 "PARAMETER_MISSING" if self.key is None else "PARAMETER_WITHOUT_EFFECT",
                 "no column identifies a row" if self.key is None else "a multiset has no key",
-                where=self.where,
                 got=f"key={self.key!r}, rows={self.rows!r}",
                 expected="columns that identify a row, or rows='multiset'",
                 fix='fold("id"); or, if rows have no key, fold(rows="multiset")',
             )
-        refuse_change_type({"key": self.key or (), "sequence": self.sequence}, where=self.where)
+        refuse_change_type({"key": self.key or (), "sequence": self.sequence})
         if self.onto is not None:
-            require_frame(self.onto, "`onto`", where=self.where)
+            require_frame(self.onto, "`onto`")
 
+    @located("changes.fold")
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Fold the frame."""
-        refuse_stream(frame, where=self.where)
+        refuse_stream(frame)
         has_types = CHANGE_TYPE in frame.columns
         if self.key is not None:
-            require_columns(frame.columns, {"key": self.key}, where=self.where)
+            require_columns(frame.columns, {"key": self.key})
             self._refuse_unordered(frame)
-            require_columns(frame.columns, {"sequence": self.sequence}, where=self.where)
+            require_columns(frame.columns, {"sequence": self.sequence})
         elif not has_types:
             raise conditions.NO_CHANGES.error(
-                self.where, column=CHANGE_TYPE, got=f"columns {', '.join(frame.columns)}"
+                column=CHANGE_TYPE, got=f"columns {', '.join(frame.columns)}"
             )
         for part in frame.schema.fields:
             if part.name in _SIDE_OUTPUT and _has_reason(part.dataType):
@@ -225,7 +222,7 @@ class FoldTransform:
         return self._fold_changes(frame) if has_types else self._latest_rows(frame)
 
     def __repr__(self) -> str:
-        return show_call(self.where, self)
+        return show_call("changes.fold", self)
 
     @property
     def _order(self) -> tuple[str, ...]:
@@ -238,10 +235,10 @@ class FoldTransform:
         changes = frame.withColumn(_BASE, F.lit(False))
         if self.onto is None:
             return changes
-        refuse_stream(self.onto, where=self.where)
+        refuse_stream(self.onto)
         sides = ("the changes", "`onto`")
         schema = frame.drop(CHANGE_TYPE).schema
-        require_same_columns(schema, self.onto.schema, sides=sides, where=self.where)
+        require_same_columns(schema, self.onto.schema, sides=sides)
         base = self.onto.withColumn(CHANGE_TYPE, F.lit(INSERT)).withColumn(_BASE, F.lit(True))
         return base.unionByName(changes)
 
@@ -250,18 +247,17 @@ class FoldTransform:
             raise SchemaError(
                 "FRAME_TYPE",
                 "no column orders the changes of a key",
-                where=self.where,
                 got=f"columns {', '.join(frame.columns)}",
                 expected=f"a column {REVISION!r}, as from changes.normalize and windows, or `sequence`",
                 fix=_FOLD_ROWS if CHANGE_TYPE in frame.columns else _FOLD_VERSIONS,
             )
 
     def _require_types(self, frame: DataFrame) -> None:
-        refuse_incomparable(frame, frame.columns, where=self.where)
-        schema = arrow_schema(frame, where=self.where, only={CHANGE_TYPE, *self._order})
-        require_sequence(schema, self._order, where=self.where)
+        refuse_incomparable(frame, frame.columns)
+        schema = arrow_schema(frame, only={CHANGE_TYPE, *self._order})
+        require_sequence(schema, self._order)
         if not pa.types.is_string(schema.field(CHANGE_TYPE).type):
-            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", "cast it", where=self.where)
+            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", "cast it")
 
     def _content(self, frame: DataFrame) -> Column:
         """The values of a row. A revision is one of them, another sequence is not.
@@ -357,7 +353,7 @@ class FoldTransform:
         passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
         row = F.to_json(F.struct(*map(column, names)), OPTIONS)
         for code in FAULTS:
-            error = fault_error(code, _MARK, where=self.where)
+            error = fault_error(code, _MARK)
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, row, end)).cast("boolean")
             passes = passes.when(F.col(_FAULT) == code, raised)
@@ -376,11 +372,11 @@ def _has_reason(dtype: DataType) -> bool:
     return isinstance(dtype["reason"].dataType, StringType)
 
 
-def refuse_stream(frame: DataFrame, *, where: str) -> None:
+def refuse_stream(frame: DataFrame) -> None:
     """Refuse a streaming frame (``STREAMING_FRAME``), and columns with the same name."""
     if frame.isStreaming:
-        raise conditions.STREAMING_FRAME.error(where, got="a streaming frame")
-    refuse_duplicates(frame, where=where)
+        raise conditions.STREAMING_FRAME.error(got="a streaming frame")
+    refuse_duplicates(frame)
 
 
 def has_null_part(frame: DataFrame, sequence: Sequence[str]) -> Column:
@@ -395,9 +391,7 @@ def _has_null(value: Column, dtype: DataType) -> Column:
     return reduce(Column.__or__, (_has_null(*part) for part in parts), value.isNull())
 
 
-def require_same_columns(
-    left: StructType, right: StructType, *, sides: tuple[str, str], where: str
-) -> None:
+def require_same_columns(left: StructType, right: StructType, *, sides: tuple[str, str]) -> None:
     """Refuse two frames that do not have the same columns, in any order."""
     types = [{f.name: f.dataType.simpleString() for f in side.fields} for side in (left, right)]
     if types[0] == types[1]:
@@ -407,6 +401,4 @@ def require_same_columns(
         for name in dict.fromkeys([*types[0], *types[1]])
         if types[0].get(name) != types[1].get(name)
     ]
-    raise conditions.COLUMNS_DIFFER.error(
-        where, one=sides[0], other=sides[1], got="; ".join(differing)
-    )
+    raise conditions.COLUMNS_DIFFER.error(one=sides[0], other=sides[1], got="; ".join(differing))

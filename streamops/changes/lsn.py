@@ -38,7 +38,7 @@ def parse_lsn(lsn: str | Column) -> Column:
     >>> rows.withColumn("lsn", changes.parse_lsn("lsn"))
     """
     if not isinstance(lsn, Column):
-        require_name(lsn, parameter="lsn", where="changes.parse_lsn")
+        require_name(lsn, parameter="lsn")
     text = (column(lsn) if isinstance(lsn, str) else lsn).cast("string")  # without its collation
     high, low = (
         F.conv(F.regexp_extract(text, _FORM, group), 16, 10).cast("bigint") for group in (1, 2)

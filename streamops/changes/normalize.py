@@ -126,12 +126,10 @@ def normalize(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Change Data Capture".
     """
-    where = "changes.normalize"
     spec = TableSpec(
-        where=where,
-        key=parse_distinct_names(key, parameter="key", where=where),
-        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
-        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
+        key=parse_distinct_names(key, parameter="key"),
+        sequence=parse_distinct_names(sequence, parameter="sequence"),
+        horizon=parse_horizon(horizon, time, parameter="horizon"),
         time=time,
         publish=publish,
         snapshots=snapshots,
@@ -139,4 +137,4 @@ def normalize(
         max_keys=max_keys,
         when_full=when_full,
     )
-    return Operator(where, spec, LatestCore())
+    return Operator("changes.normalize", spec, LatestCore())

@@ -89,7 +89,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
         except _Unfit as why:
             unfit.append(str(why))
     raise conditions.JAVA_NOT_FOUND.error(
-        "streamops.environment.java", oldest_java=OLDEST_JAVA, got="; ".join(unfit)
+        where="streamops.environment.java", oldest_java=OLDEST_JAVA, got="; ".join(unfit)
     )
 
 

@@ -66,7 +66,7 @@ def installed_version(package: str) -> str:
         return ""
 
 
-def refuse_versions(*, where: str) -> None:
+def refuse_versions() -> None:
     """Refuse installed packages of versions with which operators do not work.
 
     pip refuses them, too, unless they were installed later or in another way. A package of which the
@@ -85,7 +85,6 @@ def refuse_versions(*, where: str) -> None:
         verdict = compare_version(package, version)
         if verdict is not None and package != "protobuf":
             raise conditions.VERSION_NOT_SUPPORTED.error(
-                where,
                 package=package,
                 version=version,
                 verdict=verdict,

@@ -116,7 +116,7 @@ def _running_session() -> SparkSession | None:
 def _start(settings: Mapping[str, str]) -> SparkSession:
     if "SPARK_REMOTE" in os.environ:
         raise conditions.SPARK_REMOTE_SET.error(
-            "streamops.local_session", got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}"
+            where="streamops.local_session", got=f"SPARK_REMOTE={os.environ['SPARK_REMOTE']}"
         )
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -157,11 +157,11 @@ def _both_rocksdb(difference: Difference) -> bool:
 def _refuse_below_one(parameter: str, value: int) -> None:
     if type(value) is not int or value < 1:
         raise conditions.PARAMETER_OUT_OF_RANGE.error(
-            "streamops.local_session", parameter=parameter, got=value
+            where="streamops.local_session", parameter=parameter, got=value
         )
 
 
-def refuse_policy(spark: SparkSession, *, where: str) -> None:
+def refuse_policy(spark: SparkSession) -> None:
     """Refuse a session whose watermark is not the minimum of those of the inputs.
 
     Raises
@@ -171,4 +171,4 @@ def refuse_policy(spark: SparkSession, *, where: str) -> None:
     """
     policy = effective(spark, _POLICY) or "min"
     if policy.lower() != "min":
-        raise conditions.WATERMARK_POLICY.error(where, got=f"{_POLICY}={policy}")
+        raise conditions.WATERMARK_POLICY.error(got=f"{_POLICY}={policy}")

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from streamops.kernel.errors import located
 from streamops.spark.state_apis import choose_state_api
 
 
@@ -58,7 +59,8 @@ def count_in_state(spark: SparkSession) -> dict[int, int]:
         source = spark.readStream.schema("key long").option("maxFilesPerTrigger", 1)
         frame = source.parquet(f"{folder}/rows")
         keys, schema = frame.groupBy("key"), "key long, rows long"
-        choice = choose_state_api([frame], "auto", where="smoke query")
+        with located("smoke query"):
+            choice = choose_state_api([frame], "auto")
         if choice.api == "applyInPandasWithState":
             counted = keys.applyInPandasWithState(
                 _count, schema, "rows long", "update", GroupStateTimeout.NoTimeout

@@ -16,6 +16,7 @@ from streamops.erasure import conditions
 from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn
 from streamops.erasure.core.values import ValueType
+from streamops.kernel.errors import located
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
 from streamops.spark.columns import (
@@ -51,23 +52,22 @@ class Encryption:
     names: tuple[tuple[str, str], ...] = field(metadata={"shown": lambda names: repr(dict(names))})
 
     def __post_init__(self) -> None:
-        require_name(self.subject, parameter="subject", where=self.where)
+        require_name(self.subject, parameter="subject")
         if self.subject in self.columns:
             raise conditions.SAME_COLUMN.error(
-                self.where, got=f"subject={self.subject!r} in columns={[*self.columns]!r}"
+                got=f"subject={self.subject!r} in columns={[*self.columns]!r}"
             )
-        require_frame(self.keys, "`keys`", where=self.where)
+        require_frame(self.keys, "`keys`")
         if self.keys.isStreaming:
-            raise conditions.KEYS_ARE_A_STREAM.error(self.where, got="a streaming frame")
+            raise conditions.KEYS_ARE_A_STREAM.error(got="a streaming frame")
         if self.wrapping_key is not None and not callable(self.wrapping_key):
             raise conditions.WRAPPING_KEY_NOT_A_FUNCTION.error(
-                self.where, got=f"a value of type {type(self.wrapping_key).__name__}"
+                got=f"a value of type {type(self.wrapping_key).__name__}"
             )
         require_package(
             "cryptography.hazmat.primitives.ciphers.aead",
             package="cryptography",
             extra="erasure",
-            where=self.where,
         )
 
     @property
@@ -89,10 +89,11 @@ class Encryption:
         """Refuse a frame, or a key table, without the columns."""
         fields = {item.name: item for item in frame.schema.fields}
         needed = {"columns": self.columns, "subject": [self.subject]}
-        require_columns(fields, needed, where=self.where)
-        refuse_collated(frame, [self.subject], where=self.where)
-        require_subject(fields[self.subject], f"column {self.subject!r}", self.where)
-        _check_keys(self.keys, f"{self.where}, keys")
+        require_columns(fields, needed)
+        refuse_collated(frame, [self.subject])
+        require_subject(fields[self.subject], f"column {self.subject!r}")
+        with located(at="keys"):
+            _check_keys(self.keys)
 
     def replace_columns(
         self,
@@ -139,6 +140,7 @@ class Encryption:
 def _call(run: Run, spec: Columns, result: pa.DataType) -> Callable[..., Column]:
     """A function of the subject, its keys and the columns, as a function of columns."""
 
+    @located(spec.where)
     def crypt(subject: pa.Array, versions: pa.Array, values: pa.Array) -> pa.Array:
         results, rejected = run(spec, subject.cast(pa.string()), versions, values.flatten())
         return pa.StructArray.from_arrays([*results, rejected], fields=list(result))
@@ -160,41 +162,38 @@ def _group_keys(keys: DataFrame) -> DataFrame:
     return entries.groupBy(subject.alias(_SUBJECT)).agg(F.collect_list(entry).alias(_VERSIONS))
 
 
-def _check_keys(keys: DataFrame, where: str) -> None:
-    refuse_duplicates(keys, where=where)
+def _check_keys(keys: DataFrame) -> None:
+    refuse_duplicates(keys)
     fields = {item.name: item for item in keys.schema.fields}
-    require_columns(fields, {"keys": ("subject", "version", "key")}, where=where)
-    refuse_collated(keys, ["subject"], where=where)
-    require_subject(fields["subject"], "column 'subject'", where)
+    require_columns(fields, {"keys": ("subject", "version", "key")})
+    refuse_collated(keys, ["subject"])
+    require_subject(fields["subject"], "column 'subject'")
     for name, accepted, text in (("version", IntegralType, "int"), ("key", BinaryType, "binary")):
         dtype = fields[name].dataType
         if not isinstance(dtype, accepted):
             raise conditions.KEY_TABLE_TYPE.error(
-                where, column=name, dtype=text, got=f"{name!r} of type {dtype.simpleString()}"
+                column=name, dtype=text, got=f"{name!r} of type {dtype.simpleString()}"
             )
 
 
-def require_subject(item: StructField, what: str, where: str) -> None:
+def require_subject(item: StructField, what: str) -> None:
     """Refuse a column that is neither text nor integers: its text would be the subject of nobody."""
     dtype: DataType = item.dataType
     if not isinstance(dtype, StringType | IntegralType):
         raise conditions.SUBJECT_TYPE.error(
-            where,
-            column=what,
-            name=item.name,
-            got=f"{item.name!r} of type {dtype.simpleString()}",
+            column=what, name=item.name, got=f"{item.name!r} of type {dtype.simpleString()}"
         )
 
 
 def parse_bound_names(
-    names: Mapping[str, str] | None, columns: Sequence[str], where: str
+    names: Mapping[str, str] | None, columns: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
     """The names that values are bound to, for columns that are shredded."""
     found = dict(names or {})
     for name, bound in found.items():
-        require_name(bound, parameter="names", where=where)
+        require_name(bound, parameter="names")
         if name not in columns:
             raise conditions.NAME_WITHOUT_COLUMN.error(
-                where, name=name, got=f"names={found!r}, columns={[*columns]!r}"
+                name=name, got=f"names={found!r}, columns={[*columns]!r}"
             )
     return tuple(found.items())

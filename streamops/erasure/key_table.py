@@ -18,7 +18,7 @@ from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
 from streamops.erasure.encryption import require_subject
 from streamops.kernel.conninfo import mask
 from streamops.kernel.database_urls import parse_database_url, secrets_of_database_url
-from streamops.kernel.errors import StreamopsError
+from streamops.kernel.errors import StreamopsError, located_methods
 from streamops.kernel.packages import require_package
 from streamops.kernel.parameters import require_columns, require_name
 from streamops.kernel.values import Refused, converter
@@ -26,7 +26,6 @@ from streamops.spark.columns import column, require_frame
 
 __all__ = ["KeyTable"]
 
-_WHERE = "erasure.KeyTable"
 _DIALECTS = ("sqlite", "postgresql")
 _AT_A_TIME = 1_000
 """Subjects in a condition: databases limit the number of parameters."""
@@ -42,6 +41,7 @@ Entry = tuple[str, int, bytes | None]
 KEYS = pa.schema([("subject", pa.string()), ("version", pa.int32()), ("key", pa.binary())])
 
 
+@located_methods("erasure.KeyTable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTable:
     """A table with exactly one key per subject and version, in PostgreSQL or SQLite.
@@ -91,18 +91,16 @@ class KeyTable:
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_name(self.url, parameter="url", where=_WHERE)
-        require_name(self.table, parameter="table", where=_WHERE)
+        require_name(self.url, parameter="url")
+        require_name(self.table, parameter="table")
         if self.schema is not None:
-            require_name(self.schema, parameter="schema", where=_WHERE)
+            require_name(self.schema, parameter="schema")
         url = self._parsed_url()
         dialect = url.get_backend_name()
         if dialect not in _DIALECTS:
-            raise conditions.DIALECT_UNSUPPORTED.error(
-                _WHERE, expected=" or ".join(_DIALECTS), got=dialect
-            )
+            raise conditions.DIALECT_UNSUPPORTED.error(expected=" or ".join(_DIALECTS), got=dialect)
         if dialect == "sqlite" and url.database in (None, "", ":memory:"):
-            raise conditions.KEY_TABLE_IN_MEMORY.error(_WHERE, got="a database in memory")
+            raise conditions.KEY_TABLE_IN_MEMORY.error(got="a database in memory")
 
     def create_keys(self, batch: DataFrame, *, subject: str) -> DataFrame:
         """The keys of all subjects of a frame, created where there are none.
@@ -130,11 +128,11 @@ class KeyTable:
         ColumnNotFound, SchemaError
             There is no column `subject`, or it is neither text nor integers.
         """
-        require_frame(batch, "the first argument", where=_WHERE)
-        require_columns(batch.columns, {"subject": [subject]}, where=_WHERE)
+        require_frame(batch, "the first argument")
+        require_columns(batch.columns, {"subject": [subject]})
         if batch.isStreaming:
-            raise conditions.BATCH_IS_A_STREAM.error(_WHERE, got="a streaming frame")
-        require_subject(batch.schema[subject], "the column", _WHERE)
+            raise conditions.BATCH_IS_A_STREAM.error(got="a streaming frame")
+        require_subject(batch.schema[subject], "the column")
         found = batch.select(column(subject).cast("string").alias("subject")).distinct().toArrow()
         return _to_frame(batch.sparkSession, self._create(found.column("subject").to_pylist()))
 
@@ -223,7 +221,7 @@ class KeyTable:
             ``KEY_NOT_UNWRAPPED``: a key is not wrapped by the present wrapping key. Nothing is changed.
         """
         sa = _sqlalchemy()
-        old, new = self._wrapping(), Wrapping.of(wrapping_key, _WHERE)
+        old, new = self._wrapping(), Wrapping.of(wrapping_key)
         assert new is not None
         with self._transaction() as (connection, table):
             entries = sa.select(table.c.subject, table.c.version, table.c.key)
@@ -233,7 +231,7 @@ class KeyTable:
                 readable = key if old is None else old.unwrap(subject, bytes(key))
                 if readable is None:
                     raise conditions.KEY_NOT_UNWRAPPED.error(
-                        _WHERE, got=f"version {version} of a subject in {self.table!r}"
+                        got=f"version {version} of a subject in {self.table!r}"
                     )
                 connection.execute(
                     sa.update(table)
@@ -255,7 +253,7 @@ class KeyTable:
             return _create(connection, table, usable, wrapping)
 
     def _wrapping(self) -> Wrapping | None:
-        return Wrapping.of(self.wrapping_key, _WHERE)
+        return Wrapping.of(self.wrapping_key)
 
     def _table(self) -> Any:
         sa = _sqlalchemy()
@@ -295,7 +293,7 @@ class KeyTable:
             engine.dispose()
 
     def _parsed_url(self) -> Any:
-        return parse_database_url(self.url, extra="erasure", where=_WHERE)
+        return parse_database_url(self.url, extra="erasure")
 
     def _engine(self) -> Any:
         sa = _sqlalchemy()
@@ -331,7 +329,7 @@ class KeyTable:
         """The error about a database that did not do as asked; without parameters and password."""
         cause = getattr(error, "orig", None) or error
         text = mask(str(cause).partition("\n")[0], secrets_of_database_url(self.url))
-        return conditions.KEY_TABLE_UNAVAILABLE.error(_WHERE, got=f"{type(cause).__name__}: {text}")
+        return conditions.KEY_TABLE_UNAVAILABLE.error(got=f"{type(cause).__name__}: {text}")
 
 
 def _lock(connection: Any, table: Any, subjects: Sequence[str] | None = None) -> list[str]:
@@ -410,7 +408,7 @@ def _subject_text(subject: Any) -> str:
         text, got = None, str(error)
     if text is not None:
         return text
-    raise conditions.NOT_A_SUBJECT.error(_WHERE, got=got)
+    raise conditions.NOT_A_SUBJECT.error(got=got)
 
 
 def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:
@@ -420,6 +418,6 @@ def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:
 
 
 def _sqlalchemy() -> Any:
-    module = require_package("sqlalchemy", package="sqlalchemy", extra="erasure", where=_WHERE)
+    module = require_package("sqlalchemy", package="sqlalchemy", extra="erasure")
     importlib.import_module("sqlalchemy.event")
     return module

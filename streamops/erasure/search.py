@@ -23,7 +23,6 @@ from streamops.spark.columns import require_frame
 
 __all__ = ["Match", "SearchReport", "search_files", "search_frame"]
 
-_WHERE = "erasure.search_files"
 _SHORTEST = 4
 _SST = bytes.fromhex("f7cff485b741e288")
 """The last bytes of a sorted table of RocksDB."""
@@ -127,7 +126,7 @@ def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchR
     ``search_frame(streamops.state.read(checkpoint, 0, batch=n), values)``, for every micro-batch whose
     state Spark still has.
     """
-    require_frame(frame, "the first argument", where="erasure.search_frame")
+    require_frame(frame, "the first argument")
     needles = _needles(values)
     found: dict[Match, None] = {}
     for name, content in _columns(frame.toArrow()):
@@ -142,7 +141,7 @@ def _needles(values: Mapping[str, str | bytes]) -> list[tuple[str, str, bytes]]:
         raw = value.encode() if isinstance(value, str) else bytes(value)
         if len(raw) < _SHORTEST:
             raise conditions.VALUE_TOO_SHORT.error(
-                _WHERE, shortest=_SHORTEST, got=f"{name!r}, of {len(raw)} bytes"
+                shortest=_SHORTEST, got=f"{name!r}, of {len(raw)} bytes"
             )
         forms = {("bytes", raw), ("hex", raw.hex().encode()), ("hex", raw.hex().upper().encode())}
         if isinstance(value, str):
@@ -238,4 +237,4 @@ def _buffers(array: pa.Array) -> Iterator[bytes]:
 
 
 def _nothing(got: str) -> SpecError:
-    return conditions.NOTHING_TO_SEARCH.error(_WHERE, got=got)
+    return conditions.NOTHING_TO_SEARCH.error(got=got)

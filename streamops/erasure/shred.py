@@ -111,18 +111,17 @@ def shred(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Limitations of immutability".
     """
-    where = ShredSpec.where
-    parsed = parse_distinct_names(columns, parameter="columns", where=where)
-    require_choice(rejected, Rejected, parameter="rejected", where=where)
+    parsed = parse_distinct_names(columns, parameter="columns")
+    require_choice(rejected, Rejected, parameter="rejected")
     spec = ShredSpec(
         columns=parsed,
         subject=subject,
         keys=keys,
         wrapping_key=wrapping_key,
         rejected=rejected,
-        names=parse_bound_names(names, parsed, where),
+        names=parse_bound_names(names, parsed),
     )
-    return Operator(where, spec)
+    return Operator(ShredSpec.where, spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +137,10 @@ class ShredSpec(Encryption):
         for item in self._fields(frame):
             metadata = item.metadata or {}
             if WATERMARK in metadata:
-                raise conditions.EVENT_TIME_SHREDDED.error(self.where, got=f"column {item.name!r}")
+                raise conditions.EVENT_TIME_SHREDDED.error(got=f"column {item.name!r}")
             if SHREDDED in metadata:
                 raise conditions.ALREADY_SHREDDED.error(
-                    self.where,
-                    got=f"column {item.name!r}, with values of type {metadata[SHREDDED]}",
+                    got=f"column {item.name!r}, with values of type {metadata[SHREDDED]}"
                 )
             self._type_of(frame, item)
 
@@ -163,7 +161,7 @@ class ShredSpec(Encryption):
         return [fields[name] for name in self.columns]
 
     def _type_of(self, frame: DataFrame, item: StructField) -> ValueType:
-        schema = arrow_schema(frame.select(column(item.name)), where=self.where)
+        schema = arrow_schema(frame.select(column(item.name)))
         found = ValueType.of(schema.field(0).type)
         if found is None:
             dtype = item.dataType
@@ -179,6 +177,5 @@ class ShredSpec(Encryption):
                 "a shredded column",
                 ", ".join(TYPES),
                 f"make it a string: {text}",
-                where=self.where,
             )
         return found

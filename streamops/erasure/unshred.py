@@ -91,11 +91,10 @@ def unshred(
     --------
     shred : encrypts the values.
     """
-    where = UnshredSpec.where
-    require_choice(rejected, Literal["null", "fail"], parameter="rejected", where=where)
+    require_choice(rejected, Literal["null", "fail"], parameter="rejected")
     types = dict(columns) if isinstance(columns, Mapping) else {}
     named = list(types) if isinstance(columns, Mapping) else columns
-    parsed = parse_distinct_names(named, parameter="columns", where=where)
+    parsed = parse_distinct_names(named, parameter="columns")
     spec = UnshredSpec(
         columns=parsed,
         types=tuple(types.get(name) for name in parsed),
@@ -103,9 +102,9 @@ def unshred(
         keys=keys,
         wrapping_key=wrapping_key,
         rejected=rejected,
-        names=parse_bound_names(names, parsed, where),
+        names=parse_bound_names(names, parsed),
     )
-    return Operator(where, spec)
+    return Operator(UnshredSpec.where, spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,22 +141,20 @@ class UnshredSpec(Encryption):
             item = fields[name]
             if not isinstance(item.dataType, BinaryType):
                 raise conditions.NOT_SHREDDED.error(
-                    self.where, column=name, got=f"{name!r} of type {item.dataType.simpleString()}"
+                    column=name, got=f"{name!r} of type {item.dataType.simpleString()}"
                 )
             text = given or (item.metadata or {}).get(SHREDDED)
             if text is None:
                 raise conditions.TYPE_UNKNOWN.error(
-                    self.where,
-                    column=name,
-                    got=f"{name!r} without the metadata that erasure.shred sets",
+                    column=name, got=f"{name!r} without the metadata that erasure.shred sets"
                 )
-            found.append(_parse_type(text, self.where))
+            found.append(_parse_type(text))
         return found
 
 
-def _parse_type(text: object, where: str) -> ValueType:
+def _parse_type(text: object) -> ValueType:
     """The value type of Spark's name of a type."""
     found = ValueType.parse(text) if isinstance(text, str) else None
     if found is None:
-        raise conditions.VALUE_TYPE.error(where, expected=", ".join(TYPES), got=repr(text))
+        raise conditions.VALUE_TYPE.error(expected=", ".join(TYPES), got=repr(text))
     return found

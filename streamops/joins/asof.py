@@ -198,10 +198,8 @@ def asof(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Time-dependence of joins".
     """
-    where = "joins.asof"
     parameters = AsofSpec(
-        where=where,
-        by=parse_keys(by, where=where),
+        by=parse_keys(by),
         time=time,
         version=version,
         sequence=sequence,
@@ -210,12 +208,12 @@ def asof(
         how=how,
         tolerance=None
         if tolerance is None
-        else parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
+        else parse_duration(tolerance, parameter="tolerance", minimum=0),
         direction=direction,
         allow_exact=allow_exact,
         waits_for=waits_for,
-        delay=parse_delays(delay, where=where, waits_for=waits_for),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        delay=parse_delays(delay, waits_for=waits_for),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         late_versions=late_versions,
         too_late=too_late,
@@ -223,4 +221,4 @@ def asof(
     )
     if right is None or getattr(right, "isStreaming", True):
         parameters.require_tolerance()
-    return Operator(where, parameters, AsofCore(), right=right)
+    return Operator("joins.asof", parameters, AsofCore(), right=right)

@@ -20,6 +20,7 @@ from streamops.changelog.table import (
 from streamops.joins import conditions
 from streamops.joins.core.enrich import EnrichCore, EnrichSpec, How, Rejected
 from streamops.joins.core.join_spec import parse_keys
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, map_type, require_frame, type_name
@@ -155,12 +156,10 @@ def enrich(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table join".
     """
-    where = "joins.enrich"
     parameters = EnrichSpec(
-        where=where,
-        by=parse_keys(by, where=where),
-        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
-        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
+        by=parse_keys(by),
+        sequence=parse_distinct_names(sequence, parameter="sequence"),
+        horizon=parse_horizon(horizon, time, parameter="horizon"),
         time=time,
         how=how,
         max_keys=max_keys,
@@ -169,14 +168,14 @@ def enrich(
         into=into,
     )
     initial = None if snapshot is None else partial(_start_with_snapshot, snapshot)
-    return Operator(where, parameters, EnrichCore(), right=right, initial=initial)
+    return Operator("joins.enrich", parameters, EnrichCore(), right=right, initial=initial)
 
 
 def _start_with_snapshot(
     snapshot: DataFrame, operator: Operator, frame: DataFrame, right: DataFrame
 ) -> tuple[DataFrame, DataFrame | None]:
     """The changes, and the rows of the snapshot that the state starts with."""
-    require_frame(snapshot, "the snapshot", where=operator.name)
+    require_frame(snapshot, "the snapshot")
     changes = right
     if SNAPSHOT not in right.columns:
         changes = right.withColumn(SNAPSHOT, F.lit(False))
@@ -185,21 +184,21 @@ def _start_with_snapshot(
         return changes.unionByName(rows), None
     if operator.execution.state_api == "applyInPandasWithState":
         raise conditions.SNAPSHOT_NEEDS_STATE_API.error(
-            operator.name, got="snapshot=... with state_api='applyInPandasWithState'"
+            got="snapshot=... with state_api='applyInPandasWithState'"
         )
     return changes, rows
 
 
+@located(at="snapshot")
 def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFrame) -> DataFrame:
     """The rows of a snapshot as changes, with the columns of these."""
-    where = f"{parameters.where}, snapshot"
     if snapshot.isStreaming:
-        raise conditions.SNAPSHOT_IS_A_STREAM.error(where, column=SNAPSHOT, got="a streaming frame")
-    own, schema = (arrow_schema(frame, where=where) for frame in (snapshot, changes))
+        raise conditions.SNAPSHOT_IS_A_STREAM.error(column=SNAPSHOT, got="a streaming frame")
+    own, schema = (arrow_schema(frame) for frame in (snapshot, changes))
     values = value_columns(schema, parameters.right_by, parameters.sequence)
     required = {"by": parameters.right_by, "sequence": parameters.sequence}
     required |= {"time": parameters.times_of_table, "value": values}
-    require_columns(own.names, required, where=where)
+    require_columns(own.names, required)
     row = {name for names in required.values() for name in names}
     constants = {SNAPSHOT: F.lit(True), CHANGE_TYPE: F.lit(INSERT)}
     columns = []
@@ -208,7 +207,7 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
         if name in row and own.field(name).type != schema.field(name).type:
             expected = f"{type_name(schema.field(name).type)}, as in the changes"
             fix = f"cast it: snapshot.withColumn({name!r}, ...)"
-            refuse_type(own, name, "the table's", expected, fix, where=where)
+            refuse_type(own, name, "the table's", expected, fix)
         value = column(name) if name in row else constants.get(name, F.lit(None))
         columns.append(value.cast(map_type(target.dataType, relax=True)).alias(name))
     return snapshot.select(*columns)

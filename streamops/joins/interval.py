@@ -176,24 +176,24 @@ def interval(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-stream join".
     """
-    where = "joins.interval"
     parameters = IntervalSpec(
-        where=where,
-        lower=parse_duration(lower, parameter="lower", where=where),
-        upper=parse_duration(upper, parameter="upper", where=where),
-        by=parse_keys(by, where=where),
-        time=parse_times(time, where=where),
+        lower=parse_duration(lower, parameter="lower"),
+        upper=parse_duration(upper, parameter="upper"),
+        by=parse_keys(by),
+        time=parse_times(time),
         how=how,
         matches=matches,
         tie_break=tie_break,
-        delay=parse_delays(delay, where=where),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        delay=parse_delays(delay),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
         into=into,
     )
-    return Operator(where, parameters, IntervalCore(), right=right, native=Native(_limit, _build))
+    return Operator(
+        "joins.interval", parameters, IntervalCore(), right=right, native=Native(_limit, _build)
+    )
 
 
 def _limit(left: DataFrame, right: DataFrame, spec: IntervalSpec) -> KeyLimit | None:

@@ -21,6 +21,7 @@ from streamops.joins.core.join_spec import (
     show_keys,
 )
 from streamops.kernel.columns import key_codes
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import (
     refuse_type,
@@ -132,20 +133,18 @@ def lookup(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table joins".
     """
-    keys = parse_keys(by, where=_WHERE)
-    require_choice(how, How, parameter="how", where=_WHERE)
-    require_name(into, parameter="into", where=_WHERE)
+    keys = parse_keys(by)
+    require_choice(how, How, parameter="how")
+    require_name(into, parameter="into")
     every: str | int = "never"
     if refresh in get_args(Refresh):
         every = str(refresh)
     else:
-        every = parse_duration(refresh, parameter="refresh", where=_WHERE, minimum=1)
+        every = parse_duration(refresh, parameter="refresh", minimum=1)
     if not callable(table) and every != "never":
-        raise conditions.REFRESH_WITHOUT_FUNCTION.error(
-            _WHERE, got=f"refresh={refresh!r} with a DataFrame"
-        )
+        raise conditions.REFRESH_WITHOUT_FUNCTION.error(got=f"refresh={refresh!r} with a DataFrame")
     if not callable(table):
-        require_frame(table, "the table", where=_WHERE)
+        require_frame(table, "the table")
     return LookupTransform(keys, how, every, into, table)
 
 
@@ -164,25 +163,28 @@ class LookupTransform:
     table: DataFrame | Load = field(repr=False)
     _read: tuple[float, DataFrame] | None = field(default=None, init=False, repr=False)
 
+    @located("joins.lookup")
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Build the result frame and check its plan."""
         if frame.isStreaming and self.refresh != "never":
-            raise conditions.REFRESH_OF_A_STREAM.error(_WHERE, got=f"{self!r} on a streaming frame")
+            raise conditions.REFRESH_OF_A_STREAM.error(got=f"{self!r} on a streaming frame")
         ours, theirs = zip(*self.by, strict=True)
         self._refuse_changes(frame)
-        keys = arrow_schema(frame, where=f"{_WHERE}, frame", only=ours)
-        # The other columns never leave Spark: their types need not be supported by Arrow.
-        types = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
-        rows = pa.schema(list(types.items()))
-        require_columns(rows.names, {"by": ours}, where=f"{_WHERE}, frame")
+        with located(at="frame"):
+            keys = arrow_schema(frame, only=ours)
+            # The other columns never leave Spark: their types need not be supported by Arrow.
+            types = {name: pa.null() for name in frame.columns} | {f.name: f.type for f in keys}
+            rows = pa.schema(list(types.items()))
+            require_columns(rows.names, {"by": ours})
+            refuse_collated(frame, ours)
         table = self._current(frame)
-        known = arrow_schema(table, where=f"{_WHERE}, table")
+        with located(at="table"):
+            known = arrow_schema(table)
+            refuse_collated(table, theirs)
         self._refuse_types(rows, known)
-        refuse_collated(frame, ours, where=f"{_WHERE}, frame")
-        refuse_collated(table, theirs, where=f"{_WHERE}, table")
-        names = join_names(rows, known, self.by, _WHERE)
+        names = join_names(rows, known, self.by)
         fix = "rename the column before the lookup, or set another name with into=..."
-        refuse_reserved(names.schema.names, [self.into], fix, _WHERE)
+        refuse_reserved(names.schema.names, [self.into], fix)
 
         # Aliases that no column has, so that no condition is ambiguous.
         mark = "_" * (1 + max((len(name) for name in rows.names), default=0))
@@ -209,12 +211,13 @@ class LookupTransform:
         table = self.table
         if callable(table):
             loaded = table(frame.sparkSession)
-            table = require_frame(loaded, "the result of the function of the table", where=_WHERE)
+            table = require_frame(loaded, "the result of the function of the table")
         if table.isStreaming:
-            raise conditions.TABLE_IS_A_STREAM.error(_WHERE, got="a streaming frame")
-        known = arrow_schema(table, where=f"{_WHERE}, table")
-        theirs = [name for _, name in self.by]
-        require_columns(known.names, {"by": theirs}, where=f"{_WHERE}, table")
+            raise conditions.TABLE_IS_A_STREAM.error(got="a streaming frame")
+        with located(at="table"):
+            known = arrow_schema(table)
+            theirs = [name for _, name in self.by]
+            require_columns(known.names, {"by": theirs})
         _refuse_user_types(table)
         loose = relax_nulls(table)
         entries = loose.toArrow()
@@ -232,19 +235,21 @@ class LookupTransform:
         """Refuse rows that may be retracted after the table has changed."""
         if CHANGE_TYPE in frame.columns and self.refresh != "never":
             raise conditions.ROWS_REVISED.error(
-                _WHERE, got=f"a change stream, with {CHANGE_TYPE}, and refresh={self.refresh!r}"
+                got=f"a change stream, with {CHANGE_TYPE}, and refresh={self.refresh!r}"
             )
 
     def _refuse_types(self, rows: pa.Schema, table: pa.Schema) -> None:
         ours, theirs = zip(*self.by, strict=True)
-        require_keys(rows, ours, where=f"{_WHERE}, frame")
-        require_keys(table, theirs, where=f"{_WHERE}, table")
+        with located(at="frame"):
+            require_keys(rows, ours)
+        with located(at="table"):
+            require_keys(table, theirs)
         for one, other in self.by:
             types = rows.field(one).type, table.field(other).type
             if types[0] != types[1]:
                 expected = f"{type_name(types[0])}, as {one!r} of the frame"
                 fix = fix_types((one, other), types, ("frame", "table"))
-                refuse_type(table, other, f"the key {one!r}", expected, fix, where=_WHERE)
+                refuse_type(table, other, f"the key {one!r}", expected, fix)
 
 
 def _refuse_user_types(table: DataFrame) -> None:
@@ -252,7 +257,7 @@ def _refuse_user_types(table: DataFrame) -> None:
     for item in table.schema.fields:
         if contains_type(item.dataType, lambda dtype: isinstance(dtype, UserDefinedType)):
             raise conditions.TYPE_NOT_CARRIED.error(
-                f"{_WHERE}, table", column=item.name, got=item.dataType.simpleString()
+                at="table", column=item.name, got=item.dataType.simpleString()
             )
 
 
@@ -265,7 +270,5 @@ def _refuse_duplicates(entries: pa.Table, keys: list[str]) -> None:
         repeated = firsts[groups.sizes() > 1][:3]
         examples = entries.select(keys).take(pa.array(repeated)).to_pylist()
         raise conditions.KEY_NOT_UNIQUE.error(
-            _WHERE,
-            keys=keys,
-            got=f"{len(entries) - groups.count} rows too many, for example of {examples}",
+            keys=keys, got=f"{len(entries) - groups.count} rows too many, for example of {examples}"
         )

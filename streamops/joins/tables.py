@@ -131,16 +131,12 @@ def tables(
     Gupta, Mumick, Subrahmanian: "Maintaining Views Incrementally", SIGMOD 1993.
     Budiu, Chajed, McSherry, Ryzhyk, Tannen: "DBSP: Automatic Incremental View Maintenance", 2023.
     """
-    where = "joins.tables"
     parameters = TablesSpec(
-        where=where,
-        by=parse_keys(by, where=where),
+        by=parse_keys(by),
         how=how,
-        key=None if key is None else parse_key_pair(key, where=where),
-        sequence=None
-        if sequence is None
-        else parse_name_pair(sequence, parameter="sequence", where=where),
+        key=None if key is None else parse_key_pair(key),
+        sequence=None if sequence is None else parse_name_pair(sequence, parameter="sequence"),
         remember=remember,
         rejected=rejected,
     )
-    return Operator(where, parameters, TablesCore(), right=right)
+    return Operator("joins.tables", parameters, TablesCore(), right=right)

@@ -134,14 +134,12 @@ def timeline(
     """
     where = TimelineParameters.where
     parameters = TimelineParameters(
-        by=parse_keys(by, where=where),
-        user=parse_distinct_names(user, parameter="user", where=where),
-        key=parse_distinct_names(key, parameter="key", where=where),
+        by=parse_keys(by),
+        user=parse_distinct_names(user, parameter="user"),
+        key=parse_distinct_names(key, parameter="key"),
         ranked_by=ranked_by,
         cap=cap,
-        sequence=None
-        if sequence is None
-        else parse_name_pair(sequence, parameter="sequence", where=where),
+        sequence=None if sequence is None else parse_name_pair(sequence, parameter="sequence"),
         remember=remember,
         rejected=rejected,
     )

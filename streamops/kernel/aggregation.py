@@ -83,7 +83,7 @@ class Aggregation(Protocol):
     def columns(self) -> tuple[str, ...]:
         """Columns that it reads besides the event time."""
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """Return the summary that computes it over columns of these types."""
 
     def to_spark(self, *, time: str | None = None) -> Any:

@@ -302,7 +302,7 @@ def _known_zones() -> frozenset[str]:
     return frozenset(zoneinfo.available_timezones())
 
 
-def require_zone(zone: object, *, where: str) -> None:
+def require_zone(zone: object) -> None:
     """Raise an error if the value is not the name of a time zone.
 
     Raises
@@ -323,7 +323,6 @@ def require_zone(zone: object, *, where: str) -> None:
     raise SpecError(
         "INVALID_PARAMETER",
         "`zone` is not a time zone",
-        where=where,
         got=f"zone={zone!r}",
         expected=f"an IANA name such as 'Europe/Berlin'; {listed}",
         fix=f"did you mean {folded[close[0]]!r}?"

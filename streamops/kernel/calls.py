@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from streamops.kernel import conditions
-from streamops.kernel.errors import CallError
+from streamops.kernel.errors import CallError, StreamopsError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -76,13 +76,20 @@ def explain_calls(namespace: dict[str, Any]) -> None:
 
 
 def explain_call(where: str) -> Callable[[_Function], _Function]:
-    """Decorate a function or a method as :func:`explain_calls` does; ``where`` is how users call it."""
+    """Decorate a function or a method as :func:`explain_calls` does; ``where`` is how users call it.
+
+    Errors that do not know where they are raised are located there.
+    """
 
     def decorate(function: _Function) -> _Function:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
             try:
                 return function(*args, **kwargs)
+            except StreamopsError as error:
+                error.locate(where)
+                raise
             except TypeError:
                 explained = _explained(function, args, kwargs, where)
                 if explained is None:  # an error of its own
@@ -140,7 +147,7 @@ def _explained(
     if len(args) > len(positional) and not has_rest:
         free = [name for name in list(parameters)[len(positional) :] if name not in kwargs]
         return conditions.TOO_MANY_ARGUMENTS.error(
-            where,
+            where=where,
             free=free[0] if free else "name",
             expected=_listed(parameters),
             got=f"{len(args)} arguments without a name",
@@ -155,7 +162,7 @@ def _explained(
         return None
     named = " and ".join(f"`{name}`" for name in missing)
     return conditions.PARAMETER_MISSING.error(
-        where,
+        where=where,
         named=named,
         described="; ".join(_described(function, name) for name in missing),
         expected=_listed(parameters),

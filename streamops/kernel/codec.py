@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import StateFormat
-from streamops.kernel.errors import StateFormatError
+from streamops.kernel.errors import StateFormatError, located
 from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.ipc_size import declared_size
 from streamops.kernel.segments import INDEX, UNMERGED
@@ -49,7 +49,7 @@ def encode(
     --------
     >>> layout = StateFormat("doc.example", 1)
     >>> blob = encode(layout, {"size": 10}, 4, {"panes": pa.table({"pane": [1, 2]})})
-    >>> decode(blob, layout, {"size": 10}, 4, where="doc")["panes"].column("pane").to_pylist()
+    >>> decode(blob, layout, {"size": 10}, 4)["panes"].column("pane").to_pylist()
     [1, 2]
 
     Raises
@@ -64,7 +64,8 @@ def encode(
         parts += [_NAME.pack(len(name.encode())), name.encode(), _SIZE.pack(len(stream)), stream]
     # What cannot be read must not be written. The exact size takes longer than this one.
     if sum(table.nbytes for table in tables.values()) > LARGEST // 2:
-        _require_size(streams, layout.kind)
+        with located(layout.kind):
+            _require_size(streams)
     return Header(layout, identity, shards).frame(b"".join(parts))
 
 
@@ -82,7 +83,7 @@ def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -
 
 
 def decode(
-    blob: bytes, layout: StateFormat, identity: Mapping[str, Any], shards: int, *, where: str
+    blob: bytes, layout: StateFormat, identity: Mapping[str, Any], shards: int
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
@@ -94,25 +95,23 @@ def decode(
         ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_KIND``, ``STATE_SHARDS``,
         ``STATE_PARAMETERS`` or ``STATE_FULL``.
     """
-    found = read_stored(blob, where=where)
+    found = read_stored(blob)
     frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
     if kind != layout.kind:
         _refuse(
             "STATE_KIND",
             "this checkpoint belongs to another operator",
-            where=where,
             got=kind,
             expected=layout.kind,
             fix=_RESTART,
         )
     expected = f"frame {frame}, {kind} version {layout.version}"
     if version != layout.version:
-        _refuse_version(f"frame {frame}, {kind} version {version}", expected, where)
+        _refuse_version(f"frame {frame}, {kind} version {version}", expected)
     if spread != shards:
         _refuse(
             "STATE_SHARDS",
             "this checkpoint has another number of shards",
-            where=where,
             got=f"shards={shards}",
             expected=f"shards={spread}, as in the checkpoint",
             fix=f"pass shards={spread}; or stop the query, and run python -m streamops state rescale "
@@ -125,14 +124,13 @@ def decode(
         _refuse(
             "STATE_PARAMETERS",
             f"this checkpoint was written with other parameters: {', '.join(changed)}",
-            where=where,
             got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
             expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
             fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
     tables = found.tables()
     if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
-        _refuse_version(f"{expected} with segments", expected, where)
+        _refuse_version(f"{expected} with segments", expected)
     return tables
 
 
@@ -152,8 +150,6 @@ class StoredFrame:
         The parameters that the state depends on.
     body : bytes
         The encoded tables.
-    where : str
-        Who reads it, for errors.
     """
 
     frame: int
@@ -161,7 +157,6 @@ class StoredFrame:
     shards: int
     identity: Mapping[str, Any]
     body: bytes
-    where: str
 
     @property
     def layout(self) -> str:
@@ -181,10 +176,10 @@ class StoredFrame:
         StateFormatError
             ``STATE_FULL``, or ``STATE_CORRUPT``.
         """
-        return {name: join_bytes(table) for name, table in _tables(self.body, self.where)}
+        return {name: join_bytes(table) for name, table in _tables(self.body)}
 
 
-def require_checksum(blob: bytes, checksum: int, *, where: str) -> bytes:
+def require_checksum(blob: bytes, checksum: int) -> bytes:
     """Return a frame, if it is the one with this checksum. Its content is not verified.
 
     Raises
@@ -196,12 +191,11 @@ def require_checksum(blob: bytes, checksum: int, *, where: str) -> bytes:
         raise _STATE.corrupt(
             f"a segment with checksum {checksum_of(blob):08x}",
             f"the segment of the index, with checksum {checksum:08x}",
-            where,
         )
     return blob
 
 
-def read_stored(blob: bytes, *, where: str) -> StoredFrame:
+def read_stored(blob: bytes) -> StoredFrame:
     """Verify a frame, and read its header. Its content is not compared with anything.
 
     Raises
@@ -212,25 +206,25 @@ def read_stored(blob: bytes, *, where: str) -> StoredFrame:
     Examples
     --------
     >>> blob = encode(StateFormat("doc.example", 1), {"size": 10}, 4, {})
-    >>> found = read_stored(blob, where="doc")
+    >>> found = read_stored(blob)
     >>> found.layout, found.version, found.shards, found.identity
     ('doc.example', 1, 4, {'size': 10})
     """
-    found = read_frame(bytes(blob), _STATE, where=where)
+    found = read_frame(bytes(blob), _STATE)
     if found.layout != FRAME:  # the rest of the layout is unknown
-        _refuse_version(f"frame {found.layout}", f"frame {FRAME}", where)
+        _refuse_version(f"frame {found.layout}", f"frame {FRAME}")
     format_ = StateFormat(found.type_name.decode(), found.version)
     identity = json.loads(found.parameters)
-    return StoredFrame(found.layout, format_, found.shards, identity, found.body, where)
+    return StoredFrame(found.layout, format_, found.shards, identity, found.body)
 
 
-def _tables(body: bytes, where: str) -> list[tuple[str, pa.Table]]:
+def _tables(body: bytes) -> list[tuple[str, pa.Table]]:
     streams = _streams(body)
-    _require_size([stream for _, stream in streams], where)
+    _require_size([stream for _, stream in streams])
     try:
         return [(name, ipc_read(stream)) for name, stream in streams]
     except (OSError, pa.ArrowException) as error:
-        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format", where) from error
+        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format") from error
 
 
 def _streams(body: bytes) -> list[tuple[str, bytes]]:
@@ -247,17 +241,16 @@ def _streams(body: bytes) -> list[tuple[str, bytes]]:
     return found
 
 
-def _require_size(streams: Sequence[bytes], where: str) -> None:
+def _require_size(streams: Sequence[bytes]) -> None:
     """Refuse tables that are too large when they are decompressed."""
     try:
         size = sum(map(declared_size, streams))
     except ValueError as error:
-        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format", where) from error
+        raise _STATE.corrupt(str(error), "tables in Arrow's IPC format") from error
     if size > LARGEST:
         _refuse(
             "STATE_FULL",
             "the state of a shard is larger than the limit",
-            where=where,
             got=f"{size:,} bytes without compression",
             expected=f"at most {LARGEST:,} bytes",
             fix="use more shards, also of a checkpoint: state.rescale. If the checkpoint is much smaller than "
@@ -265,11 +258,10 @@ def _require_size(streams: Sequence[bytes], where: str) -> None:
         )
 
 
-def _refuse_version(got: str, expected: str, where: str) -> NoReturn:
+def _refuse_version(got: str, expected: str) -> NoReturn:
     _refuse(
         "STATE_VERSION",
         "this checkpoint was written in another state format",
-        where=where,
         got=got,
         expected=expected,
         fix="use a release of streamops that reads it (docs/state-formats.md), "

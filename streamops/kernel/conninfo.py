@@ -192,7 +192,7 @@ def show_conninfo(text: str) -> str:
     )
 
 
-def require_conninfo(text: object, *, where: str) -> None:
+def require_conninfo(text: object) -> None:
     """Refuse what libpq does not take for a connection string. The error does not show it.
 
     Raises
@@ -216,7 +216,7 @@ def require_conninfo(text: object, *, where: str) -> None:
                 got = "no parameter"
             elif is_read and _are_ports(found.get("port", "")):
                 return
-    raise conditions.NOT_A_URL.error(where, got=got)
+    raise conditions.NOT_A_URL.error(got=got)
 
 
 def names_server(text: str, environment: Mapping[str, str] = os.environ) -> bool:

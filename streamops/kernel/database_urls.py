@@ -16,7 +16,7 @@ _SHORT = 8
 """Values of options with fewer characters are words such as "require", unless the name says otherwise."""
 
 
-def parse_database_url(text: str, *, extra: str, where: str) -> Any:
+def parse_database_url(text: str, *, extra: str) -> Any:
     """Return the parsed URL, with the folder of a local server's socket where psql would find it.
 
     Raises
@@ -24,17 +24,17 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
     SpecError
         ``NOT_A_URL``. The error does not show the URL.
     """
-    sa = require_package("sqlalchemy", package="sqlalchemy", extra=extra, where=where)
+    sa = require_package("sqlalchemy", package="sqlalchemy", extra=extra)
     try:
         url = sa.make_url(text)
         url.get_dialect()
     except sa.exc.NoSuchModuleError as error:
-        raise conditions.DIALECT_UNKNOWN.error(where, got=url.drivername) from error
+        raise conditions.DIALECT_UNKNOWN.error(got=url.drivername) from error
     except (sa.exc.ArgumentError, ValueError):  # the latter is about the port
         url = None
     if url is None or not _is_whole(text, url):
         raise conditions.NOT_A_DATABASE_URL.error(
-            where, got="text that SQLAlchemy does not parse, or an '@' that does not end the user"
+            got="text that SQLAlchemy does not parse, or an '@' that does not end the user"
         )
     if _uses_libpq(url) and not (url.host or {"host", "service"} & url.query.keys()):
         folder = socket_folder(str(url.port or url.query.get("port") or ""))
@@ -44,9 +44,7 @@ def parse_database_url(text: str, *, extra: str, where: str) -> Any:
 
 def show_database_url(text: str) -> str:
     """Return the URL in quotes, without its password and its options."""
-    sa = require_package(
-        "sqlalchemy", package="sqlalchemy", extra="sqlalchemy", where="sinks.sqlalchemy"
-    )
+    sa = require_package("sqlalchemy", package="sqlalchemy", extra="sqlalchemy")
     return repr(sa.make_url(text).set(query={}).render_as_string(hide_password=True))
 
 

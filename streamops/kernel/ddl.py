@@ -39,15 +39,15 @@ _TYPES: dict[str, pa.DataType] = {
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|[^\W\d]\w*|\d+|[<>(),:])")
 
 
-def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
+def parse_schema(value: object, *, parameter: str) -> pa.Schema:
     """Return the columns that a parameter defines.
 
     Parameters
     ----------
     value : str, Schema or mapping
         DDL text, an Arrow schema, or Spark's names of types by column name.
-    parameter, where : str
-        For the error: the parameter and the operator.
+    parameter : str
+        The parameter, for the error.
 
     Raises
     ------
@@ -56,29 +56,28 @@ def parse_schema(value: object, *, parameter: str, where: str) -> pa.Schema:
 
     Examples
     --------
-    >>> schema = parse_schema("n int NOT NULL, tags array<string>", parameter="state", where="doc")
+    >>> schema = parse_schema("n int NOT NULL, tags array<string>", parameter="state")
     >>> [(field.name, str(field.type), field.nullable) for field in schema]
     [('n', 'int32', False), ('tags', 'list<element: string>', True)]
     """
     if isinstance(value, pa.Schema):
         fields = list(value.remove_metadata())
     elif isinstance(value, str):
-        fields = _Parser(value, parameter, where).fields()
+        fields = _Parser(value, parameter).fields()
     elif isinstance(value, Mapping):
-        parsers = {name: _Parser(type_, parameter, where) for name, type_ in value.items()}
+        parsers = {name: _Parser(type_, parameter) for name, type_ in value.items()}
         fields = [pa.field(str(name), parser.only_type()) for name, parser in parsers.items()]
     else:
-        _refuse(value, "it does not define columns", parameter, where)
+        _refuse(value, "it does not define columns", parameter)
     names = [field.name.lower() for field in fields]
     twice = sorted({field.name for field in fields if names.count(field.name.lower()) > 1})
     if twice:
-        _refuse(value, f"a column is defined twice: {', '.join(twice)}", parameter, where)
+        _refuse(value, f"a column is defined twice: {', '.join(twice)}", parameter)
     return pa.schema(fields)
 
 
-def _refuse(value: object, reason: str, parameter: str, where: str) -> NoReturn:
+def _refuse(value: object, reason: str, parameter: str) -> NoReturn:
     raise conditions.BAD_SCHEMA.error(
-        where,
         parameter=parameter,
         reason=reason,
         types=", ".join(sorted(_TYPES)),
@@ -89,8 +88,8 @@ def _refuse(value: object, reason: str, parameter: str, where: str) -> NoReturn:
 class _Parser:
     """A parser of one text."""
 
-    def __init__(self, text: Any, parameter: str, where: str) -> None:
-        self.text, self.parameter, self.where = text, parameter, where
+    def __init__(self, text: Any, parameter: str) -> None:
+        self.text, self.parameter = text, parameter
         self.tokens = list(self._scan())
         self.at = 0
 
@@ -106,7 +105,7 @@ class _Parser:
             end = found.end()
 
     def refuse(self, reason: str) -> NoReturn:
-        _refuse(self.text, reason, self.parameter, self.where)
+        _refuse(self.text, reason, self.parameter)
 
     def fields(self) -> list[pa.Field]:
         """All columns of the text."""

@@ -10,8 +10,10 @@ on it. A code classifies; which parameter or column it was is a fact of the erro
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ContextDecorator
 from dataclasses import dataclass
+from inspect import isfunction
 from string import Formatter
 from typing import Any, Generic, TypeVar
 
@@ -43,7 +45,9 @@ class StreamopsError(Exception):
     what : str
         One sentence: what is wrong.
     where : str
-        The operator, column, file or state that it concerns.
+        The operator, file or state that it concerns. :class:`located` fills it where it is left out.
+    at : str
+        A part of it, such as a column or a side of a join.
     got, expected : object
         What was found, and what is accepted.
     fix : str
@@ -57,31 +61,42 @@ class StreamopsError(Exception):
         code: str,
         what: str,
         *,
-        where: str,
         got: Any,
         expected: Any,
         fix: str,
+        where: str = "",
+        at: str = "",
         facts: Any = None,
     ) -> None:
         self.code = code
         self.what = what
-        self.where = where
         self.got = got
         self.expected = expected
         self.fix = fix
         self.facts = facts or {}
-        super().__init__(
-            f"[{code}] {where}: {what}\n"
-            f"  got:       {got}\n"
-            f"  expected:  {expected}\n"
-            f"  fix:       {fix}\n"
-            f"  see:       docs/errors.md#{code.lower()}"
+        self._operator, self._at = where, at
+        super().__init__()
+        self.locate()
+
+    def locate(self, where: str = "", at: str = "") -> None:
+        """Fill the location, unless it is known; ``at`` is a part of it that contains the known part."""
+        if not self._operator:
+            self._operator = where
+            self._at = ", ".join(filter(None, (at, self._at)))
+        self.where = ", ".join(filter(None, (self._operator, self._at)))
+        self.args = (
+            f"[{self.code}] {self.where}{': ' if self.where else ''}{self.what}\n"
+            f"  got:       {self.got}\n"
+            f"  expected:  {self.expected}\n"
+            f"  fix:       {self.fix}\n"
+            f"  see:       docs/errors.md#{self.code.lower()}",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors of workers are pickled to the driver: rebuild them from their facts instead of
         # from the formatted message.
-        facts = {key: getattr(self, key) for key in ("where", "got", "expected", "fix", "facts")}
+        facts = {key: getattr(self, key) for key in ("got", "expected", "fix", "facts")}
+        facts |= {"where": self._operator, "at": self._at}
         return _rebuild, (type(self), self.code, self.what, facts)
 
     def with_fix(self, fix: str) -> StreamopsError:
@@ -95,6 +110,56 @@ def _rebuild(error_type: type[StreamopsError], code: str, what: str, facts: dict
     error = error_type.__new__(error_type)
     StreamopsError.__init__(error, code, what, **facts)
     return error
+
+
+class located(ContextDecorator):
+    """A block or a function whose errors are at this place, unless they know theirs.
+
+    Parameters
+    ----------
+    where : str
+        The operator, function or sink, as users call it.
+    at : str
+        A part of it, such as a column or a side of a join, if an outer block knows the rest.
+
+    Examples
+    --------
+    >>> with located("windows.tumbling"), located(at="column 'v'"):
+    ...     raise SpecError("X", "it is odd", got=1, expected=2, fix="add 1")
+    Traceback (most recent call last):
+    streamops.kernel.errors.SpecError: [X] windows.tumbling, column 'v': it is odd
+      got:       1
+      expected:  2
+      fix:       add 1
+      see:       docs/errors.md#x
+    """
+
+    def __init__(self, where: str = "", *, at: str = "") -> None:
+        self.where, self.at = where, at
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        """Tell the error where it was raised."""
+        if isinstance(error, StreamopsError):
+            error.locate(self.where, self.at)
+
+
+def located_methods(name: str) -> Callable[[_Class], _Class]:
+    """Decorate a class of the public interface: errors of its functions are at ``name``."""
+
+    def decorate(cls: _Class) -> _Class:
+        for key, value in list(vars(cls).items()):
+            if isfunction(value) and (not key.startswith("_") or key in _CALLED):
+                setattr(cls, key, located(name)(value))
+        return cls
+
+    return decorate
+
+
+_Class = TypeVar("_Class", bound=type)
+_CALLED = ("__init__", "__post_init__", "__call__")
 
 
 class SpecError(StreamopsError, ValueError):
@@ -112,7 +177,9 @@ class SchemaError(StreamopsError, ValueError):
 class ColumnNotFound(SchemaError):
     """A named column does not exist in the frame."""
 
-    def __init__(self, column: str, available: Iterable[str], *, where: str, role: str) -> None:
+    def __init__(
+        self, column: str, available: Iterable[str], *, role: str, where: str = "", at: str = ""
+    ) -> None:
         names = list(available)
         # The most common mistake is upper or lower case, which Spark ignores and Arrow does not.
         folded = {name.casefold(): name for name in reversed(names)}
@@ -129,6 +196,7 @@ class ColumnNotFound(SchemaError):
             "COLUMN_NOT_FOUND",
             f"column {column!r}, given as `{role}`, does not exist",
             where=where,
+            at=at,
             got=column,
             expected=f"one of: {', '.join(names)}",
             fix=fix,
@@ -196,13 +264,13 @@ class Condition(Generic[_Error]):
                     message = f"{self.code}: {{{name}}} is not the name of a fact"
                     raise ValueError(message)
 
-    def error(self, where: str, /, *, got: Any, **facts: Any) -> _Error:
+    def error(self, *, got: Any, where: str = "", at: str = "", **facts: Any) -> _Error:
         """Return the error, with these facts."""
         what, expected, fix = (
             text.format_map(facts) for text in (self.what, self.expected, self.fix)
         )
         return self.error_type(
-            self.code, what, where=where, got=got, expected=expected, fix=fix, facts=facts
+            self.code, what, where=where, at=at, got=got, expected=expected, fix=fix, facts=facts
         )
 
 

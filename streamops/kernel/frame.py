@@ -107,30 +107,28 @@ class Content:
     if_foreign: str
     if_corrupt: str
 
-    def foreign(self, blob: bytes, where: str) -> StreamopsError:
+    def foreign(self, blob: bytes) -> StreamopsError:
         """Return the error for bytes that are not a frame."""
         return self.error(
             f"{self.name.upper()}_CORRUPT",
             f"these bytes are not a {self.name} of streamops",
-            where=where,
             got=f"{len(blob)} bytes that begin with {blob[:4]!r}",
             expected=f"a frame that begins with {MAGIC!r}",
             fix=self.if_foreign,
         )
 
-    def corrupt(self, got: str, expected: str, where: str) -> StreamopsError:
+    def corrupt(self, got: str, expected: str) -> StreamopsError:
         """Return the error for a damaged frame."""
         return self.error(
             f"{self.name.upper()}_CORRUPT",
             f"this {self.name} is damaged",
-            where=where,
             got=got,
             expected=expected,
             fix=self.if_corrupt,
         )
 
 
-def read_frame(blob: bytes, content: Content, *, where: str) -> Frame:
+def read_frame(blob: bytes, content: Content) -> Frame:
     """Verify length and checksum of a frame, and split it into its parts.
 
     Raises
@@ -139,7 +137,7 @@ def read_frame(blob: bytes, content: Content, *, where: str) -> Frame:
         Of the class ``content.error``: ``..._FOREIGN`` or ``..._CORRUPT``.
     """
     if len(blob) < START or blob[:4] != MAGIC:
-        raise content.foreign(blob, where)
+        raise content.foreign(blob)
     _, layout, version, shards, type_size, params, size = _HEADER.unpack_from(blob)
     (checksum,) = _CHECKSUM.unpack_from(blob, _HEADER.size)
     rest = blob[START:]
@@ -148,7 +146,6 @@ def read_frame(blob: bytes, content: Content, *, where: str) -> Frame:
         raise content.corrupt(
             f"{len(rest)} bytes with checksum {actual:08x}",
             f"{type_size + params + size} bytes with checksum {checksum:08x}",
-            where,
         )
     end = type_size + params
     return Frame(layout, version, shards, rest[:type_size], rest[type_size:end], rest[end:])

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamops.kernel import conditions
 from streamops.kernel.columns import is_opaque
-from streamops.kernel.errors import ColumnNotFound
+from streamops.kernel.errors import ColumnNotFound, located
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -48,7 +48,8 @@ def shard_of(table: pa.Table, names: Sequence[str], shards: int) -> npt.NDArray[
     for name in names:
         if name not in table.schema.names:
             raise ColumnNotFound(name, table.schema.names, where="shard_of", role="by")
-        require_hashable(table.schema.field(name).type, where=f"key column {name!r}")
+        with located(f"key column {name!r}"):
+            require_hashable(table.schema.field(name).type)
     if not names:
         return np.zeros(table.num_rows, np.int32)
     # NumPy's remainder has the sign of the divisor, as Spark's pmod for a positive one.
@@ -78,7 +79,8 @@ def xxhash64(
     running = np.full(len(columns[0]), seed % (1 << 64), np.uint64)
     for position, column in enumerate(columns):
         assert len(column) == len(running), (len(column), len(running))
-        require_hashable(column.type, where=f"key column {position}")
+        with located(f"key column {position}"):
+            require_hashable(column.type)
         stop = 0
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             for start in range(0, len(chunk), _BLOCK):
@@ -88,7 +90,7 @@ def xxhash64(
     return running.view(np.int64)
 
 
-def require_hashable(dtype: pa.DataType, *, where: str) -> None:
+def require_hashable(dtype: pa.DataType) -> None:
     """Refuse a type that cannot be a key, also if it is nested in another type.
 
     Raises
@@ -99,9 +101,9 @@ def require_hashable(dtype: pa.DataType, *, where: str) -> None:
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if dtype.id not in _RULES or is_opaque(dtype):
-        raise conditions.KEY_NOT_HASHABLE.error(where, got=dtype)
+        raise conditions.KEY_NOT_HASHABLE.error(got=dtype)
     for position in range(dtype.num_fields):
-        require_hashable(dtype.field(position).type, where=where)
+        require_hashable(dtype.field(position).type)
 
 
 def _chain(array: pa.Array, seeds: Hashes) -> Hashes:

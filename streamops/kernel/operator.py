@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import conform
 from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     require_columns,
     require_instant,
@@ -178,9 +179,11 @@ class ShardSpec(Spec):
     input: pa.Schema = field(default=pa.schema([]), repr=False)
 
     def __post_init__(self) -> None:
-        require_name(self.operator, parameter="operator", where="process.per_shard")
+        with located("process.per_shard"):
+            require_name(self.operator, parameter="operator")
         for name in self.by:
-            require_name(name, parameter="by", where=self.operator)
+            with located(self.operator):
+                require_name(name, parameter="by")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -193,11 +196,11 @@ class ShardSpec(Spec):
         """Resolve the columns against the schema of the frame."""
         (schema,) = schemas
         required = {"by": self.by, "time": [self.time], "columns": self.columns}
-        require_columns(schema.names, required, where=self.operator)
-        require_keys(schema, self.by, where=self.operator)
+        require_columns(schema.names, required)
+        require_keys(schema, self.by)
         read = {*self.by, *self.columns}
         if self.time is not None:
-            require_instant(schema, self.time, where=self.operator)
+            require_instant(schema, self.time)
             read.add(self.time)
         read = read or {schema.names[0]}  # rows without columns cannot be counted
         columns = pa.schema([column for column in schema if column.name in read])

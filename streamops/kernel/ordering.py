@@ -43,7 +43,7 @@ def is_comparable(dtype: pa.DataType) -> bool:
     return is_orderable(dtype)
 
 
-def require_sequence(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:
+def require_sequence(schema: pa.Schema, names: Sequence[str]) -> None:
     """Refuse columns that cannot order changes: those without an order, and text.
 
     As text, "10" is below "9", and databases order text by their collations.
@@ -58,7 +58,7 @@ def require_sequence(schema: pa.Schema, names: Sequence[str], *, where: str) -> 
         if is_comparable(dtype) and not _has_text(dtype):
             continue
         raise conditions.SEQUENCE_TYPE.error(
-            where, column=name, got=f"{name!r} of type {type_name(dtype)}"
+            column=name, got=f"{name!r} of type {type_name(dtype)}"
         )
 
 

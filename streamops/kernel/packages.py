@@ -8,7 +8,7 @@ from typing import Any
 from streamops.kernel import conditions
 
 
-def require_package(module: str, *, package: str, extra: str, where: str) -> Any:
+def require_package(module: str, *, package: str, extra: str) -> Any:
     """Import a module of an optional package.
 
     Raises
@@ -20,5 +20,5 @@ def require_package(module: str, *, package: str, extra: str, where: str) -> Any
         return importlib.import_module(module)
     except ImportError as error:
         raise conditions.PACKAGE_MISSING.error(
-            where, package=package, extra=extra, got=str(error)
+            package=package, extra=extra, got=str(error)
         ) from error

@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops.kernel import conditions, hashing
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError, located
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 RENAME_KEY_OR_AGGREGATE = (
@@ -66,7 +66,7 @@ _SERVER = re.compile(
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-def require_name(value: object, *, parameter: str, where: str) -> None:
+def require_name(value: object, *, parameter: str) -> None:
     """Raise an error if the value is not a non-empty string.
 
     Raises
@@ -78,7 +78,6 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
         raise SpecError(
             "PARAMETER_TYPE",
             f"`{parameter}` is not a name",
-            where=where,
             got=f"{value!r} of type {type(value).__name__}",
             expected="text",
             fix=f'{_COLUMN_FIRST}; then write "value"'
@@ -87,7 +86,7 @@ def require_name(value: object, *, parameter: str, where: str) -> None:
         )
 
 
-def require_topic(name: str, *, parameter: str, where: str) -> None:
+def require_topic(name: str, *, parameter: str) -> None:
     """Raise an error if the name is not one that a topic of Kafka can have.
 
     Raises
@@ -96,10 +95,10 @@ def require_topic(name: str, *, parameter: str, where: str) -> None:
         ``INVALID_PARAMETER``.
     """
     if not _TOPIC.fullmatch(name):
-        raise conditions.NOT_A_TOPIC.error(where, parameter=parameter, got=f"{name!r}")
+        raise conditions.NOT_A_TOPIC.error(parameter=parameter, got=f"{name!r}")
 
 
-def require_servers(servers: object, *, where: str) -> None:
+def require_servers(servers: object) -> None:
     """Raise an error if the text does not list addresses of brokers of Kafka.
 
     Raises
@@ -107,9 +106,9 @@ def require_servers(servers: object, *, where: str) -> None:
     SpecError
         ``PARAMETER_TYPE``, ``INVALID_PARAMETER``.
     """
-    require_name(servers, parameter="servers", where=where)
+    require_name(servers, parameter="servers")
     if not all(map(_is_server, str(servers).split(","))):
-        raise conditions.NOT_SERVERS.error(where, got="text that is not such a list")
+        raise conditions.NOT_SERVERS.error(got="text that is not such a list")
 
 
 def _is_server(text: str) -> bool:
@@ -117,7 +116,7 @@ def _is_server(text: str) -> bool:
     return found is not None and (found["port"] is None or 0 < int(found["port"]) < 1 << 16)
 
 
-def require_choice(value: object, choices: Any, *, parameter: str, where: str) -> None:
+def require_choice(value: object, choices: Any, *, parameter: str) -> None:
     """Raise an error if the value is not among the choices."""
     allowed = get_args(choices)
     if value not in allowed:
@@ -130,7 +129,6 @@ def require_choice(value: object, choices: Any, *, parameter: str, where: str) -
         raise SpecError(
             "UNKNOWN_CHOICE",
             f"`{parameter}` is not one of its choices",
-            where=where,
             got=f"{parameter}={value!r}",
             expected=f"one of {listed}",
             fix=f"write {parameter}={near[0]!r}, or another of them{meaning}"
@@ -139,7 +137,7 @@ def require_choice(value: object, choices: Any, *, parameter: str, where: str) -
         )
 
 
-def require_distinct_columns(where: str, **columns: object) -> None:
+def require_distinct_columns(**columns: object) -> None:
     """Refuse parameters that are not column names, or that name the same column.
 
     Raises
@@ -149,16 +147,16 @@ def require_distinct_columns(where: str, **columns: object) -> None:
     """
     roles: dict[object, str] = {}
     for role, name in columns.items():
-        require_name(name, parameter=role, where=where)
+        require_name(name, parameter=role)
         if name in roles:
             raise conditions.SAME_COLUMN.error(
-                where, roles=roles[name], role=role, got=f"{roles[name]}={name!r}, {role}={name!r}"
+                roles=roles[name], role=role, got=f"{roles[name]}={name!r}, {role}={name!r}"
             )
         roles[name] = role
 
 
 def require_columns(
-    available: Collection[str], required: Mapping[str, Sequence[str | None]], *, where: str
+    available: Collection[str], required: Mapping[str, Sequence[str | None]]
 ) -> None:
     """Refuse a frame without one of the columns, which are given by parameter. None is not a column.
 
@@ -169,20 +167,18 @@ def require_columns(
     for parameter, names in required.items():
         for name in names:
             if name is not None and name not in available:
-                raise ColumnNotFound(name, available, where=where, role=parameter)
+                raise ColumnNotFound(name, available, role=parameter)
 
 
-def parse_names(value: object, *, parameter: str, where: str) -> tuple[str, ...]:
+def parse_names(value: object, *, parameter: str) -> tuple[str, ...]:
     """Return column names as a tuple, from one name or a sequence."""
     names = (value,) if isinstance(value, str) or not isinstance(value, Sequence) else value
     for name in names:
-        require_name(name, parameter=parameter, where=where)
+        require_name(name, parameter=parameter)
     return tuple(names)
 
 
-def parse_distinct_names(
-    value: object, *, parameter: str, where: str, empty: bool = False
-) -> tuple[str, ...]:
+def parse_distinct_names(value: object, *, parameter: str, empty: bool = False) -> tuple[str, ...]:
     """Return column names as :func:`parse_names` does, and refuse duplicates.
 
     Raises
@@ -190,13 +186,12 @@ def parse_distinct_names(
     SpecError
         ``PARAMETER_TYPE``, ``DUPLICATE_COLUMN``, or ``PARAMETER_MISSING`` unless the list may be `empty`.
     """
-    names = parse_names(value, parameter=parameter, where=where)
+    names = parse_names(value, parameter=parameter)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice or not (names or empty):
         raise SpecError(
             "DUPLICATE_COLUMN" if twice else "PARAMETER_MISSING",
             f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
-            where=where,
             got=f"{parameter}={value!r}",
             expected="one column or several, each once",
             fix=f'{parameter}=["id"]',
@@ -204,21 +199,18 @@ def parse_distinct_names(
     return names
 
 
-def parse_delay(text: Duration, *, parameter: str, where: str) -> int:
+def parse_delay(text: Duration, *, parameter: str) -> int:
     """Return the delay of a watermark in microseconds. Spark's watermarks have whole milliseconds."""
-    return parse_duration(text, parameter=parameter, where=where, minimum=0, whole=MILLISECOND)
+    return parse_duration(text, parameter=parameter, minimum=0, whole=MILLISECOND)
 
 
-def parse_optional_delay(text: Duration | None, *, parameter: str, where: str) -> int | None:
+def parse_optional_delay(text: Duration | None, *, parameter: str) -> int | None:
     """A delay as :func:`parse_delay`; None stays None."""
-    return None if text is None else parse_delay(text, parameter=parameter, where=where)
+    return None if text is None else parse_delay(text, parameter=parameter)
 
 
 def parse_delays(
-    delay: Duration | tuple[Duration | None, Duration | None] | None,
-    *,
-    where: str,
-    waits_for: str = "both",
+    delay: Duration | tuple[Duration | None, Duration | None] | None, *, waits_for: str = "both"
 ) -> Delays:
     """Delays of the watermarks on both inputs, in microseconds, from one duration or two.
 
@@ -230,31 +222,29 @@ def parse_delays(
         ``PARAMETER_WITHOUT_EFFECT``, or an error of ``parse_delay``.
     """
     pair: Any = delay if isinstance(delay, tuple) and len(delay) == 2 else (delay, delay)
-    left, right = (parse_optional_delay(one, parameter="delay", where=where) for one in pair)
+    left, right = (parse_optional_delay(one, parameter="delay") for one in pair)
     if waits_for == "both":
         return left, right
     if isinstance(delay, tuple) and right is not None:
         raise conditions.DELAY_WITHOUT_WATERMARK.error(
-            where, delay=delay[0], got=f"delay={delay!r} with waits_for={waits_for!r}"
+            delay=delay[0], got=f"delay={delay!r} with waits_for={waits_for!r}"
         )
     return left, None
 
 
-def unused_watermark(delay: int, *, waits_for: str, where: str) -> WatermarkError:
+def unused_watermark(delay: int, *, waits_for: str) -> WatermarkError:
     """The error if the right input brings a watermark that the operator does not wait for."""
     return conditions.WATERMARK_NOT_WAITED_FOR.error(
-        f"{where}, right frame",
+        at="right frame",
         got=f"a watermark with a delay of {format_duration(delay)!r} and waits_for={waits_for!r}",
     )
 
 
-def parse_optional_duration(
-    text: Duration | None, *, parameter: str, where: str, minimum: int
-) -> int | None:
+def parse_optional_duration(text: Duration | None, *, parameter: str, minimum: int) -> int | None:
     """A duration in microseconds; None stays None."""
     if text is None:
         return None
-    return parse_duration(text, parameter=parameter, where=where, minimum=minimum)
+    return parse_duration(text, parameter=parameter, minimum=minimum)
 
 
 def show_delays(delays: Delays) -> str:
@@ -269,7 +259,7 @@ def show_duration(micros: int | None) -> str:
 
 
 def refuse_taken_names(
-    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str, where: str
+    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str
 ) -> None:
     """Refuse result columns with the same name. Spark ignores upper and lower case.
 
@@ -281,14 +271,13 @@ def refuse_taken_names(
         raise SpecError(
             "NAME_TAKEN",
             f"a name stands for two columns of the result: {', '.join(taken)}",
-            where=where,
             got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
             expected=f"names unlike one another and unlike {', '.join(reserved)}",
             fix=fix.format(taken[0]),
         )
 
 
-def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None:
+def require_keys(schema: pa.Schema, names: Sequence[str]) -> None:
     """Refuse key columns that Spark does not hash.
 
     Raises
@@ -297,17 +286,16 @@ def require_keys(schema: pa.Schema, names: Sequence[str], *, where: str) -> None
         ``TYPE_UNSUPPORTED``.
     """
     for name in names:
-        require_hashable(schema.field(name).type, where=f"{where}, key {name!r}")
+        with located(at=f"key {name!r}"):
+            require_hashable(schema.field(name).type)
 
 
-def require_hashable(dtype: pa.DataType, *, where: str, what: str | None = None) -> None:
+def require_hashable(dtype: pa.DataType, *, what: str | None = None) -> None:
     """Raise an error for a type that Spark cannot hash.
 
     Parameters
     ----------
     dtype : DataType
-    where : str
-        For the error.
     what : str, optional
         What has that type, as a sentence, if it is not a key.
 
@@ -317,16 +305,14 @@ def require_hashable(dtype: pa.DataType, *, where: str, what: str | None = None)
         ``TYPE_UNSUPPORTED``.
     """
     try:
-        hashing.require_hashable(dtype, where=where)
+        hashing.require_hashable(dtype)
     except SchemaError as error:  # it contains Arrow's name of the type
-        facts = {"where": error.where, "expected": error.expected, "fix": error.fix}
+        facts = {"at": error.where, "expected": error.expected, "fix": error.fix}
         got = type_name(error.got)
         raise SchemaError(error.code, what or error.what, got=got, **facts) from None
 
 
-def refuse_type(
-    schema: pa.Schema, name: str, use: str, expected: str, fix: str, *, where: str
-) -> NoReturn:
+def refuse_type(schema: pa.Schema, name: str, use: str, expected: str, fix: str) -> NoReturn:
     """Refuse a column for its type.
 
     Raises
@@ -337,14 +323,13 @@ def refuse_type(
     raise SchemaError(
         "COLUMN_TYPE",
         f"column {name!r} cannot be used as {use}",
-        where=where,
         got=f"{name!r} of type {type_name(schema.field(name).type)}",
         expected=expected,
         fix=fix,
     )
 
 
-def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "event time") -> None:
+def require_instant(schema: pa.Schema, name: str, *, use: str = "event time") -> None:
     """Raise an error that suggests a conversion if a column is not a timestamp.
 
     Raises
@@ -354,9 +339,7 @@ def require_instant(schema: pa.Schema, name: str, *, where: str, use: str = "eve
     """
     dtype = schema.field(name).type
     if not (pa.types.is_timestamp(dtype) and dtype.tz is not None):
-        refuse_type(
-            schema, name, use, "timestamp", suggest_timestamp(name, type_name(dtype)), where=where
-        )
+        refuse_type(schema, name, use, "timestamp", suggest_timestamp(name, type_name(dtype)))
 
 
 def suggest_timestamp(name: str, dtype: str) -> str:
@@ -379,7 +362,7 @@ time.guard({name!r}) also delivers such rows as side output"
     return f"df.withColumn({name!r}, {make}"
 
 
-def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
+def require_most_keys(max_keys: object, default: int) -> None:
     """Raise an error if the value is not a positive integer.
 
     Raises
@@ -388,12 +371,10 @@ def require_most_keys(max_keys: object, default: int, *, where: str) -> None:
         ``PARAMETER_OUT_OF_RANGE``.
     """
     if type(max_keys) is not int or max_keys < 1:  # not 16.0 or True
-        raise conditions.MAX_KEYS_OUT_OF_RANGE.error(
-            where, default=default, got=f"max_keys={max_keys!r}"
-        )
+        raise conditions.MAX_KEYS_OUT_OF_RANGE.error(default=default, got=f"max_keys={max_keys!r}")
 
 
-def require_aggregates(agg: object, *, where: str) -> None:
+def require_aggregates(agg: object) -> None:
     """Raise an error if the value is not a mapping of names to aggregates. It may be empty."""
     if not isinstance(agg, Mapping):
         name, value = "events", "count()"
@@ -402,13 +383,12 @@ def require_aggregates(agg: object, *, where: str) -> None:
         raise SpecError(
             "NOT_AN_AGGREGATE",
             "`agg` is not a mapping of names to aggregates",
-            where=where,
             got=f"agg={agg!r}",
             expected="a mapping: the column of the result, and its aggregate",
             fix=_instead_of_spark(agg, name) or f'agg={{"{name}": aggregates.{value}}}',
         )
     for name, value in agg.items():
-        require_name(name, parameter="agg", where=where)
+        require_name(name, parameter="agg")
         # A Spark Column appears to have every attribute.
         methods = (getattr(value, method, None) for method in ("bind", "to_spark"))
         native = getattr(value, "native", None)
@@ -418,7 +398,6 @@ def require_aggregates(agg: object, *, where: str) -> None:
             raise SpecError(
                 "NOT_AN_AGGREGATE",
                 f"{name!r} is not an aggregate",
-                where=where,
                 got=f"agg={agg!r}",
                 expected="a mapping of names to aggregates of streamops.aggregates",
                 fix=f'call it: agg={{"{name}": aggregates.{value.__name__}(...)}}'
@@ -428,7 +407,6 @@ def require_aggregates(agg: object, *, where: str) -> None:
             )
         if getattr(type(value), "__repr__", None) is object.__repr__:
             raise conditions.AGGREGATE_WITHOUT_REPR.error(
-                where,
                 name=name,
                 value=type(value).__name__,
                 got=f"{value!r}, another text in each process",
@@ -448,8 +426,8 @@ def _instead_of_spark(value: object, name: str) -> str | None:
     return f'{_COLUMN_FIRST}; then agg={{"{name}": aggregates.{function}("value")}}'
 
 
-def parse_aggregates(agg: object, *, where: str) -> tuple[tuple[str, Aggregation], ...]:
+def parse_aggregates(agg: object) -> tuple[tuple[str, Aggregation], ...]:
     """Return the named aggregates, validated by :func:`require_aggregates`."""
-    require_aggregates(agg, where=where)
+    require_aggregates(agg)
     assert isinstance(agg, Mapping)
     return tuple(agg.items())

@@ -221,8 +221,6 @@ def upgrade(
     current: StateFormat,
     identity: Identity,
     tables: Tables,
-    *,
-    where: str,
 ) -> tuple[Identity, Tables]:
     """Convert the state of an older version, one version at a time.
 
@@ -240,7 +238,6 @@ def upgrade(
         if stored.version <= current.version:
             return identity, tables
     raise conditions.STATE_VERSION.error(
-        where,
         expected=f"{current.kind} version {current.version}"
         + "".join(f", or {v}" for v in sorted(placement.upgrades)),
         got=f"{stored.kind} version {stored.version}",

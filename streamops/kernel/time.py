@@ -55,12 +55,7 @@ _TERM = re.compile(r"\s*(?P<count>[+-]?\d+)\s*(?P<unit>[a-z]+?)s?(?=\s|$|[+-]|\d
 
 
 def parse_duration(
-    value: Duration,
-    *,
-    parameter: str,
-    where: str,
-    minimum: int | None = None,
-    whole: int = 1,
+    value: Duration, *, parameter: str, minimum: int | None = None, whole: int = 1
 ) -> int:
     """Return the microseconds of a duration.
 
@@ -68,8 +63,8 @@ def parse_duration(
     ----------
     value : timedelta or str
         ``timedelta(minutes=30)`` or ``"30 minutes"``, ``"1 hour 30 minutes"``.
-    parameter, where : str
-        For the error: the parameter and the operator.
+    parameter : str
+        For the error.
     minimum : int, optional
         The minimum in microseconds.
     whole : int
@@ -82,37 +77,33 @@ def parse_duration(
 
     Examples
     --------
-    >>> parse_duration("1 hour 30 minutes", parameter="size", where="windows.tumbling")
+    >>> parse_duration("1 hour 30 minutes", parameter="size")
     5400000000
-    >>> parse_duration("-5 seconds", parameter="origin", where="windows.tumbling")
+    >>> parse_duration("-5 seconds", parameter="origin")
     -5000000
     """
     if isinstance(value, dt.timedelta):
         micros = value // dt.timedelta(microseconds=1)
     else:
-        micros = _parse_text(value, parameter, where)
+        micros = _parse_text(value, parameter)
     if abs(micros) > MAX_INSTANT - MIN_INSTANT:
         raise conditions.DURATION_TOO_LARGE.error(
-            where,
             parameter=parameter,
             max_instant=format_duration(MAX_INSTANT - MIN_INSTANT),
             got=f"{parameter}={value!r}",
         )
     if minimum is not None and micros < minimum:
         raise conditions.DURATION_TOO_SMALL.error(
-            where,
-            parameter=parameter,
-            minimum=format_duration(minimum),
-            got=f"{parameter}={value!r}",
+            parameter=parameter, minimum=format_duration(minimum), got=f"{parameter}={value!r}"
         )
     if micros % whole:
         raise conditions.DURATION_TOO_FINE.error(
-            where, parameter=parameter, whole=format_duration(whole), got=f"{parameter}={value!r}"
+            parameter=parameter, whole=format_duration(whole), got=f"{parameter}={value!r}"
         )
     return micros
 
 
-def _parse_text(value: object, parameter: str, where: str) -> int:
+def _parse_text(value: object, parameter: str) -> int:
     text = value.strip() if isinstance(value, str) else ""
     total, position = 0, 0
     while position < len(text):
@@ -121,7 +112,7 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         if unit in CALENDAR_UNITS:
             days = CALENDAR_UNITS[unit]
             raise conditions.CALENDAR_DURATION.error(
-                where, parameter=parameter, unit=unit, days=days, got=f"{parameter}={value!r}"
+                parameter=parameter, unit=unit, days=days, got=f"{parameter}={value!r}"
             )
         if term is None or unit not in MICROSECONDS:
             break
@@ -131,7 +122,6 @@ def _parse_text(value: object, parameter: str, where: str) -> int:
         raise SpecError(
             "INVALID_DURATION",
             f"`{parameter}` is not a duration",
-            where=where,
             got=f"{parameter}={value!r}",
             expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
             fix=_suggest(text)
@@ -164,18 +154,16 @@ def _suggest(text: str) -> str | None:
     return f'did you mean "{" ".join(terms)}"?' if terms else None
 
 
-def parse_instant(value: dt.datetime, *, parameter: str, where: str) -> int:
+def parse_instant(value: dt.datetime, *, parameter: str) -> int:
     """Return the microseconds since 1970-01-01 UTC of an aware datetime.
 
     Examples
     --------
-    >>> parse_instant(dt.datetime(1970, 1, 2, tzinfo=dt.UTC), parameter="origin", where="doc")
+    >>> parse_instant(dt.datetime(1970, 1, 2, tzinfo=dt.UTC), parameter="origin")
     86400000000
     """
     if value.tzinfo is None:
-        raise conditions.NAIVE_DATETIME.error(
-            where, parameter=parameter, got=f"{parameter}={value!r}"
-        )
+        raise conditions.NAIVE_DATETIME.error(parameter=parameter, got=f"{parameter}={value!r}")
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, TimestampType
 
-from streamops.kernel.errors import SpecError, StreamopsError
+from streamops.kernel.errors import SpecError, StreamopsError, located
 from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe import conditions
@@ -115,12 +115,11 @@ def account_late(
     merge_accounts : combine accounts.
     lateness_needed : the allowed lateness that would have saved a share of the rows.
     """
-    where = "observe.account_late"
     if producer is not None:
-        require_name(producer, parameter="producer", where=where)
+        require_name(producer, parameter="producer")
     reserved = ("reason", *(() if producer is None else ("producer",)), *MEASURES)
-    keys = parse_keys(by, reserved, where=where)
-    return _LateAccounts(where, keys, producer, Scale.parse(bounds, where=where))
+    keys = parse_keys(by, reserved)
+    return _LateAccounts("observe.account_late", keys, producer, Scale.parse(bounds))
 
 
 def merge_accounts(*, by: str | Sequence[str] = ()) -> FrameToFrame:
@@ -169,8 +168,7 @@ def merge_accounts(*, by: str | Sequence[str] = ()) -> FrameToFrame:
     --------
     account_late : create accounts.
     """
-    where = "observe.merge_accounts"
-    return _MergedAccounts(where, parse_keys(by, MEASURES, where=where))
+    return _MergedAccounts("observe.merge_accounts", parse_keys(by, MEASURES))
 
 
 def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> FrameToFrame:
@@ -224,10 +222,9 @@ def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> Fra
     --------
     account_late : create accounts.
     """
-    where = "observe.lateness_needed"
-    require_share(share, where=where, fix="share=0.99 is 99 of 100 rows")
-    keys = parse_keys(by, ("rows", "needed", _SAVED, "not_enough"), where=where)
-    return _NeededLateness(where, keys, share)
+    require_share(share, fix="share=0.99 is 99 of 100 rows")
+    keys = parse_keys(by, ("rows", "needed", _SAVED, "not_enough"))
+    return _NeededLateness("observe.lateness_needed", keys, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +238,13 @@ class Scale:
     bounds: tuple[int, ...]
 
     @staticmethod
-    def parse(bounds: object, *, where: str) -> Scale:
+    def parse(bounds: object) -> Scale:
         """Validate the bounds of a user."""
         if isinstance(bounds, (str, dt.timedelta)) or not isinstance(bounds, Iterable):
             bounds = (bounds,)
         durations = tuple(bounds)
         micros = [
-            parse_duration(
-                d, parameter="bounds", where=where, minimum=MILLISECOND, whole=MILLISECOND
-            )
+            parse_duration(d, parameter="bounds", minimum=MILLISECOND, whole=MILLISECOND)
             for d in durations
         ]
         ascends = all(lower < upper for lower, upper in pairwise(micros))
@@ -257,7 +252,6 @@ class Scale:
             raise SpecError(
                 "PARAMETER_OUT_OF_RANGE" if ascends else "INVALID_PARAMETER",
                 "`bounds` is not a scale",
-                where=where,
                 got=f"bounds={durations!r}",
                 expected=f"from 1 to {_MAX_BOUNDS} durations, each longer than the previous one",
                 fix='use the default, or durations such as ("1 minute", "10 minutes", "1 hour")',
@@ -274,7 +268,7 @@ class Scale:
         names = [name for name in data_type.names if name != _ANY]
         bounds = [name.removeprefix(_PREFIX[struct]).replace("_", " ") for name in names]
         try:
-            scale = Scale.parse(bounds, where="")
+            scale = Scale.parse(bounds)
         except StreamopsError:
             return None
         return scale if data_type.names == scale.names(struct) else None
@@ -305,8 +299,9 @@ class _LateAccounts(KeyedTransform):
         metadata={"shown": lambda scale: repr(tuple(map(format_duration, scale.bounds)))}
     )
 
+    @located("observe.account_late")
     def __call__(self, frame: DataFrame) -> DataFrame:
-        types = _types(frame, self.where)
+        types = _types(frame)
         self._check(types)
         keys = [*(group_keys(self.by) if self.by else ()), F.col("reason")]
         if self.producer is not None:
@@ -332,20 +327,21 @@ class _LateAccounts(KeyedTransform):
         if "reason" not in types or not all(
             isinstance(types.get(name), required_type) for name, required_type in required.items()
         ):
-            raise conditions.NOT_LATE_ROWS.error(self.where, got=_format_types(types))
+            raise conditions.NOT_LATE_ROWS.error(got=_format_types(types))
         keys = [name for name in types if name not in _NO_KEYS]
-        require_columns(keys, {"by": self.by}, where=self.where)
+        require_columns(keys, {"by": self.by})
         if self.producer is not None:
             names = types["row"].names
-            require_columns(names, {"producer": (self.producer,)}, where=self.where)
+            require_columns(names, {"producer": (self.producer,)})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _MergedAccounts(KeyedTransform):
     """Parameters and plan of :func:`merge_accounts`."""
 
+    @located("observe.merge_accounts")
     def __call__(self, frame: DataFrame) -> DataFrame:
-        return _merge(frame, self.by, self.where)[0]
+        return _merge(frame, self.by)[0]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -354,8 +350,9 @@ class _NeededLateness(KeyedTransform):
 
     share: float
 
+    @located("observe.lateness_needed")
     def __call__(self, frame: DataFrame) -> DataFrame:
-        merged, scale = _merge(frame, self.by, self.where)
+        merged, scale = _merge(frame, self.by)
         rows = F.col(_LATENESS)[_ANY]
         enough = F.lit(Decimal(str(self.share))) * rows
         # Beyond the last bound: the greatest lateness plus a millisecond, in whole milliseconds.
@@ -380,8 +377,8 @@ class _NeededLateness(KeyedTransform):
         )
 
 
-def _merge(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame, Scale]:
-    types = _types(frame, where)
+def _merge(frame: DataFrame, by: Sequence[str]) -> tuple[DataFrame, Scale]:
+    types = _types(frame)
     scale = Scale.read(types.get(_LATENESS), _LATENESS)
     required = {"rows": "bigint", **dict.fromkeys(_SECONDS, _EXACT)}
     is_account = scale is not None and scale == Scale.read(types.get(_SAVED), _SAVED)
@@ -390,10 +387,10 @@ def _merge(frame: DataFrame, by: Sequence[str], where: str) -> tuple[DataFrame, 
         for name, required_type in required.items()
     ):
         raise conditions.NOT_AN_ACCOUNT.error(
-            where, measures=", ".join(MEASURES), got=_format_types(types)
+            measures=", ".join(MEASURES), got=_format_types(types)
         )
     assert scale is not None
-    require_columns([name for name in types if name not in MEASURES], {"by": by}, where=where)
+    require_columns([name for name in types if name not in MEASURES], {"by": by})
     least, greatest, total = map(F.col, _SECONDS)
     merged = frame.groupBy(*group_keys(by)).agg(
         F.sum("rows").alias("rows"),
@@ -413,8 +410,8 @@ def _interval(micros: int | None) -> Column:
     return F.lit(span).cast("interval day to second")
 
 
-def _types(frame: DataFrame, where: str) -> dict[str, Any]:
-    refuse_duplicates(frame, where=where)
+def _types(frame: DataFrame) -> dict[str, Any]:
+    refuse_duplicates(frame)
     return {field.name: field.dataType for field in frame.schema.fields}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from streamops.kernel.errors import located
 from streamops.kernel.packages import require_package
 from streamops.kernel.palette import CATEGORIES
 
@@ -70,9 +71,8 @@ def draw(batches: pd.DataFrame, operators: pd.DataFrame, axes: Iterable[Axes] | 
 
 def _new_axes() -> list[Axes]:
     """Four axes of a new figure, which pyplot does not know: it need not be closed."""
-    figure_module = require_package(
-        "matplotlib.figure", package="matplotlib", extra="watch", where="observe"
-    )
+    with located("observe"):
+        figure_module = require_package("matplotlib.figure", package="matplotlib", extra="watch")
     figure = figure_module.Figure(figsize=_SIZE, layout="constrained")
     return [*figure.subplots(2, 2).flat]
 

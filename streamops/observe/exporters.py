@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from streamops.kernel.errors import located
 from streamops.kernel.packages import require_package
 from streamops.observe import conditions
 from streamops.observe.core.instruments import INSTRUMENTS, LABELS, Instrument, Sample
@@ -38,8 +39,9 @@ class _Exporter(StreamingQueryListener):
 
     def __init__(self, max_queries: int) -> None:
         if type(max_queries) is not int or max_queries < 1:
-            name = type(self).__name__
-            raise conditions.QUERIES_OUT_OF_RANGE.error(f"observe.{name}", got=repr(max_queries))
+            raise conditions.QUERIES_OUT_OF_RANGE.error(
+                where=f"observe.{type(self).__name__}", got=repr(max_queries)
+            )
         self._totals = Totals(max_queries)
         self._lock = threading.Lock()  # Spark calls in one thread, the exporter in another one
 
@@ -191,7 +193,6 @@ class OpenTelemetryListener(_Exporter):
             "opentelemetry.metrics",
             package="opentelemetry-sdk",
             extra="opentelemetry",
-            where="observe.OpenTelemetryListener",
         )
         self._is_closed = False
         used = self._metrics.get_meter("streamops") if meter is None else meter
@@ -241,10 +242,10 @@ def grafana_dashboard() -> str:
     return files("streamops.observe").joinpath("grafana.json").read_text(encoding="utf-8")
 
 
+@located("observe.PrometheusListener")
 def _prometheus(module: str) -> Any:
     return require_package(
         module,
         package="prometheus-client",
         extra="prometheus",
-        where="observe.PrometheusListener",
     )

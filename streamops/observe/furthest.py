@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import require_columns
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_count
@@ -74,11 +75,10 @@ def furthest_ahead(
     --------
     PoisonedWatermark : the alarm that this function helps to explain.
     """
-    where = "observe.furthest_ahead"
-    require_name(time, parameter="time", where=where)
-    keys = parse_keys(by, _ADDED, where=where)
-    require_count(most, parameter="most", where=where, fix="use the default, most=10")
-    return _FurthestAhead(where, keys, time, most)
+    require_name(time, parameter="time")
+    keys = parse_keys(by, _ADDED)
+    require_count(most, parameter="most", fix="use the default, most=10")
+    return _FurthestAhead("observe.furthest_ahead", keys, time, most)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -88,12 +88,13 @@ class _FurthestAhead(KeyedTransform):
     time: str
     most: int
 
+    @located("observe.furthest_ahead")
     def __call__(self, frame: DataFrame) -> DataFrame:
-        refuse_duplicates(frame, where=self.where)
-        instant_field(frame, self.time, role="time", where=self.where)
-        require_columns(frame.schema.names, {"by": self.by}, where=self.where)
+        refuse_duplicates(frame)
+        instant_field(frame, self.time, role="time")
+        require_columns(frame.schema.names, {"by": self.by})
         if frame.isStreaming:
-            raise conditions.BATCH_ONLY.error(self.where, got="a streaming frame")
+            raise conditions.BATCH_ONLY.error(got="a streaming frame")
         now, newest = F.unix_micros(F.current_timestamp()), F.max(column(self.time))
         microsecond = F.lit(dt.timedelta(microseconds=1))
         return (

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryHistory", "history"]
 
-_WHERE = "observe.history"
 _NAT = -(1 << 63)  # what NumPy takes for no instant
 
 
@@ -177,7 +176,7 @@ def history(source: Any) -> QueryHistory:
     """
     recent = getattr(source, "recentProgress", source)
     if isinstance(recent, str | Mapping) or not isinstance(recent, Iterable):
-        raise not_a_query(source, where=_WHERE)
+        raise not_a_query(source)
     return QueryHistory(tuple(read_progress(_revive(progress, source)) for progress in recent))
 
 
@@ -188,11 +187,11 @@ def _revive(progress: Any, source: Any) -> Any:
         try:
             progress = json.loads(progress)
         except ValueError:
-            raise not_a_query(source, where=_WHERE) from None
+            raise not_a_query(source) from None
     if not isinstance(progress, Mapping):
-        raise not_a_query(source, where=_WHERE)
+        raise not_a_query(source)
     return StreamingQueryProgress.fromJson(dict(progress))
 
 
-def not_a_query(source: Any, *, where: str) -> SpecError:
-    return conditions.NOT_A_QUERY.error(where, got=f"an object of type {type(source).__name__}")
+def not_a_query(source: Any) -> SpecError:
+    return conditions.NOT_A_QUERY.error(got=f"an object of type {type(source).__name__}")

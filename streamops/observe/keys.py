@@ -27,7 +27,7 @@ class KeyedTransform:
         return show_call(self.where, self)
 
 
-def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str, ...]:
+def parse_keys(by: object, reserved: Sequence[str]) -> tuple[str, ...]:
     """Return the key columns. They must differ from each other and from the `reserved` columns.
 
     Raises
@@ -35,15 +35,12 @@ def parse_keys(by: object, reserved: Sequence[str], *, where: str) -> tuple[str,
     SpecError
         ``PARAMETER_TYPE``, or ``NAME_TAKEN``: Spark ignores upper and lower case.
     """
-    names = parse_names(by, parameter="by", where=where)
+    names = parse_names(by, parameter="by")
     folded = [name.lower() for name in names]
     taken = [name for name in names if folded.count(name.lower()) > 1 or name.lower() in reserved]
     if taken:
         raise conditions.NAME_TAKEN.error(
-            where,
-            names=", ".join(dict.fromkeys(taken)),
-            reserved=", ".join(reserved),
-            got=f"by={names!r}",
+            names=", ".join(dict.fromkeys(taken)), reserved=", ".join(reserved), got=f"by={names!r}"
         )
     return names
 

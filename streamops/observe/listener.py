@@ -15,6 +15,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from streamops.kernel.errors import located
 from streamops.observe import conditions
 from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
 from streamops.observe.core.progress import PartitionLag
@@ -23,7 +24,6 @@ from streamops.observe.progress import read_progress
 __all__ = ["AlarmListener", "consumer_lag"]
 
 _LOG = logging.getLogger("streamops.observe")
-_WHERE = "observe.AlarmListener"
 
 
 def _log(alarm: Alarm) -> None:
@@ -71,17 +71,15 @@ class AlarmListener(StreamingQueryListener):
     account_late : count late rows by producer and lateness.
     """
 
+    @located("observe.AlarmListener")
     def __init__(self, *rules: Rule, notify: Callable[[Alarm], Any] | None = None) -> None:
         if not rules:
-            raise conditions.NO_RULE.error(_WHERE, got="no rules")
+            raise conditions.NO_RULE.error(got="no rules")
         for rule in rules:
             if not isinstance(rule, Rule):
-                raise conditions.NOT_A_RULE.error(
-                    _WHERE, got=f"{rule!r} of type {type(rule).__name__}"
-                )
+                raise conditions.NOT_A_RULE.error(got=f"{rule!r} of type {type(rule).__name__}")
         if notify is not None and not callable(notify):
             raise conditions.NOT_A_FUNCTION.error(
-                _WHERE,
                 got=f"an object of type {type(notify).__name__}",  # a URL may have a secret
             )
         self._rules = rules

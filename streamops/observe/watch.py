@@ -25,7 +25,6 @@ __all__ = ["watch"]
 Display = Literal["auto", "terminal", "notebook"]
 Show = Callable[[View, QueryHistory], None]
 
-_WHERE = "observe.watch"
 _RETAINED = 1_000  # micro-batches
 
 
@@ -80,15 +79,15 @@ def watch(
     --------
     history : the same as frames, once.
     """
-    period = parse_duration(refresh, parameter="refresh", where=_WHERE, minimum=1)
+    period = parse_duration(refresh, parameter="refresh", minimum=1)
     end = None
     if timeout is not None:
-        limit = parse_duration(timeout, parameter="timeout", where=_WHERE, minimum=1)
+        limit = parse_duration(timeout, parameter="timeout", minimum=1)
         end = time.monotonic() + limit / 1e6
     # Of the type: a property would ask Spark.
     if not all(hasattr(type(query), name) for name in ("lastProgress", "isActive", "exception")):
-        raise not_a_query(query, where=_WHERE)
-    require_choice(display, Display, parameter="display", where=_WHERE)
+        raise not_a_query(query)
+    require_choice(display, Display, parameter="display")
     is_notebook = display == "notebook" or (display == "auto" and _in_notebook())
     recorder = _Recorder(query)
     with _notebook() if is_notebook else _terminal() as show:
@@ -158,7 +157,7 @@ def _in_notebook() -> bool:
 
 
 def _rich(module: str) -> Any:
-    return require_package(module, package="rich", extra="watch", where=_WHERE)
+    return require_package(module, package="rich", extra="watch")
 
 
 @contextmanager
@@ -195,7 +194,7 @@ def render(view: View) -> Any:
 
 @contextmanager
 def _notebook() -> Iterator[Show]:
-    display = require_package("IPython.display", package="ipython", extra="watch", where=_WHERE)
+    display = require_package("IPython.display", package="ipython", extra="watch")
     handle = display.display(display.HTML(""), display_id=True)
 
     def show(view: View, history: QueryHistory) -> None:

@@ -212,17 +212,17 @@ def match(
     """
     spec = PatternSpec(
         operator=_WHERE,
-        pattern=parse_pattern(pattern, where=_WHERE),
+        pattern=parse_pattern(pattern),
         define=_parse_define(define),
         time=time,
-        by=parse_names(by, parameter="by", where=_WHERE),
-        within=parse_optional_duration(within, parameter="within", where=_WHERE, minimum=1),
+        by=parse_names(by, parameter="by"),
+        within=parse_optional_duration(within, parameter="within", minimum=1),
         measures=_parse_measures(measures),
         matches=matches,
-        horizon=parse_optional_duration(horizon, parameter="horizon", where=_WHERE, minimum=1),
+        horizon=parse_optional_duration(horizon, parameter="horizon", minimum=1),
         skip=skip,
-        tie_break=parse_distinct_names(tie_break, parameter="tie_break", where=_WHERE, empty=True),
-        delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
+        tie_break=parse_distinct_names(tie_break, parameter="tie_break", empty=True),
+        delay=parse_optional_delay(delay, parameter="delay"),
         stragglers=stragglers,
         timeouts=timeouts,
         max_rows=max_rows,
@@ -235,10 +235,10 @@ def match(
 
 def _parse_define(define: object) -> tuple[tuple[str, str | Expression], ...]:
     if not isinstance(define, Mapping):
-        raise conditions.NOT_A_MAPPING.error(_WHERE, got=f"define={define!r}")
+        raise conditions.NOT_A_MAPPING.error(got=f"define={define!r}")
     defined = list[tuple[str, str | Expression]]()
     for name, condition in define.items():
-        require_name(name, parameter="define", where=_WHERE)
+        require_name(name, parameter="define")
         if (isinstance(condition, str) and condition.strip()) or isinstance(condition, Expression):
             defined.append((name, condition))
         else:
@@ -250,10 +250,10 @@ def _parse_measures(measures: object) -> tuple[tuple[str, Measure], ...]:
     named = {} if measures is None else measures
     is_mapping = isinstance(named, Mapping)
     for name, value in named.items() if isinstance(named, Mapping) else [("measures", named)]:
-        require_name(name, parameter="measures", where=_WHERE)
+        require_name(name, parameter="measures")
         if not (is_mapping and isinstance(value, Measure)):
             raise conditions.NOT_A_MEASURE.error(
-                _WHERE, name=name, got=f"{value!r} of type {type(value).__name__}"
+                name=name, got=f"{value!r} of type {type(value).__name__}"
             )
     assert isinstance(named, Mapping)
     return tuple(named.items())
@@ -264,10 +264,10 @@ def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
 
     def check(frame: DataFrame) -> None:
         if frame.isStreaming and spec.within is None:
-            raise conditions.WITHIN_MISSING.error(_WHERE, got="within=None on a streaming frame")
+            raise conditions.WITHIN_MISSING.error(got="within=None on a streaming frame")
         if frame.isStreaming and spec.matches == "first" and spec.horizon is None:
             raise conditions.HORIZON_MISSING.error(
-                _WHERE, got="horizon=None with matches='first' on a streaming frame"
+                got="horizon=None with matches='first' on a streaming frame"
             )
 
     return check
@@ -284,7 +284,7 @@ def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
                 _ = frame.select(columns[name].alias(name)).schema  # Connect analyses it only now
             except PySparkException as error:
                 raise conditions.CONDITION_INVALID.error(
-                    _WHERE, got=f"{text!r}: {str(error).strip().splitlines()[0]}"
+                    got=f"{text!r}: {str(error).strip().splitlines()[0]}"
                 ) from None
         return frame.withColumns(columns) if columns else frame
 

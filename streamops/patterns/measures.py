@@ -111,9 +111,9 @@ def previous(value: str, offset: int = 1) -> Expression:
     >>> "volume > 0" & (patterns.previous("price") > "price")
     (current('volume > 0') & (previous('price') > current('price')))
     """
-    require_name(value, parameter="value", where="patterns.previous")
+    require_name(value, parameter="value")
     if type(offset) is not int or offset < 1:
-        raise conditions.OFFSET_OUT_OF_RANGE.error("patterns.previous", got=f"offset={offset!r}")
+        raise conditions.OFFSET_OUT_OF_RANGE.error(got=f"offset={offset!r}")
     return Value(value, offset)
 
 
@@ -135,7 +135,7 @@ def initial(value: str) -> Expression:
     >>> "price" < patterns.initial("price") * 0.9
     ((initial('price') * 0.9) > current('price'))
     """
-    require_name(value, parameter="value", where="patterns.initial")
+    require_name(value, parameter="value")
     return Initial(value)
 
 
@@ -147,27 +147,27 @@ def current(value: str) -> Expression:
     value : str
         Spark SQL, such as the name of a column.
     """
-    require_name(value, parameter="value", where="patterns.current")
+    require_name(value, parameter="value")
     return Value(value, 0)
 
 
 def _ordered(function: Function, variable: Variables, column: str) -> Measure:
-    require_name(column, parameter="column", where=f"patterns.{function}")
-    variables = _variables(variable, function)
+    require_name(column, parameter="column")
+    variables = _variables(variable)
     return Measure(_text(function, variable, (column,)), function, variables, column)
 
 
 def _aggregate(
     function: str, variable: Variables, columns: tuple[str, ...], aggregation: Aggregation
 ) -> Measure:
-    text, variables = _text(function, variable, columns), _variables(variable, function)
+    text, variables = _text(function, variable, columns), _variables(variable)
     return Measure(text, "aggregate", variables, aggregation=aggregation)
 
 
-def _variables(variable: Variables, function: str) -> tuple[str, ...]:
+def _variables(variable: Variables) -> tuple[str, ...]:
     if variable is None:
         return ()
-    return parse_names(variable, parameter="variable", where=f"patterns.{function}")
+    return parse_names(variable, parameter="variable")
 
 
 def _text(function: str, variable: Variables, columns: tuple[str, ...]) -> str:

@@ -23,6 +23,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from streamops.kernel.calls import explain_call
+from streamops.kernel.errors import located
 from streamops.kernel.packages import require_package
 from streamops.kernel.palette import COLORS
 
@@ -71,8 +73,10 @@ if not TYPE_CHECKING:  # or a type checker would find every name
         if name not in _MODULES:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        require_package("matplotlib", package="matplotlib", extra="plots", where=f"plots.{name}")
-        return getattr(importlib.import_module(f"streamops.plots.{_MODULES[name]}"), name)
+        with located(f"plots.{name}"):
+            require_package("matplotlib", package="matplotlib", extra="plots")
+        found = getattr(importlib.import_module(f"streamops.plots.{_MODULES[name]}"), name)
+        return explain_call(f"plots.{name}")(found)
 
 
 def __dir__() -> list[str]:

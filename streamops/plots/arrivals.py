@@ -113,27 +113,26 @@ def plot_watermark(
     --------
     plot_late_share : how long `delay` has to be.
     """
-    where = "plots.plot_watermark"
     twice = (watermark, delay), (watermark, operator), (operator, allowed_lateness)
     if any(one is not None and other is not None for one, other in twice):
         raise conditions.DELAY_AND_WATERMARK.error(
-            where, got=f"{delay=!r}, {allowed_lateness=!r}, {operator=!r}, {watermark=!r}"
+            got=f"{delay=!r}, {allowed_lateness=!r}, {operator=!r}, {watermark=!r}"
         )
     columns = {"time": time, "arrival": arrival, "watermark": watermark}
-    rows = read_rows(events, columns, where=where)
-    times, arrivals = (to_coordinates(rows[name], where=where) for name in (time, arrival))
+    rows = read_rows(events, columns)
+    times, arrivals = (to_coordinates(rows[name]) for name in (time, arrival))
     known = np.isfinite(times) & np.isfinite(arrivals)
     rows, times, arrivals = rows[known], times[known], arrivals[known]
     steps, levels, allowed = np.unique(arrivals), None, 0.0
     if allowed_lateness is not None:
-        allowed = to_width(allowed_lateness, parameter="allowed_lateness", where=where)
+        allowed = to_width(allowed_lateness, parameter="allowed_lateness")
     if operator is not None and len(rows):
-        masks, levels, allowed = _classify(operator, rows, time, arrivals, delay, where)
+        masks, levels, allowed = _classify(operator, rows, time, arrivals, delay)
     else:
         if watermark is not None:
-            levels = _levels_of(to_coordinates(rows[watermark], where=where), arrivals, steps)
+            levels = _levels_of(to_coordinates(rows[watermark]), arrivals, steps)
         elif delay is not None:
-            width = to_width(delay, parameter="delay", where=where)
+            width = to_width(delay, parameter="delay")
             levels = _watermarks(times, arrivals, steps) - width
         masks = _compare(times, arrivals, steps, levels, allowed)
     ax = artists.new_axes(ax, 4.6)
@@ -146,7 +145,7 @@ def plot_watermark(
     if levels is not None and len(steps):
         is_numbered = pd.api.types.is_integer_dtype(rows[arrival])
         entries |= _draw_staircase(ax, steps, levels, allowed, is_numbered=is_numbered)
-    display = zone_of(rows[time], rows[arrival], zone=zone, where=where)
+    display = zone_of(rows[time], rows[arrival], zone=zone)
     artists.add_axis(ax, rows[arrival], display)
     if is_time(rows[time]):
         artists.add_time_axis(ax, display, axis="y")
@@ -194,15 +193,14 @@ def plot_late_share(
     >>> [text.get_text() for text in ax.texts]
     ['25 % late']
     """
-    where = "plots.plot_late_share"
-    rows = read_rows(events, {"time": time, "arrival": arrival}, where=where)
-    times, arrivals = (to_coordinates(rows[name], where=where) for name in (time, arrival))
+    rows = read_rows(events, {"time": time, "arrival": arrival})
+    times, arrivals = (to_coordinates(rows[name]) for name in (time, arrival))
     known = np.isfinite(times) & np.isfinite(arrivals)
     times, arrivals = times[known], arrivals[known]
     steps = np.unique(arrivals)
     newest = _watermarks(times, arrivals, steps)[np.searchsorted(steps, arrivals)]
     behind = np.sort(newest - times)
-    width = 0.0 if delay is None else to_width(delay, parameter="delay", where=where)
+    width = 0.0 if delay is None else to_width(delay, parameter="delay")
     unit, factor = ("", 1.0)
     if is_time(rows[time]):
         reach = max(float(behind[-1]) if len(behind) else 0.0, width, 1 / 86_400)
@@ -269,7 +267,6 @@ def _classify(
     time: str,
     arrivals: Floats,
     delay: Duration | float | None,
-    where: str,
 ) -> tuple[dict[Style, Mask], Floats, float]:
     """The rows of each style and the watermarks, as the operator counts and computes them."""
     given: Any = operator
@@ -278,7 +275,6 @@ def _classify(
         raise SpecError(
             "NOT_REPLAYABLE",
             "`operator` does not compare rows with a watermark of one input",
-            where=where,
             got=repr(operator),
             expected="an operator with event time and one input, such as windows.tumbling(...)",
             fix="leave it out, and pass the delay of the watermark: delay=...",

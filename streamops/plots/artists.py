@@ -257,7 +257,7 @@ def line_entry(color: str, linestyle: LineStyle = "-", width: float = 1.8) -> Li
 
 
 def groups_of(
-    table: pd.DataFrame, by: str | None, *, parameter: str = "by", where: str
+    table: pd.DataFrame, by: str | None, *, parameter: str = "by"
 ) -> list[tuple[Mask, Style]]:
     """Return the rows of every value of a column, with a color and a shape of their own.
 
@@ -271,10 +271,7 @@ def groups_of(
     codes, values = pd.factorize(table[by], use_na_sentinel=False)
     if len(values) > len(CATEGORIES):
         raise conditions.TOO_MANY_COLORS.error(
-            where,
-            parameter=parameter,
-            categories=len(CATEGORIES),
-            got=f"{len(values)} values of {by!r}",
+            parameter=parameter, categories=len(CATEGORIES), got=f"{len(values)} values of {by!r}"
         )
     names = ["null" if pd.isna(value) else str(value) for value in values]
     looks = zip(names, CATEGORIES, MARKERS, strict=False)

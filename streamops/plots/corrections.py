@@ -111,16 +111,15 @@ def plot_corrections(
     >>> [text.get_text() for text in ax.texts]
     ['4', '−4', '5']
     """
-    where = "plots.plot_corrections"
-    names = read_keys(by, where=where)
-    require_time(events, time, where=where)
-    late = read_late(results, None if by else time, batch=batch, where=where)
+    names = read_keys(by)
+    require_time(events, time)
+    late = read_late(results, None if by else time, batch=batch)
     columns = {"batch": batch, "start": start, "end": end, "label": label}
-    rows = add_key(read_results(results, columns, where=where), names, where=where)
+    rows = add_key(read_results(results, columns), names)
     points = pd.DataFrame({batch: [], "_key": []})
     if events is not None:
-        read = read_rows(events, {"time": time, "batch": batch}, where=where)
-        points = add_key(read, names, where=where)
+        read = read_rows(events, {"time": time, "batch": batch})
+        points = add_key(read, names)
     numbers = read_numbers(results)
     drawn = _Drawing(
         rows,
@@ -128,7 +127,6 @@ def plot_corrections(
         late,
         batch=batch,
         columns=(start, end, time, label),
-        where=where,
         numbers=numbers,
         zone=zone,
     )
@@ -144,7 +142,6 @@ class _Drawing:
     late: pd.DataFrame
     batch: str
     columns: tuple[str, str, str | None, str | None]
-    where: str
     numbers: set[int]
     zone: str | None
     entries: artists.Entries = field(default_factory=dict)
@@ -152,7 +149,7 @@ class _Drawing:
     def draw(self, ax: Axes | None) -> Axes:
         """Draw all bands, the axes and the legend."""
         start, end, time, label = self.columns
-        starts, ends = (to_coordinates(self.rows[name], where=self.where) for name in (start, end))
+        starts, ends = (to_coordinates(self.rows[name]) for name in (start, end))
         times = self._times(self.points)
         lates = self._times(self.late)
         plain = ON_TIME if "timing" in self.rows else FIRST
@@ -188,7 +185,7 @@ class _Drawing:
             ax, [*(tops[:-1] + np.array(heights) / 2)], [_name(*band) for band in bands]
         )
         time_columns = [self.rows[start], *([self.points[time]] if time in self.points else [])]
-        zone = zone_of(*time_columns, zone=self.zone, where=self.where)
+        zone = zone_of(*time_columns, zone=self.zone)
         artists.add_axis(ax, self.rows[start], zone)
         artists.label_axes(ax, "event time", "micro-batch")
         artists.add_legend(ax, self.entries)
@@ -196,7 +193,7 @@ class _Drawing:
 
     def _times(self, table: pd.DataFrame) -> Floats:
         time = self.columns[2]
-        return to_coordinates(table[time], where=self.where) if len(table) else np.array([])
+        return to_coordinates(table[time]) if len(table) else np.array([])
 
     def _band(self, table: pd.DataFrame, number: int) -> tuple[int, str]:
         key = table["_key"].iloc[number] if "_key" in table else ""

@@ -30,7 +30,7 @@ MAX_ROWS = 5_000
 MAX_KEYS = 60
 
 
-def read_rows(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+def read_rows(data: Data, columns: Mapping[str, str | None]) -> pd.DataFrame:
     """Return the rows as a pandas frame that has the columns, which are given by parameter.
 
     Raises
@@ -38,35 +38,35 @@ def read_rows(data: Data, columns: Mapping[str, str | None], *, where: str) -> p
     SchemaError
         ``STREAMING_FRAME``, ``NOT_A_FRAME``, ``ColumnNotFound``.
     """
-    table = _to_pandas(data, where=where)
-    require_columns([*table.columns], {role: [name] for role, name in columns.items()}, where=where)
+    table = _to_pandas(data)
+    require_columns([*table.columns], {role: [name] for role, name in columns.items()})
     return table
 
 
-def read_batches(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+def read_batches(data: Data, columns: Mapping[str, str | None]) -> pd.DataFrame:
     """Return one row per micro-batch; of results of a test, their metrics and the size of the state."""
     if _are_results(data):
         data = [_metrics_of(result) for result in data]
-    return read_rows(data, columns, where=where)
+    return read_rows(data, columns)
 
 
-def read_results(data: Data, columns: Mapping[str, str | None], *, where: str) -> pd.DataFrame:
+def read_results(data: Data, columns: Mapping[str, str | None]) -> pd.DataFrame:
     """Return the results of all micro-batches, without rows of the side output."""
-    rows = read_rows(data, columns, where=where)
+    rows = read_rows(data, columns)
     for tag in ("late", "rejected"):
         if tag in rows.columns:
             rows = rows[rows[tag].isna()]
     return rows.reset_index(drop=True)
 
 
-def read_late(data: Data, time: str | None, *, batch: str, where: str) -> pd.DataFrame:
+def read_late(data: Data, time: str | None, *, batch: str) -> pd.DataFrame:
     """Return the late rows in the side output: micro-batch, event time and reason."""
     if time is None:
         return pd.DataFrame({batch: [], time: [], "reason": []})
     if _are_results(data):
         rows = [{batch: result.batch, **row} for result in data for row in result.late.to_pylist()]
     else:
-        table = _to_pandas(data, where=where)
+        table = _to_pandas(data)
         if "late" not in table.columns:
             return pd.DataFrame({batch: [], time: [], "reason": []})
         late = table[table["late"].notna()]
@@ -88,12 +88,12 @@ def read_numbers(data: Data) -> set[int]:
     return {int(result.batch) for result in data} if _are_results(data) else set()
 
 
-def read_keys(by: str | Sequence[str] | None, *, where: str) -> tuple[str, ...]:
+def read_keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return the key columns."""
-    return () if by is None else parse_names(by, parameter="by", where=where)
+    return () if by is None else parse_names(by, parameter="by")
 
 
-def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFrame:
+def add_key(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Return the frame with the text of its key in the column ``_key``; refuse what nobody can read.
 
     Raises
@@ -101,7 +101,7 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
     SpecError
         ``PARAMETER_OUT_OF_RANGE``.
     """
-    require_columns([*table.columns], {"by": by}, where=where)
+    require_columns([*table.columns], {"by": by})
     parts = [_text_of(table[name]) for name in by]
     keys = [", ".join(key) for key in zip(*parts, strict=True)] if by else [""] * len(table)
     table = table.assign(_key=keys)
@@ -110,19 +110,17 @@ def add_key(table: pd.DataFrame, by: Sequence[str], *, where: str) -> pd.DataFra
         ("keys", table["_key"].nunique(), MAX_KEYS),
     ):
         if count > most:
-            raise conditions.TOO_MUCH_TO_DRAW.error(
-                where, things=what, most=most, got=f"{count:,} {what}"
-            )
+            raise conditions.TOO_MUCH_TO_DRAW.error(things=what, most=most, got=f"{count:,} {what}")
     return table
 
 
-def require_time(events: Data, time: str | None, *, where: str) -> None:
+def require_time(events: Data, time: str | None) -> None:
     """Raise an error if there are events, and it is not given which column is their time."""
     if events is not None and time is None:
-        raise conditions.TIME_MISSING.error(where, got="time=None")
+        raise conditions.TIME_MISSING.error(got="time=None")
 
 
-def to_coordinates(column: pd.Series[Any], *, where: str) -> Floats:
+def to_coordinates(column: pd.Series[Any]) -> Floats:
     """Return numbers, or timestamps as days since 1970 in UTC, which is what matplotlib draws.
 
     Timestamps without a time zone are taken as UTC. Nulls become NaN.
@@ -133,22 +131,22 @@ def to_coordinates(column: pd.Series[Any], *, where: str) -> Floats:
         ``COLUMN_TYPE``.
     """
     if pd.api.types.is_bool_dtype(column) or not pd.api.types.is_numeric_dtype(column):
-        return _to_days(column, where=where)
+        return _to_days(column)
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def to_width(value: Duration | float, *, parameter: str, where: str, minimum: int = 0) -> float:
+def to_width(value: Duration | float, *, parameter: str, minimum: int = 0) -> float:
     """Return a number as it is, or a duration in days: lengths between the coordinates of a column."""
     if isinstance(value, int | float):
         return float(value)
-    micros = parse_duration(value, parameter=parameter, where=where, minimum=minimum)
+    micros = parse_duration(value, parameter=parameter, minimum=minimum)
     return micros / DAY
 
 
-def zone_of(*columns: pd.Series[Any], zone: str | None, where: str) -> dt.tzinfo:
+def zone_of(*columns: pd.Series[Any], zone: str | None) -> dt.tzinfo:
     """Return the time zone to display: the given one, that of the first column that has one, or UTC."""
     if zone is not None:
-        require_zone(zone, where=where)
+        require_zone(zone)
         return ZoneInfo(zone)
     for column in columns:
         own = getattr(column.dtype, "tz", None)
@@ -162,7 +160,7 @@ def is_time(column: pd.Series[Any]) -> bool:
     return not pd.api.types.is_numeric_dtype(column)
 
 
-def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
+def _to_days(column: pd.Series[Any]) -> Floats:
     if pd.api.types.is_datetime64_any_dtype(column):
         aware = column.dt.tz_localize("UTC") if column.dt.tz is None else column
         days = aware.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
@@ -173,17 +171,15 @@ def _to_days(column: pd.Series[Any], *, where: str) -> Floats:
                 raise pa.ArrowInvalid
             days = array.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise conditions.COLUMN_TYPE.error(
-                where, column=column.name, got=str(column.dtype)
-            ) from error
+            raise conditions.COLUMN_TYPE.error(column=column.name, got=str(column.dtype)) from error
     missing = np.isnat(days)
     micros = days.astype("datetime64[us]").astype(np.int64) / DAY
     return np.where(missing, np.nan, micros)
 
 
-def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
+def _to_pandas(data: Data) -> pd.DataFrame:
     if getattr(data, "isStreaming", False):
-        raise conditions.STREAMING_FRAME.error(where, got="a streaming frame")
+        raise conditions.STREAMING_FRAME.error(got="a streaming frame")
     if isinstance(data, pd.DataFrame):
         return data.reset_index(drop=True)
     if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone, and toArrow has UTC
@@ -198,7 +194,7 @@ def _to_pandas(data: Data, *, where: str) -> pd.DataFrame:
         return pd.DataFrame({name: [*column] for name, column in data.items()})
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         return pd.DataFrame([*data])
-    raise conditions.NOT_A_TABLE.error(where, got=type(data).__name__)
+    raise conditions.NOT_A_TABLE.error(got=type(data).__name__)
 
 
 def _from_arrow(table: pa.Table) -> pd.DataFrame:

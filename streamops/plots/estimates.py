@@ -68,17 +68,16 @@ def plot_error(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['measured', 'rse']
     """
-    where = "plots.plot_error"
     columns = {"x": x, "error": error, "bound": bound, "by": by}
-    table = read_rows(measured, columns, where=where)
+    table = read_rows(measured, columns)
     table = table.sort_values(x, kind="stable", ignore_index=True)
-    xs, errors = (to_coordinates(table[name], where=where) for name in (x, error))
-    bounds = None if bound is None else to_coordinates(table[bound], where=where)
+    xs, errors = (to_coordinates(table[name]) for name in (x, error))
+    bounds = None if bound is None else to_coordinates(table[bound])
     is_signed = not (errors > 0).all()
     ax = artists.new_axes(ax, 3.8)
     ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
     entries: artists.Entries = {}
-    groups = artists.groups_of(table, by, where=where)
+    groups = artists.groups_of(table, by)
     for mask, style in groups:
         name = "measured" if by is None else style.name
         ax.scatter(
@@ -166,7 +165,6 @@ def plot_estimates(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['estimate', 'bounds', 'exact']
     """
-    where = "plots.plot_estimates"
     columns = {
         "x": x,
         "estimate": estimate,
@@ -175,18 +173,18 @@ def plot_estimates(
         "truth": truth,
         "by": by,
     }
-    table = read_rows(estimates, columns, where=where)
+    table = read_rows(estimates, columns)
     is_text = len(table) > 0 and all(isinstance(value, str) for value in table[x])
     names = table[x].drop_duplicates()
     positions = table[x].map({value: n for n, value in enumerate(names)}).to_numpy(np.float64)
     value_of = {
-        name: to_coordinates(table[name], where=where)
+        name: to_coordinates(table[name])
         for name in (estimate, lower, upper, *([truth] if truth else []))
     }
     ax = artists.new_axes(ax, 1.2 + 0.36 * len(names) if is_text else 3.8)
     ax.grid(visible=False)
     ax.grid(axis="x" if is_text else "y", color=artists.GRID, linewidth=0.9)
-    groups = artists.groups_of(table, by, where=where)
+    groups = artists.groups_of(table, by)
     step = 0.62 / len(groups)
     entries: artists.Entries = {}
     for number, (mask, style) in enumerate(groups):
@@ -214,7 +212,7 @@ def plot_estimates(
             [], [], color=artists.TEXT, marker=marker, markersize=12, markeredgewidth=1.8,
             linestyle="none",
         )  # fmt: skip
-    _name_positions(ax, names, is_text=is_text, zone=zone, where=where)
+    _name_positions(ax, names, is_text=is_text, zone=zone)
     values = np.concatenate([value_of[lower], value_of[upper]])
     axis = "x" if is_text else "y"
     if _is_wide(values):
@@ -244,9 +242,7 @@ def _draw_bounds(
         ax.bar(at, high - low, width=width, bottom=low, **bars)  # type: ignore[arg-type]
 
 
-def _name_positions(
-    ax: Axes, names: pd.Series[Any], *, is_text: bool, zone: str | None, where: str
-) -> None:
+def _name_positions(ax: Axes, names: pd.Series[Any], *, is_text: bool, zone: str | None) -> None:
     """Write the name of every position, of at most twenty."""
     if is_text:
         ax.set_yticks(range(len(names)), names.tolist(), color=artists.TEXT, fontsize=artists.FONT)
@@ -255,8 +251,8 @@ def _name_positions(
     if pd.api.types.is_numeric_dtype(names):
         text = [f"{value:,.10g}" for value in names]
     else:
-        tz = zone_of(names, zone=zone, where=where)
-        instants = num2date(to_coordinates(names, where=where), tz=tz)  # type: ignore[no-untyped-call]
+        tz = zone_of(names, zone=zone)
+        instants = num2date(to_coordinates(names), tz=tz)  # type: ignore[no-untyped-call]
         is_day = all((instant.hour, instant.minute) == (0, 0) for instant in instants)
         text = [f"{instant:%Y-%m-%d}" if is_day else f"{instant:%H:%M}" for instant in instants]
     every = -(-len(text) // 20) or 1

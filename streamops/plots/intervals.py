@@ -84,13 +84,11 @@ def plot_windows(
     plot_sessions : shows the gap of sessions.
     plot_corrections : shows what every micro-batch emitted.
     """
-    where = "plots.plot_windows"
     columns = {"start": start, "end": end, "label": label}
-    rows = read_rows(windows, columns, where=where)
+    rows = read_rows(windows, columns)
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end,
-        styles=artists.styles_of(rows, plain=WINDOW), zone=zone, ax=ax, where=where,
-    )  # fmt: skip
+        styles=artists.styles_of(rows, plain=WINDOW), zone=zone, ax=ax, )  # fmt: skip
 
 
 def plot_sessions(
@@ -137,13 +135,11 @@ def plot_sessions(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['event', 'session', 'gap']
     """
-    where = "plots.plot_sessions"
-    width = to_width(gap, parameter="gap", minimum=1, where=where)
-    rows = read_rows(sessions, {"start": start, "end": end, "label": label}, where=where)
+    width = to_width(gap, parameter="gap", minimum=1)
+    rows = read_rows(sessions, {"start": start, "end": end, "label": label})
     return draw_lanes(
         rows, events, by=by, time=time, label=label, start=start, end=end, tail=width,
-        styles=artists.styles_of(rows, plain=SESSION), zone=zone, ax=ax, where=where,
-    )  # fmt: skip
+        styles=artists.styles_of(rows, plain=SESSION), zone=zone, ax=ax, )  # fmt: skip
 
 
 def plot_history(
@@ -196,10 +192,8 @@ def plot_history(
     >>> [text.get_text() for text in ax.texts]
     ['Bonn', 'Köln']
     """
-    where = "plots.plot_history"
-    rows = read_rows(versions, {"start": start, "end": end, "label": label}, where=where)
+    rows = read_rows(versions, {"start": start, "end": end, "label": label})
     styles = [CURRENT if is_open else VERSION for is_open in rows[end].isna()]
     return draw_lanes(
         rows, None, by=by, time=None, label=label, start=start, end=end, styles=styles, zone=zone,
-        ax=ax, where=where, order=[style for style in (VERSION, CURRENT) if style in styles],
-    )  # fmt: skip
+        ax=ax, order=[style for style in (VERSION, CURRENT) if style in styles])  # fmt: skip

@@ -37,7 +37,6 @@ def draw_lanes(
     end: str,
     styles: Sequence[Style],
     ax: Axes | None,
-    where: str,
     zone: str | None = None,
     tail: float = 0.0,
     is_closed: bool = False,
@@ -52,11 +51,11 @@ def draw_lanes(
     the legend, by default in the order of the rows. ``axis``: the name of the x axis. ``draw_events``: draws the
     events at their coordinates and returns what they add to the legend; by default they are dots.
     """
-    names = read_keys(by, where=where)
-    require_time(events, time, where=where)
-    rows = add_key(rows, names, where=where)
-    starts, ends = (to_coordinates(rows[column], where=where) for column in (start, end))
-    points, times = _read_events(events, time, names, where=where)
+    names = read_keys(by)
+    require_time(events, time)
+    rows = add_key(rows, names)
+    starts, ends = (to_coordinates(rows[column]) for column in (start, end))
+    points, times = _read_events(events, time, names)
     keys = sorted({*rows["_key"], *points["_key"]}, key=_sort_key)
     lanes = {
         key: artists.lanes_of(starts[mask], np.where(np.isnan(ends[mask]), np.inf, ends[mask]))
@@ -99,7 +98,7 @@ def draw_lanes(
     ax.set_ylim(-0.25, max(y - 0.05, 0.3))
     artists.set_keys(ax, [positions[key] for key in keys], keys)
     time_columns = [rows[start], rows[end], *([points[time]] if time in points else [])]
-    display = zone_of(*time_columns, zone=zone, where=where)
+    display = zone_of(*time_columns, zone=zone)
     artists.add_axis(ax, rows[start] if len(rows) else time_columns[-1], display)
     artists.label_axes(ax, axis)
     artists.add_legend(ax, entries)
@@ -131,12 +130,12 @@ def _draw_interval(
 
 
 def _read_events(
-    events: Data | None, time: str | None, names: Sequence[str], *, where: str
+    events: Data | None, time: str | None, names: Sequence[str]
 ) -> tuple[pd.DataFrame, Floats]:
     if events is None or time is None:
         return pd.DataFrame({"_key": []}), np.array([])
-    points = add_key(read_rows(events, {"time": time}, where=where), names, where=where)
-    return points, to_coordinates(points[time], where=where)
+    points = add_key(read_rows(events, {"time": time}), names)
+    return points, to_coordinates(points[time])
 
 
 def _draw_dots(ax: Axes, points: pd.DataFrame, times: Floats, y: Floats) -> artists.Entries:

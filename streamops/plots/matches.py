@@ -76,20 +76,18 @@ def plot_matches(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['fail', 'ok', 'match']
     """
-    where = "plots.plot_matches"
-    rows = read_rows(matches, {"start": start, "end": end, "label": label}, where=where)
-    points = read_rows(events, {"time": time, "category": category}, where=where)
+    rows = read_rows(matches, {"start": start, "end": end, "label": label})
+    points = read_rows(events, {"time": time, "category": category})
 
     def draw_categories(
         ax: Axes, points: pd.DataFrame, times: Floats, y: Floats
     ) -> artists.Entries:
-        groups = artists.groups_of(points, category, parameter="category", where=where)
+        groups = artists.groups_of(points, category, parameter="category")
         for mask, style in groups:
             artists.draw_dots(ax, times[mask], y[mask], style)
         return artists.dots_of(style for _, style in groups)
 
     return draw_lanes(
         rows, points, by=by, time=time, label=label, start=start, end=end,
-        styles=[MATCH] * len(rows), zone=zone, ax=ax, where=where, is_closed=True,
-        draw_events=draw_categories,
-    )  # fmt: skip
+        styles=[MATCH] * len(rows), zone=zone, ax=ax, is_closed=True,
+        draw_events=draw_categories)  # fmt: skip

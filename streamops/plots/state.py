@@ -65,38 +65,37 @@ def plot_state(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['state', 'bound', 'input rows so far']
     """
-    where = "plots.plot_state"
     column = bound if isinstance(bound, str) else None
     columns = {"size": size, "batch": batch, "bound": column, "rows": rows, "by": by}
-    table = read_batches(batches, columns, where=where)
+    table = read_batches(batches, columns)
     table = table.sort_values(batch, kind="stable", ignore_index=True)
-    x = to_coordinates(table[batch], where=where)
-    sizes = to_coordinates(table[size], where=where)
+    x = to_coordinates(table[batch])
+    sizes = to_coordinates(table[size])
     ax = artists.new_axes(ax, 3.4)
     ax.grid(axis="both", color=artists.GRID, linewidth=0.9)
     entries: artists.Entries = {}
-    for mask, style in artists.groups_of(table, by, where=where):
+    for mask, style in artists.groups_of(table, by):
         name = "state" if by is None else style.name
         ax.plot(x[mask], sizes[mask], color=style.color, linewidth=1.8, label=name, zorder=3)
         if by is None:
             ax.fill_between(x, sizes, color=style.fill, linewidth=0, zorder=1)
         entries[name] = artists.line_entry(style.color)
     if isinstance(bound, str):
-        limits = to_coordinates(table[bound], where=where)
+        limits = to_coordinates(table[bound])
         ax.plot(x, limits, color=COLORS["corrected"], linestyle="--", linewidth=1.8, label="bound")
     elif bound is not None:
         ax.axhline(bound, color=COLORS["corrected"], linestyle="--", linewidth=1.8, label="bound")
     if bound is not None:
         entries["bound"] = artists.line_entry(COLORS["corrected"], "--")
     if rows is not None:
-        total = np.cumsum(np.nan_to_num(to_coordinates(table[rows], where=where)))
+        total = np.cumsum(np.nan_to_num(to_coordinates(table[rows])))
         ax.plot(
             x, total, color=artists.TEXT, linestyle=":", linewidth=1.8, label="input rows so far"
         )
         entries["input rows so far"] = artists.line_entry(artists.TEXT, ":")
     artists.set_limits(ax, x, margin=0.01)
     ax.set_ylim(0, None)
-    artists.add_axis(ax, table[batch], zone_of(table[batch], zone=zone, where=where))
+    artists.add_axis(ax, table[batch], zone_of(table[batch], zone=zone))
     artists.add_number_axis(ax, axis="y", whole=pd.api.types.is_integer_dtype(table[size]))
     artists.label_axes(ax, "micro-batch" if batch == "batch" else batch, size.replace("_", " "))
     artists.add_legend(ax, entries)

@@ -84,10 +84,9 @@ def plot_updates(
     plot_corrections : results with an interval of time, such as windows.
     plot_history : versions with bounds of their own.
     """
-    where = "plots.plot_updates"
-    names = read_keys(by, where=where)
-    rows = read_results(results, {"batch": batch, "label": label}, where=where)
-    rows = add_key(rows, names, where=where).sort_values(batch, kind="stable", ignore_index=True)
+    names = read_keys(by)
+    rows = read_results(results, {"batch": batch, "label": label})
+    rows = add_key(rows, names).sort_values(batch, kind="stable", ignore_index=True)
     numbers = [*read_numbers(results), *rows[batch].astype(int)] or [0]
     versions = _versions_of(rows, label, batch=batch, end=max(numbers) + 1)
     styles = [
@@ -98,9 +97,8 @@ def plot_updates(
     bounds = versions.assign(_start=versions["_start"] - 0.5, _end=versions["_end"] - 0.5)
     ax = draw_lanes(
         bounds, None, by=names, time=None, label=label, start="_start", end="_end", styles=styles,
-        ax=ax, where=where, axis="micro-batch",
-        order=[style for style in (NEW, UPDATED, REPLACED) if style in styles],
-    )  # fmt: skip
+        ax=ax, axis="micro-batch",
+        order=[style for style in (NEW, UPDATED, REPLACED) if style in styles])  # fmt: skip
     artists.set_limits(ax, np.array([min(numbers) - 0.5, max(numbers) + 0.5]))
     artists.add_number_axis(ax, axis="x", whole=True)
     return ax

@@ -157,18 +157,18 @@ def per_key(
     Apache Flink: "Process Function", ``KeyedProcessFunction``. Bytewax: ``stateful_map``.
     """
     where = "process.per_key"
-    fields = to_schema(state, parameter="state", where=where)
+    fields = to_schema(state, parameter="state")
     spec = PerKeySpec(
         operator=where,
         function=function,
-        by=parse_names(by, parameter="by", where=where),
+        by=parse_names(by, parameter="by"),
         state=fields,
-        result=to_schema(output, parameter="output", where=where),
-        initial=parse_initial(fields, initial, where=where),
+        result=to_schema(output, parameter="output"),
+        initial=parse_initial(fields, initial),
         on_timer=on_timer,
         time=time,
-        order_by=parse_names(order_by, parameter="order_by", where=where),
-        delay=parse_optional_delay(delay, parameter="delay", where=where),
+        order_by=parse_names(order_by, parameter="order_by"),
+        delay=parse_optional_delay(delay, parameter="delay"),
         stragglers=stragglers,
         errors=errors,
         max_keys=max_keys,
@@ -176,7 +176,7 @@ def per_key(
     return Operator(where, spec, PerKeyCore())
 
 
-def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> Any:
+def to_schema(value: SchemaLike | StructType, *, parameter: str) -> Any:
     """The columns that a parameter defines, as an Arrow schema. A ``StructType`` is one of Spark's."""
     if isinstance(value, StructType):
         fields = [
@@ -185,12 +185,12 @@ def to_schema(value: SchemaLike | StructType, *, parameter: str, where: str) -> 
             for field in value.fields
         ]
         value = ", ".join(fields)
-    schema = parse_schema(value, parameter=parameter, where=where)
+    schema = parse_schema(value, parameter=parameter)
     for field in schema:
         try:
             converter(field.type)
         except UnsupportedType as error:
             raise conditions.BAD_SCHEMA.error(
-                where, field=field.name, got=f"{parameter}={field.name} {error}"
+                field=field.name, got=f"{parameter}={field.name} {error}"
             ) from None
     return schema

@@ -63,5 +63,5 @@ def per_shard(core: Core[Any], parameters: ShardSpec) -> Operator:
     --------
     per_key : a Python function that sees one key at a time.
     """
-    require_core(core, parameters, where="process.per_shard")
+    require_core(core, parameters)
     return Operator(parameters.operator, parameters, core)

@@ -198,27 +198,25 @@ def match(
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Search on streams".
     """
-    where = "search.match"
-    require_luqum(where)
+    require_luqum()
     if time is None and (as_of is not None or not isinstance(horizon, int)):
         time = CHANGED_AT
     parameters = MatchSpec(
-        where=where,
-        text=parse_distinct_names(text, parameter="text", where=where, empty=True),
-        fields=parse_distinct_names(fields, parameter="fields", where=where, empty=True),
+        text=parse_distinct_names(text, parameter="text", empty=True),
+        fields=parse_distinct_names(fields, parameter="fields", empty=True),
         id=id,
         query=query,
         default_operator=default_operator,
         as_of=as_of,
-        sequence=parse_distinct_names(sequence, parameter="sequence", where=where),
-        horizon=parse_horizon(horizon, time, parameter="horizon", where=where),
+        sequence=parse_distinct_names(sequence, parameter="sequence"),
+        horizon=parse_horizon(horizon, time, parameter="horizon"),
         time=time,
         waits_for=waits_for,
-        delay=parse_delays(delay, where=where, waits_for=waits_for),
+        delay=parse_delays(delay, waits_for=waits_for),
         max_keys=max_keys,
         when_full=when_full,
         rejected=rejected,
         into=into,
     )
     core = SearchCore() if as_of is None else SearchAsofCore()
-    return Operator(where, parameters, core, right=queries)
+    return Operator("search.match", parameters, core, right=queries)

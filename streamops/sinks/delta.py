@@ -146,8 +146,8 @@ def delta(
     _require_driver()
     return DeltaSink(
         path=path,
-        key=parse_key(key, parameter="key", where=_WHERE),
-        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        key=parse_key(key, parameter="key"),
+        sequence=parse_key(sequence, parameter="sequence"),
         name=name,
         columns=columns,
         missing=missing,
@@ -183,13 +183,13 @@ class DeltaSink(TableSink):
         super().__post_init__()
         self._require_names("path", "name")
         if "://" not in self.path and _ESCAPE.search(self.path):
-            raise conditions.PATH_UNSUPPORTED.error(self.where, got=repr(self.path))
+            raise conditions.PATH_UNSUPPORTED.error(got=repr(self.path))
         options: Any = self.storage_options
         texts = (
             [t for pair in options.items() for t in pair] if isinstance(options, Mapping) else [0]
         )
         if options is not None and not all(isinstance(text, str) for text in texts):
-            raise conditions.NOT_OPTIONS.error(self.where, got=type(options).__name__)
+            raise conditions.NOT_OPTIONS.error(got=type(options).__name__)
 
     @property
     def label(self) -> str:
@@ -208,7 +208,7 @@ class DeltaSink(TableSink):
             if table is not None:
                 self._refuse_features(table)
             elif self.missing == "refuse":
-                raise conditions.TABLE_MISSING.error(self.label, statement="", got=path)
+                raise conditions.TABLE_MISSING.error(statement="", got=path)
         return f"table {path!r}", [] if table else [f"table {path!r}"], self._read_ledger()
 
     def _find(self, table: Any) -> delta_log.Found:
@@ -240,7 +240,7 @@ class DeltaSink(TableSink):
                 if self._try_commit(net, rows.column_names, delivery):
                     return
         raise conditions.COMMIT_CONFLICTS.error(
-            self.label, got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit"
+            got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit"
         )
 
     def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> bool:
@@ -276,8 +276,7 @@ class DeltaSink(TableSink):
         if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
             return
         raise conditions.ROWS_REMOVED.error(
-            self.label,
-            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}",
+            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
         )
 
     def _properties(self, decision: Decision) -> Any:
@@ -345,12 +344,12 @@ class DeltaSink(TableSink):
                 and rows.column(part.name).null_count
             ):
                 reason = ValueError(f"null in column {part.name!r}, which is NOT NULL")
-                raise refused("the Delta table", reason, where=self.label)
+                raise refused("the Delta table", reason)
         partitions = commit.table.metadata().partition_columns
         unfit = delta_table.find_unfit(rows, commit.table.schema().fields, partitions)
         if unfit is not None:
             name, got, expected = unfit
-            raise type_differs(name, got, expected, expected, where=self.label)
+            raise type_differs(name, got, expected, expected)
         return normalize(rows, self.key or ())
 
     def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
@@ -358,8 +357,8 @@ class DeltaSink(TableSink):
         if form == "changes":
             key = self.key or ()
             self._require_unique(found)
-            return check_changes(net, found, key=key, content=content, where=self.label)
-        return remaining_rows(net, found, content=content, where=self.label)
+            return check_changes(net, found, key=key, content=content)
+        return remaining_rows(net, found, content=content)
 
     def _require_unique(self, found: pa.Table) -> None:
         """Refuse a table in which a key has several rows."""
@@ -370,9 +369,7 @@ class DeltaSink(TableSink):
             return
         second = int(np.setdiff1d(np.arange(len(found)), first)[0])
         raise conditions.KEY_NOT_UNIQUE.error(
-            self.label,
-            key=", ".join(key),
-            got=str(found.select(key).slice(second, 1).to_pylist()[0]),
+            key=", ".join(key), got=str(found.select(key).slice(second, 1).to_pylist()[0])
         )
 
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
@@ -435,7 +432,6 @@ class DeltaSink(TableSink):
                     f"column {part.name!r} has a type that a Delta table does not have"
                     if dtype is None
                     else f"key column {part.name!r} has a type whose values cannot be compared",
-                    where=self.label,
                     got=part.type,
                     expected="a boolean, number, string, binary, date, timestamp, or an array, struct or map "
                     "of these; in a key no map, and no float or double inside of another type",
@@ -462,11 +458,11 @@ class DeltaSink(TableSink):
         ):
             note = ", whose names must differ from the others in more than upper and lower case"
             names = [part.name for part in new]
-            raise columns_differ(names, required, found.names, where=self.label, note=note)
+            raise columns_differ(names, required, found.names, note=note)
         for part in wanted:
             if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
                 dtype = found.field(part.name).type
-                raise type_differs(part.name, part.type, dtype, part.type, where=self.label)
+                raise type_differs(part.name, part.type, dtype, part.type)
         commit.add_columns(new)
         return pa.schema([commit.schema.field(name).with_nullable(True) for name in wanted.names])
 
@@ -479,21 +475,17 @@ class DeltaSink(TableSink):
             raise self._unsupported(", ".join(features), features)
 
     def _unsupported(self, got: str, features: Sequence[str]) -> SinkError:
-        return conditions.TARGET_FEATURE.error(
-            self.label, features=delta_table.remedies(features), got=got
-        )
+        return conditions.TARGET_FEATURE.error(features=delta_table.remedies(features), got=got)
 
     def _create(self, schema: pa.Schema) -> None:
         driver = _require_driver()
         if self.missing == "refuse":
             columns = ", ".join(f"{part.name} {part.type}" for part in schema)
             fix = f" with these columns: {columns}"
-            raise conditions.TABLE_MISSING.error(
-                self.label, statement=fix, got=public_path(self.path)
-            )
+            raise conditions.TABLE_MISSING.error(statement=fix, got=public_path(self.path))
         for part in schema:
             if has_local_time_in_map(part.type):
-                raise conditions.NTZ_IN_MAP.error(self.label, column=part.name, got=part.type)
+                raise conditions.NTZ_IN_MAP.error(column=part.name, got=part.type)
         try:
             driver.DeltaTable.create(self.path, schema, storage_options=self._options)
         except driver.exceptions.DeltaError:
@@ -541,10 +533,10 @@ class DeltaSink(TableSink):
                     raise
                 is_append_only = "append-only" in str(error)
                 if isinstance(error, exceptions.CommitFailedError | OSError) and not is_append_only:
-                    raise unavailable("the Delta table", error, where=self.label) from error
+                    raise unavailable("the Delta table", error) from error
                 # Arrow refuses a null in a nested column that must not have one.
                 if isinstance(error, exceptions.DeltaError | ValueError):
-                    raise refused("the Delta table", error, where=self.label) from error
+                    raise refused("the Delta table", error) from error
                 raise
 
 
@@ -553,6 +545,6 @@ def _count(rows: Any) -> int:
 
 
 def _require_driver() -> Any:
-    package = {"package": "deltalake", "extra": "delta", "where": _WHERE}
+    package = {"package": "deltalake", "extra": "delta"}
     require_package("deltalake.exceptions", **package)
     return require_package("deltalake", **package)

@@ -27,26 +27,23 @@ def hide(*secrets: str | None) -> Iterator[None]:
         raise RuntimeError(text) from None
 
 
-def unavailable(target: str, error: Exception, *, where: str, hint: str = "") -> SinkError:
+def unavailable(target: str, error: Exception, *, hint: str = "") -> SinkError:
     """The error about a target that cannot be reached."""
     return conditions.TARGET_UNAVAILABLE.error(
-        where, target=target, hint=hint, got=f"{type(error).__name__}: {error}"
+        target=target, hint=hint, got=f"{type(error).__name__}: {error}"
     )
 
 
-def refused(target: str, error: Exception, *, where: str) -> SinkError:
+def refused(target: str, error: Exception) -> SinkError:
     """The error about a target that does not accept the rows."""
-    return conditions.ROWS_REFUSED.error(
-        where, target=target, got=f"{type(error).__name__}: {error}"
-    )
+    return conditions.ROWS_REFUSED.error(target=target, got=f"{type(error).__name__}: {error}")
 
 
 def columns_differ(
-    new: Sequence[str], required: Sequence[str], known: Sequence[str], *, where: str, note: str = ""
+    new: Sequence[str], required: Sequence[str], known: Sequence[str], *, note: str = ""
 ) -> SinkError:
     """The error about columns that only the rows have, or that only the table has and requires."""
     return conditions.TARGET_COLUMNS.error(
-        where,
         note=note,
         columns=", ".join(known),
         got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the rows: "
@@ -54,10 +51,8 @@ def columns_differ(
     )
 
 
-def type_differs(
-    name: str, got: object, found: object, expected: object, *, where: str
-) -> SinkError:
+def type_differs(name: str, got: object, found: object, expected: object) -> SinkError:
     """The error about a column of the table that does not take the values of the rows."""
     return conditions.COLUMN_TOO_NARROW.error(
-        where, column=name, expected=expected, got=f"{got} for {found}"
+        column=name, expected=expected, got=f"{got} for {found}"
     )

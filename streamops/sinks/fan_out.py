@@ -66,7 +66,7 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
     given: Any = sinks
     writers = list(given.values()) if isinstance(given, Mapping) else []
     if not writers or not all(isinstance(writer, BatchWriter) for writer in writers):
-        raise conditions.NOT_SINKS.error(_WHERE, got=repr(sinks))
+        raise conditions.NOT_SINKS.error(got=repr(sinks))
     return FanOut(sinks=dict(sinks), checkpoint=checkpoint)
 
 

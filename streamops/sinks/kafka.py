@@ -158,8 +158,8 @@ def kafka(
     return KafkaSink(
         topic=topic,
         servers=servers,
-        key=parse_key(key, parameter="key", where=_WHERE),
-        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        key=parse_key(key, parameter="key"),
+        sequence=parse_key(sequence, parameter="sequence"),
         records=records,
         name=topic if name is None else name,
         ledger=ledger,
@@ -186,13 +186,13 @@ class KafkaSink(KeyedSink):
         """Validate the parameters."""
         self._require_names("topic", "name", "ledger")
         for parameter in ("topic", "ledger"):
-            require_topic(getattr(self, parameter), parameter=parameter, where=_WHERE)
-        require_servers(self.servers, where=_WHERE)
+            require_topic(getattr(self, parameter), parameter=parameter)
+        require_servers(self.servers)
         self._require_choices(records=Envelope, new_checkpoint=Literal["refuse", "continue"])
         super().__post_init__()
         own = sorted(_OWN_SETTINGS & set(self.client))
         if own:
-            raise conditions.OPTION_RESERVED.error(_WHERE, got=f"client with {', '.join(own)}")
+            raise conditions.OPTION_RESERVED.error(got=f"client with {', '.join(own)}")
 
     def _read_ledger(self) -> Entry | None:
         with self._errors():
@@ -207,7 +207,7 @@ class KafkaSink(KeyedSink):
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
         taken = {KEY, VALUE} & set(batch.columns)
         if taken:
-            raise conditions.NAME_TAKEN.error(self.label, got=f"columns {', '.join(sorted(taken))}")
+            raise conditions.NAME_TAKEN.error(got=f"columns {', '.join(sorted(taken))}")
         names = [name for name in batch.columns if name != CHANGE_TYPE]
         needed = batch.columns
         if form_of(batch.columns, self.key) in {"append", "upsert"}:
@@ -221,13 +221,13 @@ class KafkaSink(KeyedSink):
             as_json[KEY] = self._to_json(batch, keys)
         texts = [text.alias(name) for name, text in as_json.items()]
         rows = batch.select(*map(column, dict.fromkeys(needed)), *texts).toArrow()
-        refuse_invalid_text(rows, list(as_json), where=self.label)
+        refuse_invalid_text(rows, list(as_json))
         return rows
 
     def _to_json(self, batch: DataFrame, values: Mapping[str, Column]) -> Column:
         dtype = StructType([batch.schema[name] for name in values])
         row = F.struct(*(value.alias(name) for name, value in values.items()))
-        return to_checked_json(row, dtype, where=self.label)
+        return to_checked_json(row, dtype)
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
         net = self._net(rows)
@@ -343,9 +343,7 @@ class KafkaSink(KeyedSink):
         except ValueError as error:
             if key != self.name.encode():
                 raise
-            raise conditions.LEDGER_INVALID.error(
-                self.label, ledger=self.ledger, got=str(error)
-            ) from error
+            raise conditions.LEDGER_INVALID.error(ledger=self.ledger, got=str(error)) from error
 
     def _locate(self) -> Location:
         """The topic, of which another one of the same name has another id."""
@@ -355,7 +353,7 @@ class KafkaSink(KeyedSink):
         """Refuse a topic that does not exist; create the ledger. Returns what did not exist."""
         existing = self._ledger.ids([self.topic, self.ledger])
         if self.topic not in existing:
-            raise conditions.TOPIC_MISSING.error(self.label, topic=self.topic, got=repr(self.topic))
+            raise conditions.TOPIC_MISSING.error(topic=self.topic, got=repr(self.topic))
         if self.ledger in existing:
             return []
         if create:
@@ -389,7 +387,7 @@ class KafkaSink(KeyedSink):
         code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
         if code in {codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH}:
             assert delivery is not None
-            return fenced(self._read_entries(wait=False)[0].get(self.name), delivery, self.label)
+            return fenced(self._read_entries(wait=False)[0].get(self.name), delivery)
         if code in {
             codes.MSG_SIZE_TOO_LARGE,
             codes.INVALID_MSG_SIZE,
@@ -399,8 +397,8 @@ class KafkaSink(KeyedSink):
             codes.TOPIC_AUTHORIZATION_FAILED,
             codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         }:
-            return refused("Kafka", error, where=self.label)
-        return unavailable("Kafka", error, where=self.label)
+            return refused("Kafka", error)
+        return unavailable("Kafka", error)
 
 
 class _Writer:

@@ -127,4 +127,4 @@ class LedgerTopic:
 
 def require_client(module: str = "confluent_kafka") -> Any:
     """Import a module of the client, which is an extra."""
-    return require_package(module, package="confluent-kafka", extra="kafka", where="sinks.kafka")
+    return require_package(module, package="confluent-kafka", extra="kafka")

@@ -173,10 +173,10 @@ def read_parquet(
     >>> from streamops import sinks
     >>> table = sinks.read_parquet("/data/archive").to_table()
     """
-    require_choice(check, Check, parameter="check", where="sinks.read_parquet")
+    require_choice(check, Check, parameter="check")
     folder = _Folder(path, filesystem, f"sinks.read_parquet({public_path(path)!r})")
     with folder.errors():
-        schema, files = _committed(folder.read_all(check), folder.label)
+        schema, files = _committed(folder.read_all(check))
         folder.check(files, check)
     if spark is not None:
         types = from_arrow_schema(schema, prefer_timestamp_ntz=True)
@@ -191,17 +191,17 @@ def read_parquet(
     return pads.dataset(list(names), schema=schema, format="parquet", filesystem=folder.filesystem)
 
 
-def _committed(manifests: list[Manifest], where: str) -> tuple[pa.Schema, list[File]]:
+def _committed(manifests: list[Manifest]) -> tuple[pa.Schema, list[File]]:
     """The columns and the files of all manifests."""
     if not manifests:
-        raise conditions.NO_MANIFEST.error(where, got="no manifest")
+        raise conditions.NO_MANIFEST.error(got="no manifest")
     start = max((n for n, manifest in enumerate(manifests) if manifest.is_first), default=0)
     files = [file for manifest in manifests[start:] for file in manifest.files]
     return manifests[-1].schema, files
 
 
-def _damaged(what: str, got: str, expected: str, where: str) -> SinkError:
-    return conditions.FILE_DAMAGED.error(where, file=what, expected=expected, got=got)
+def _damaged(what: str, got: str, expected: str) -> SinkError:
+    return conditions.FILE_DAMAGED.error(file=what, expected=expected, got=got)
 
 
 class _Folder:
@@ -241,7 +241,7 @@ class _Folder:
             found = dict(zip(numbers, threads.map(self._read, numbers), strict=True))
         has_newest = newest is not None or self.read_newest() is not None
         if not has_newest and check == "content" and len(found) > 1:
-            raise _damaged(_NEWEST, "no file", "the number of the newest manifest", self.label)
+            raise _damaged(_NEWEST, "no file", "the number of the newest manifest")
         self._refuse_damage(found, newest or 0)
         return [manifest for manifest in found.values() if manifest is not None]
 
@@ -269,7 +269,7 @@ class _Folder:
             What `read_newest` returned before ``refresh``, since another writer can commit in between.
         """
         if newest > self.number:
-            raise _damaged(f"manifest {newest}", "no file", "a manifest", self.label)
+            raise _damaged(f"manifest {newest}", "no file", "a manifest")
 
     def _is_known(self) -> bool:
         """Whether the newest manifest is still there, and not that of a folder that was created again."""
@@ -348,13 +348,13 @@ class _Folder:
         with self.filesystem.open_input_stream(name) as stream:
             content = stream.readall()
         if not re.fullmatch(rb"\d{20}\n", content):
-            raise _damaged(_NEWEST, f"{len(content)} bytes", "21 bytes", self.label)
+            raise _damaged(_NEWEST, f"{len(content)} bytes", "21 bytes")
         return int(content)
 
     def _refuse_damage(self, found: Mapping[int, Manifest | None], newest: int) -> None:
         damage = find_damage(found, newest)
         if damage is not None:
-            raise _damaged(*damage, self.label)
+            raise _damaged(*damage)
 
     def move(self, name: str, new: str) -> bool:
         """Rename a file, unless there is one with the new name."""
@@ -376,12 +376,12 @@ class _Folder:
         for file, info in zip(files, self.filesystem.get_file_info(names), strict=True):
             size = info.size if info.is_file else "no file"
             if size != file.bytes:
-                raise _damaged(file.path, f"{size} bytes", f"{file.bytes} bytes", self.label)
+                raise _damaged(file.path, f"{size} bytes", f"{file.bytes} bytes")
             if check == "content":
                 with self.filesystem.open_input_stream(self.absolute(file.path)) as stream:
                     digest = hashlib.sha256(stream.readall()).hexdigest()
                 if digest != file.sha256:
-                    raise _damaged(file.path, f"SHA-256 {digest}", file.sha256, self.label)
+                    raise _damaged(file.path, f"SHA-256 {digest}", file.sha256)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -390,9 +390,9 @@ class _Folder:
             try:
                 yield
             except OSError as error:
-                raise unavailable("the folder", error, where=self.label) from error
+                raise unavailable("the folder", error) from error
             except pa.ArrowNotImplementedError as error:
-                raise conditions.NOT_A_PARQUET_TYPE.error(self.label, got=str(error)) from error
+                raise conditions.NOT_A_PARQUET_TYPE.error(got=str(error)) from error
 
     def _numbers(self) -> list[int]:
         selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
@@ -429,7 +429,7 @@ class ParquetSink(Sink):
         self._require_choices(columns=Columns)
         given: Any = self.filesystem
         if given is not None and not isinstance(given, pafs.FileSystem):
-            raise conditions.NOT_A_FILESYSTEM.error(self.where, got=type(given).__name__)
+            raise conditions.NOT_A_FILESYSTEM.error(got=type(given).__name__)
 
     @property
     def label(self) -> str:
@@ -476,7 +476,7 @@ class ParquetSink(Sink):
                     manifest = Manifest(decision.entry, schema, files, is_first)
                 if folder.publish(manifest, newest):
                     return
-        raise conditions.FOLDER_CONFLICTS.error(self.label, got=f"{_ATTEMPTS} attempts")
+        raise conditions.FOLDER_CONFLICTS.error(got=f"{_ATTEMPTS} attempts")
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""
@@ -487,14 +487,11 @@ class ParquetSink(Sink):
         new = [part for part in wanted if part.name not in found.names]
         if new and self.columns == "exact":
             raise conditions.NEW_COLUMNS.error(
-                self.label, columns=", ".join(found.names), got=", ".join(part.name for part in new)
+                columns=", ".join(found.names), got=", ".join(part.name for part in new)
             )
         for part in wanted:
             if part not in new and not accepts(found.field(part.name).type, part.type):
                 raise conditions.TYPE_CHANGED.error(
-                    self.label,
-                    column=part.name,
-                    expected=found.field(part.name).type,
-                    got=part.type,
+                    column=part.name, expected=found.field(part.name).type, got=part.type
                 )
         return pa.schema([*found, *new])

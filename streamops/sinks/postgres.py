@@ -146,8 +146,8 @@ def postgres(
         url=url,
         table=table,
         schema=schema,
-        key=parse_key(key, parameter="key", where=_WHERE),
-        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        key=parse_key(key, parameter="key"),
+        sequence=parse_key(sequence, parameter="sequence"),
         name=table if name is None else name,
         columns=columns,
         missing=missing,
@@ -175,12 +175,11 @@ class PostgresSink(TableSink):
             name = getattr(self, parameter)
             if name is not None and len(name.encode()) > postgres_table.MAX_BYTES:
                 raise conditions.NAME_TOO_LONG.error(
-                    self.where,
                     parameter=parameter,
                     max_bytes=postgres_table.MAX_BYTES,
                     got=f"{name!r}, {len(name.encode())} bytes",
                 )
-        require_conninfo(self.url, where=self.where)
+        require_conninfo(self.url)
 
     def _read_ledger(self) -> Entry | None:
         with self._transaction() as cursor:
@@ -193,7 +192,7 @@ class PostgresSink(TableSink):
             tables = [location.name, str(ledger)]
             creates = [name for name in tables if not _exists(cursor, name)]
             if location.name in creates and self.missing == "refuse":
-                raise conditions.TABLE_MISSING.error(self.label, statement="", got=location.name)
+                raise conditions.TABLE_MISSING.error(statement="", got=location.name)
             needed = {
                 location.name: ("SELECT", "INSERT", *(("UPDATE",) if self.key else ())),
                 str(ledger): ("SELECT", "INSERT", "UPDATE"),
@@ -205,10 +204,10 @@ class PostgresSink(TableSink):
         return f"table {location.name}", [f"table {name}" for name in creates], entry
 
     def _require_key_index(self, fetch: postgres_table.Fetch) -> None:
-        found = postgres_table.inspect(fetch, self._target, where=self.label)
+        found = postgres_table.inspect(fetch, self._target)
         if found is not None and self.key is not None:
             columns = {name: sql.Column(dtype="") for name in self.key}
-            postgres_table.require_key(fetch, found, self.key, columns, where=self.label)
+            postgres_table.require_key(fetch, found, self.key, columns)
 
     def _require_privileges(
         self,
@@ -228,17 +227,17 @@ class PostgresSink(TableSink):
         if missing and not (schema and _fetch(cursor, may_create, schema)[0][0]):
             denied.append(f"CREATE on schema {schema}")
         if denied:
-            raise _denied(f"no privilege {', '.join(denied)}", where=self.label)
+            raise _denied(f"no privilege {', '.join(denied)}")
 
     @property
     def _target(self) -> sql.Table:
         return sql.Table(self.table, self.schema)
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=True, where=self.label)
+        return to_arrow_with_json(batch, keep_lists=True)
 
     def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        rows = postgres_table.exact_times(rows, where=self.label)
+        rows = postgres_table.exact_times(rows)
         net = self._net(rows)
         for attempt in range(_ATTEMPTS):
             try:
@@ -278,15 +277,15 @@ class PostgresSink(TableSink):
     def _locate(self, cursor: Any) -> tuple[sql.Table, Location]:
         """The ledger, and the table: in the given schema, or where the search path finds it or creates it."""
         fetch = partial(_fetch, cursor)
-        found = postgres_table.resolve(fetch, self._target, where=self.label)
+        found = postgres_table.resolve(fetch, self._target)
         if found is None:
-            schema = postgres_table.creation_schema(fetch, self._target, where=self.label)
+            schema = postgres_table.creation_schema(fetch, self._target)
             return sql.Table(sql.LEDGER, schema), Location(str(sql.Table(self.table, schema)), "")
         return sql.Table(sql.LEDGER, found.table.schema), Location(str(found.table), str(found.oid))
 
     def _read_entries(self, cursor: Any, ledger: sql.Table, location: Location) -> dict[str, Entry]:
         """The entries of this sink, and of others that write to the same table."""
-        if postgres_table.resolve(partial(_fetch, cursor), ledger, where=self.label) is None:
+        if postgres_table.resolve(partial(_fetch, cursor), ledger) is None:
             return {}
         names = self.name, location.name
         rows = _fetch(cursor, sql.select_entries(ledger), *names, location.id)
@@ -297,20 +296,18 @@ class PostgresSink(TableSink):
         target, columns = self._fit_target(cursor, net.added.schema)
         fetch = partial(_fetch, cursor)
         if self.key is not None:
-            has_nulls = postgres_table.require_key(
-                fetch, target, self.key, columns, where=self.label
-            )
+            has_nulls = postgres_table.require_key(fetch, target, self.key, columns)
             if not has_nulls:
                 tables = (net.removed, net.added)
-                postgres_table.refuse_nulls(tables, self.key, where=self.label)
-        writer = Writer(cursor.execute, fetch, target, columns, self.label)
+                postgres_table.refuse_nulls(tables, self.key)
+        writer = Writer(cursor.execute, fetch, target, columns)
         if is_replaced:
             writer.clear()
         if len(net.removed) or len(net.added):
             is_marked = form_of(names, self.key) in {"changes", "multiset"}
             _stage(cursor, _with_all_marks(net) if is_marked else net.added, self.key or ())
             schema = net.added.schema
-            postgres_table.refuse_changed(fetch, columns, schema, where=self.label)
+            postgres_table.refuse_changed(fetch, columns, schema)
             self._apply(writer, net, names)
             cursor.execute(f"DROP TABLE {sql.STAGING}")
         writer.finish()
@@ -344,21 +341,21 @@ class PostgresSink(TableSink):
             if rows:
                 row, must_match = rows[0]
                 code = "PREIMAGE_NOT_PUBLISHED" if must_match else "DELETED_UNPUBLISHED"
-                raise fault_error(code, row, where=self.label)
+                raise fault_error(code, row)
             writer.delete(sql.delete_removed(writer.table, match))
         writer.require_deleted(int((~net.is_replaced).sum()))
 
     def _refuse(self, writer: Writer, statement: str, code: str) -> None:
         rows = writer.fetch(statement)
         if rows:
-            raise fault_error(code, rows[0][0], where=self.label)
+            raise fault_error(code, rows[0][0])
 
     def _fit_target(self, cursor: Any, schema: pa.Schema) -> tuple[Target, sql.Columns]:
         """Create or extend the table where that is allowed, and return it with the columns of the rows."""
-        postgres_table.refuse_names(schema, where=self.label)
+        postgres_table.refuse_names(schema)
         wanted = {part.name: self._default_column(part) for part in schema}
         fetch = partial(_fetch, cursor)
-        target = postgres_table.inspect(fetch, self._target, where=self.label)
+        target = postgres_table.inspect(fetch, self._target)
         if target is None:
             target = self._create(cursor, wanted)
         known = target.columns
@@ -369,9 +366,9 @@ class PostgresSink(TableSink):
             if found.is_required and n not in wanted and not target.fires
         ]
         if required or (new and self.columns == "exact"):
-            raise columns_differ(list(new), required, list(known), where=self.label)
+            raise columns_differ(list(new), required, list(known))
         fitting = {
-            part.name: known[part.name].fit(part, is_json=part.metadata == JSON, where=self.label)
+            part.name: known[part.name].fit(part, is_json=part.metadata == JSON)
             for part in schema
             if part.name in known
         }
@@ -384,24 +381,20 @@ class PostgresSink(TableSink):
         if arrived.metadata == JSON:
             return sql.Column(dtype="jsonb", compare="json")
         if not accepted:
-            raise conditions.NOT_A_POSTGRES_TYPE.error(
-                self.label, column=arrived.name, got=arrived.type
-            )
+            raise conditions.NOT_A_POSTGRES_TYPE.error(column=arrived.name, got=arrived.type)
         return sql.Column(dtype=accepted[0])
 
     def _create(self, cursor: Any, columns: sql.Columns) -> Target:
         fetch = partial(_fetch, cursor)
-        schema = postgres_table.creation_schema(fetch, self._target, where=self.label)
+        schema = postgres_table.creation_schema(fetch, self._target)
         table = sql.Table(self.table, schema)
         version = int(fetch("SELECT current_setting('server_version_num')")[0][0]) // 10_000
         nulls = version >= _NULLS_NOT_DISTINCT
         statement = sql.create_table(table, columns, self.key, nulls=nulls)
         if self.missing == "refuse":
-            raise conditions.TABLE_MISSING.error(
-                self.label, statement=f": {statement}", got=str(table)
-            )
+            raise conditions.TABLE_MISSING.error(statement=f": {statement}", got=str(table))
         cursor.execute(statement)
-        target = postgres_table.inspect(fetch, table, where=self.label)
+        target = postgres_table.inspect(fetch, table)
         assert target is not None
         return target
 
@@ -430,28 +423,28 @@ class PostgresSink(TableSink):
             except BaseException as error:
                 self.session.close()
                 if isinstance(error, _require_driver().Error):
-                    raise _failure(error, self.url, where=self.label) from error
+                    raise _failure(error, self.url) from error
                 raise
 
 
-def _failure(error: Any, url: str, *, where: str) -> SinkError:
+def _failure(error: Any, url: str) -> SinkError:
     """The error about a transaction that PostgreSQL did not commit."""
     if (error.sqlstate or "08").startswith(_NOT_NOW):
         hint = "" if names_server(url) else _NO_HOST
-        return unavailable("PostgreSQL", error, where=where, hint=hint)
+        return unavailable("PostgreSQL", error, hint=hint)
     if error.sqlstate == _NO_PRIVILEGE:
-        return _denied(f"{type(error).__name__}: {error}", where=where)
-    return refused("PostgreSQL", error, where=where)
+        return _denied(f"{type(error).__name__}: {error}")
+    return refused("PostgreSQL", error)
 
 
-def _denied(got: str, *, where: str) -> SinkError:
-    return conditions.NO_PRIVILEGE.error(where, got=got)
+def _denied(got: str) -> SinkError:
+    return conditions.NO_PRIVILEGE.error(got=got)
 
 
 def _require_driver() -> Any:
     package = "adbc-driver-postgresql"
     module = "adbc_driver_postgresql.dbapi"
-    return require_package(module, package=package, extra="postgres", where=_WHERE)
+    return require_package(module, package=package, extra="postgres")
 
 
 def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -158,7 +158,7 @@ class Found:
     is_required: bool
     computed: str | None
 
-    def fit(self, arrived: pa.Field, *, is_json: bool, where: str) -> sql.Column:
+    def fit(self, arrived: pa.Field, *, is_json: bool) -> sql.Column:
         """How values are stored and compared.
 
         Raises
@@ -171,7 +171,7 @@ class Found:
         if self.computed or not fits:
             accepted = " or ".join(sql.accepted_types(arrived.type))
             found = f"{self.dtype} ({self.computed})" if self.computed else self.dtype
-            raise type_differs(arrived.name, arrived.type, found, accepted, where=where)
+            raise type_differs(arrived.name, arrived.type, found, accepted)
         item = self._plain.partition("(")[0].removesuffix("[]")
         # Full length is required of each value, and then the same strings are equal.
         is_exact = item in _EXACT or item == "uuid" or self.type_class == "e"
@@ -212,7 +212,7 @@ class Target:
     fires: bool
 
 
-def resolve(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
+def resolve(fetch: Fetch, table: sql.Table) -> Target | None:
     """Find the table, without its columns; None if it does not exist.
 
     Raises
@@ -249,11 +249,11 @@ def resolve(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
         ),
     ):
         if is_wrong:
-            raise conditions.NOT_A_PLAIN_TABLE.error(where, remedy=fix, got=f"{got}: {found}")
+            raise conditions.NOT_A_PLAIN_TABLE.error(remedy=fix, got=f"{got}: {found}")
     return Target(oid=oid, table=found, columns={}, fires=fires)
 
 
-def inspect(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
+def inspect(fetch: Fetch, table: sql.Table) -> Target | None:
     """Find the table and its columns; None if it does not exist.
 
     Raises
@@ -261,7 +261,7 @@ def inspect(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
     SinkError
         As in :func:`resolve`.
     """
-    target = resolve(fetch, table, where=where)
+    target = resolve(fetch, table)
     if target is None:
         return None
     columns = {
@@ -282,18 +282,16 @@ def inspect(fetch: Fetch, table: sql.Table, *, where: str) -> Target | None:
     return Target(oid=target.oid, table=target.table, columns=columns, fires=target.fires)
 
 
-def creation_schema(fetch: Fetch, table: sql.Table, *, where: str) -> str:
+def creation_schema(fetch: Fetch, table: sql.Table) -> str:
     """The schema in which the table is created: the first of the search path that is not temporary."""
     rows = fetch(_SELECT_SCHEMA) if table.schema is None else [(table.schema,)]
     if not rows:
-        raise conditions.NO_SCHEMA.error(where, got=str(table))
+        raise conditions.NO_SCHEMA.error(got=str(table))
     schema: str = rows[0][0]
     return schema
 
 
-def require_key(
-    fetch: Fetch, target: Target, key: Sequence[str], columns: sql.Columns, *, where: str
-) -> bool:
+def require_key(fetch: Fetch, target: Target, key: Sequence[str], columns: sql.Columns) -> bool:
     """Require a unique index on the key, for which only the same keys are equal.
 
     Returns
@@ -309,7 +307,6 @@ def require_key(
     for name in key:
         if columns[name].compare == "text":
             raise conditions.KEY_COMPARISON.error(
-                where,
                 column=name,
                 got=columns[name].dtype
                 + (" with its collation" if "text" in columns[name].dtype else ""),
@@ -320,7 +317,6 @@ def require_key(
         is_complete = all(n in target.columns and target.columns[n].is_not_null for n in key)
         nulls = "" if is_complete else " NULLS NOT DISTINCT"
         raise conditions.NO_UNIQUE_INDEX.error(
-            where,
             table=target.table,
             columns=", ".join(map(quote, key)),
             nulls=nulls,
@@ -335,17 +331,17 @@ def require_key(
     return any(row[3] for row in same)
 
 
-def refuse_nulls(tables: Iterable[pa.Table], key: Sequence[str], *, where: str) -> None:
+def refuse_nulls(tables: Iterable[pa.Table], key: Sequence[str]) -> None:
     """Refuse rows whose key has a null, for an index in which nulls are distinct."""
     for table in tables:
         for name in key:
             if table.column(name).null_count:
                 raise conditions.NULL_IN_KEY.error(
-                    where, name=name, columns=", ".join(map(quote, key)), got="null"
+                    name=name, columns=", ".join(map(quote, key)), got="null"
                 )
 
 
-def refuse_changed(fetch: Fetch, columns: sql.Columns, schema: pa.Schema, *, where: str) -> None:
+def refuse_changed(fetch: Fetch, columns: sql.Columns, schema: pa.Schema) -> None:
     """Refuse staged values that the types of the target would change.
 
     Raises
@@ -362,20 +358,19 @@ def refuse_changed(fetch: Fetch, columns: sql.Columns, schema: pa.Schema, *, whe
                 f"{dtype} {value[:40]!r}",
                 column.dtype,
                 "values that the table returns as they were sent",
-                where=where,
             )
 
 
-def refuse_names(schema: pa.Schema, *, where: str) -> None:
+def refuse_names(schema: pa.Schema) -> None:
     """Refuse columns whose names PostgreSQL would cut."""
     for name in schema.names:
         if len(name.encode()) > MAX_BYTES:
             raise conditions.COLUMN_NAME_TOO_LONG.error(
-                where, max_bytes=MAX_BYTES, got=f"{name!r}, {len(name.encode())} bytes"
+                max_bytes=MAX_BYTES, got=f"{name!r}, {len(name.encode())} bytes"
             )
 
 
-def exact_times(rows: pa.Table, *, where: str) -> pa.Table:
+def exact_times(rows: pa.Table) -> pa.Table:
     """Return the rows with times in microseconds, as PostgreSQL stores them.
 
     Raises
@@ -390,18 +385,14 @@ def exact_times(rows: pa.Table, *, where: str) -> pa.Table:
                 values = values.cast(wanted)
             except pa.ArrowInvalid:
                 finest = "a time of PostgreSQL"
-                raise type_differs(
-                    part.name, part.type, finest, "microseconds that fit", where=where
-                ) from None
+                raise type_differs(part.name, part.type, finest, "microseconds that fit") from None
             rows = rows.set_column(position, part.with_type(wanted), values)
         while pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             values = pc.list_flatten(values)
         infinity = _MINUS_INFINITY.get(values.type.id)
         lowest = pa.scalar(None) if infinity is None else pc.min(values)
         if lowest.is_valid and lowest.value <= infinity:
-            raise type_differs(
-                part.name, part.type, "'-infinity'", "times that PostgreSQL has", where=where
-            )
+            raise type_differs(part.name, part.type, "'-infinity'", "times that PostgreSQL has")
     return rows
 
 
@@ -430,11 +421,10 @@ class Writer:
         fetch: Fetch,
         target: Target,
         columns: sql.Columns,
-        where: str,
     ) -> None:
         self.fetch, self.table, self.columns = fetch, target.table, columns
         self.fires, self._oid = target.fires, target.oid
-        self._execute, self._where = execute, where
+        self._execute = execute
         self._stored = self._deleted = self._cleared = 0
         self._before = self._count()
 
@@ -500,4 +490,4 @@ class Writer:
         return self.fetch(_COUNT_CHANGES, self._oid)[0] if self.fires else (0, 0)
 
     def _changed(self, got: str) -> SinkError:
-        return conditions.TRIGGER_OR_FOREIGN_KEY.error(self._where, got=got)
+        return conditions.TRIGGER_OR_FOREIGN_KEY.error(got=got)

@@ -16,8 +16,6 @@ from streamops.spark.identity import unload_state_stores
 
 __all__ = ["rewind"]
 
-_WHERE = "sinks.rewind"
-
 
 def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     """Set the checkpoint of a stopped query back to the last micro-batch that its target has.
@@ -65,9 +63,9 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     query = _read_query(files, root, checkpoint)
     entry = sink.read_ledger()
     if entry is None:
-        raise conditions.NO_LEDGER_ENTRY.error(_WHERE, query=query, got="no entry")
+        raise conditions.NO_LEDGER_ENTRY.error(query=query, got="no entry")
     if entry.query != query:
-        raise conditions.OTHER_CHECKPOINT.error(_WHERE, query=entry.query, got=f"query {query}")
+        raise conditions.OTHER_CHECKPOINT.error(query=entry.query, got=f"query {query}")
     if not dry_run:
         unload_state_stores()
     found = _list(files, root)
@@ -76,7 +74,7 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     if lost or entry.batch not in commits or entry.batch not in plans:
         batches = f"micro-batches {sorted(commits)[:1]} to {sorted(commits)[-1:]}"
         raise conditions.REWIND_TOO_FAR.error(
-            _WHERE, batch=entry.batch, got=f"{batches}, no state in {lost}" if lost else batches
+            batch=entry.batch, got=f"{batches}, no state in {lost}" if lost else batches
         )
     removed = [f"{root}/{file}" for file in later_files(found, entry.batch)]
     for file in () if dry_run else removed:
@@ -94,7 +92,7 @@ def _read_query(files: fs.FileSystem, root: str, checkpoint: str) -> str:
             return str(json.loads(stream.read())["id"])
     except (OSError, ValueError, KeyError) as error:
         raise conditions.NOT_A_CHECKPOINT.error(
-            _WHERE, got=f"{public_path(checkpoint)}: {error}"
+            got=f"{public_path(checkpoint)}: {error}"
         ) from error
 
 

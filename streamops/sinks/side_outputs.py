@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampType
 
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
 from streamops.sinks import conditions
 from streamops.sinks.sink import BatchWriter, Sink
@@ -102,16 +103,16 @@ def side_outputs(
     """
     for parameter, sink in (("results", results), ("rejected", rejected)):
         if not isinstance(sink, BatchWriter):
-            raise conditions.NOT_A_SINK.error(_WHERE, parameter=parameter, got=repr(sink))
-    require_name(operator, parameter="operator", where=_WHERE)
+            raise conditions.NOT_A_SINK.error(parameter=parameter, got=repr(sink))
+    require_name(operator, parameter="operator")
     if time is not None:
-        require_name(time, parameter="time", where=_WHERE)
+        require_name(time, parameter="time")
     return SideOutputs(
         results=results,
         rejected=rejected,
         operator=operator,
         time=time,
-        position=parse_distinct_names(position, parameter="position", where=_WHERE),
+        position=parse_distinct_names(position, parameter="position"),
         checkpoint=checkpoint,
     )
 
@@ -137,23 +138,22 @@ class SideOutputs(BatchWriter):
         return chain(self.results._sinks(), self.rejected._sinks())
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
-        tags = side_output_tags(batch)
-        if not tags:
-            raise conditions.NO_SIDE_OUTPUT.error(
-                self.label, got=f"columns {', '.join(batch.columns)}"
-            )
-        batch = batch.persist()
-        try:
-            is_rejected = F.lit(False)
-            for tag in tags:
-                is_rejected = is_rejected | _is_tagged(tag)
-            columns = [column(name) for name in batch.columns if name not in tags]
-            results = batch.where(~is_rejected).select(*columns)
-            self.results._deliver(results, batch_id, identity)
-            rejected = batch.where(is_rejected).select(*self._columns(batch, tags))
-            self.rejected._deliver(rejected, batch_id, identity)
-        finally:
-            batch.unpersist()
+        with located(self.label):
+            tags = side_output_tags(batch)
+            if not tags:
+                raise conditions.NO_SIDE_OUTPUT.error(got=f"columns {', '.join(batch.columns)}")
+            batch = batch.persist()
+            try:
+                is_rejected = F.lit(False)
+                for tag in tags:
+                    is_rejected = is_rejected | _is_tagged(tag)
+                columns = [column(name) for name in batch.columns if name not in tags]
+                results = batch.where(~is_rejected).select(*columns)
+                self.results._deliver(results, batch_id, identity)
+                rejected = batch.where(is_rejected).select(*self._columns(batch, tags))
+                self.rejected._deliver(rejected, batch_id, identity)
+            finally:
+                batch.unpersist()
 
     def _columns(self, batch: DataFrame, tags: Tags) -> list[Column]:
         output = F.coalesce(*(F.when(_is_tagged(tag), F.lit(tag)) for tag in tags))
@@ -165,7 +165,7 @@ class SideOutputs(BatchWriter):
             position = to_json(F.struct(*positions), dtype, with_nulls=False)
         times = [] if self.time is None else self._candidates(batch, tags, self.time)
         if self.time is not None and not times:
-            require_columns(batch.columns, {"time": [self.time]}, where=self.label)
+            require_columns(batch.columns, {"time": [self.time]})
         # Text, and times without a zone, are not instants; `row` has them as they are.
         times = [t for t in times if isinstance(batch.select(t).schema[0].dataType, TimestampType)]
         everything = F.struct(*map(column, batch.columns))

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamops.changelog.change_types import REVISION
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     parse_distinct_names,
     require_choice,
@@ -112,7 +113,8 @@ class BatchWriter(ABC):
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
-        self._deliver(batch, batch_id, identify(batch, self.checkpoint, where=self.label))
+        with located(self.label):
+            self._deliver(batch, batch_id, identify(batch, self.checkpoint))
 
     def write(self, frame: DataFrame, *, query: str, batch_id: int = 0) -> None:
         """Write a batch frame as a micro-batch of a query with this name.
@@ -126,7 +128,8 @@ class BatchWriter(ABC):
         batch_id : int
             Its number: 0, 1, 2, ...
         """
-        require_frame(frame, "the argument", where=self.label)
+        with located(self.label):
+            require_frame(frame, "the argument")
         # A job has no runs that could write at the same time under one name.
         self._deliver(frame, batch_id, Identity(query, f"{query} (batch)"))
 
@@ -229,14 +232,14 @@ class Sink(BatchWriter):
     def _require_choices(self, **allowed: object) -> None:
         """Refuse fields that are not one of the allowed words."""
         for parameter, choices in allowed.items():
-            require_choice(getattr(self, parameter), choices, parameter=parameter, where=self.where)
+            require_choice(getattr(self, parameter), choices, parameter=parameter)
 
     def _require_names(self, *parameters: str) -> None:
         """Refuse fields that are neither a name nor omitted."""
         for parameter in parameters:
             value = getattr(self, parameter)
             if value is not None:
-                require_name(value, parameter=parameter, where=self.where)
+                require_name(value, parameter=parameter)
 
     @property
     def label(self) -> str:
@@ -245,7 +248,7 @@ class Sink(BatchWriter):
 
     def read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger; None if there is none."""
-        with self.session.exclusive():
+        with located(self.label), self.session.exclusive():
             return self._read_ledger()
 
     @abstractmethod
@@ -256,7 +259,7 @@ class Sink(BatchWriter):
         yield self
 
     def _checked(self) -> CheckedTarget:
-        with self.session.exclusive():
+        with located(self.label), self.session.exclusive():
             target, creates, entry = self._inspect()
         return CheckedTarget(sink=self.label, target=target, creates=tuple(creates), entry=entry)
 
@@ -268,17 +271,19 @@ class Sink(BatchWriter):
         """Refuse an entry of another target, unless one that was created again is accepted."""
         if entry is not None:
             accepts = self.new_checkpoint != "refuse"
-            require_location(entry, location, self.label, accepts=accepts)
+            require_location(entry, location, accepts=accepts)
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
-        refuse_duplicates(batch, where=self.label)
-        refuse_side_output(batch, where=self.label)
-        self._deliver_rows(self._to_arrow(batch), batch_id, identity)
+        with located(self.label):
+            refuse_duplicates(batch)
+            refuse_side_output(batch)
+            rows = self._to_arrow(batch)
+        self._deliver_rows(rows, batch_id, identity)
 
     def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
         """Write the rows of a micro-batch, all of which are results."""
         content = rows.num_rows, digest(rows)
-        with self.session.exclusive():
+        with located(self.label), self.session.exclusive():
             is_first = identity.run not in self.session.runs
             delivery = Delivery(identity.query, identity.run, batch_id, *content, is_first=is_first)
             self._commit(rows, delivery)
@@ -295,7 +300,6 @@ class Sink(BatchWriter):
         return decide(
             entry,
             delivery,
-            sink=self.label,
             location=location,
             others=others,
             new_checkpoint=self.new_checkpoint,
@@ -328,22 +332,20 @@ class KeyedSink(Sink):
 
     def _net(self, rows: pa.Table) -> Net:
         sequence = self._sequence_of(rows.column_names)
-        return compute_net(rows, key=self.key, sequence=sequence, where=self.label)
+        return compute_net(rows, key=self.key, sequence=sequence)
 
     def _sequence_of(self, names: Sequence[str]) -> tuple[str, ...]:
         """The columns that order the rows of a key."""
         form = form_of(names, self.key)
         columns = {"key": self.key or (), "sequence": self.sequence or ()}
-        require_columns(names, columns, where=self.label)
+        require_columns(names, columns)
         if self.sequence is not None or form in {"append", "multiset"}:
             return self.sequence or ()
         if REVISION in names:
             return (REVISION,)
         if form == "upsert":
             return ()
-        raise conditions.NO_REVISION.error(
-            self.label, column=REVISION, got=f"columns {', '.join(names)}"
-        )
+        raise conditions.NO_REVISION.error(column=REVISION, got=f"columns {', '.join(names)}")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -367,30 +369,28 @@ class TableSink(KeyedSink):
         self._require_choices(columns=Columns, missing=Missing)
 
 
-def parse_key(key: str | Sequence[str] | None, *, parameter: str, where: str) -> Any:
+def parse_key(key: str | Sequence[str] | None, *, parameter: str) -> Any:
     """Parse names of columns, or None."""
-    return None if key is None else parse_distinct_names(key, parameter=parameter, where=where)
+    return None if key is None else parse_distinct_names(key, parameter=parameter)
 
 
-def refuse_side_output(batch: DataFrame, *, where: str) -> None:
+def refuse_side_output(batch: DataFrame) -> None:
     """Refuse a frame that has results and side output in it."""
     tags = list(side_output_tags(batch))
     if tags:
-        raise conditions.SIDE_OUTPUT.error(where, got=f"column {tags[0]!r}")
+        raise conditions.SIDE_OUTPUT.error(got=f"column {tags[0]!r}")
 
 
 JSON = {b"streamops": b"json"}
 """Metadata of Arrow columns whose strings are JSON."""
 
 
-def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool, where: str) -> pa.Table:
+def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool) -> pa.Table:
     """Compute a micro-batch, with nested columns as JSON. With `keep_lists`, plain lists stay."""
     nested = {f.name: f.dataType for f in batch.schema.fields if _is_nested(f.dataType, keep_lists)}
-    as_json = {
-        name: to_checked_json(column(name), dtype, where=where) for name, dtype in nested.items()
-    }
+    as_json = {name: to_checked_json(column(name), dtype) for name, dtype in nested.items()}
     rows = batch.select(*(as_json.get(n, column(n)).alias(n) for n in batch.columns)).toArrow()
-    refuse_invalid_text(rows, list(nested), where=where)
+    refuse_invalid_text(rows, list(nested))
     fields = [f.with_metadata(JSON) if f.name in nested else f for f in rows.schema]
     return rows.cast(pa.schema(fields))
 

@@ -139,8 +139,8 @@ def sqlalchemy(
         url=url,
         table=table,
         schema=schema,
-        key=parse_key(key, parameter="key", where=_WHERE),
-        sequence=parse_key(sequence, parameter="sequence", where=_WHERE),
+        key=parse_key(key, parameter="key"),
+        sequence=parse_key(sequence, parameter="sequence"),
         name=table if name is None else name,
         columns=columns,
         missing=missing,
@@ -200,7 +200,7 @@ class SqlalchemySink(TableSink):
 
     def _to_create(self, first: list[str], has_table: bool, has_ledger: bool) -> list[str]:
         if not has_table and self.missing == "refuse":
-            raise conditions.TABLE_MISSING.error(self.label, statement="", got=self.table)
+            raise conditions.TABLE_MISSING.error(statement="", got=self.table)
         tables = {self.table: has_table, self._ledger.name: has_ledger}
         return first + [f"table {name}" for name, exists in tables.items() if not exists]
 
@@ -209,7 +209,7 @@ class SqlalchemySink(TableSink):
         return _tables().ledger_table(self.schema)
 
     def _parsed_url(self) -> Any:
-        return parse_database_url(self.url, extra="sqlalchemy", where=self.where)
+        return parse_database_url(self.url, extra="sqlalchemy")
 
     def _engine(self) -> Any:
         if self.session.connection is None:
@@ -217,7 +217,7 @@ class SqlalchemySink(TableSink):
         return self.session.connection.engine
 
     def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=False, where=self.label)
+        return to_arrow_with_json(batch, keep_lists=False)
 
     def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
         """Read the entries without a lock. With `forever`, the sink never deletes rows."""
@@ -271,10 +271,8 @@ class SqlalchemySink(TableSink):
             return
         dialect, schema = connection.dialect.name, net.added.schema
         target = self._find(connection)
-        rows = tables.Rows(
-            connection, target, self._columns_of(target, schema), schema, where=self.label
-        )
-        _targets().refuse_changed(net.added, target.columns, dialect, where=self.label)
+        rows = tables.Rows(connection, target, self._columns_of(target, schema), schema)
+        _targets().refuse_changed(net.added, target.columns, dialect)
         if decision.action == "replace":
             rows.clear()
         self._apply(rows, net, names)
@@ -297,9 +295,9 @@ class SqlalchemySink(TableSink):
             rows.insert(added)
         else:
             if not is_among(before, both, key).all():
-                raise _targets().equal_keys(key, where=self.label)
+                raise _targets().equal_keys(key)
             if form == "changes":
-                check_changes(net, before, key=key, content=content, where=self.label)
+                check_changes(net, before, key=key, content=content)
                 removed = removed.filter(pa.array(~net.is_replaced))
                 rows.delete(removed, key, int(is_among(before, removed, key).sum()))
             elif sequence:
@@ -315,9 +313,7 @@ class SqlalchemySink(TableSink):
             if not is_applied(
                 before, after, **effect, content=content if not key else schema.names
             ):
-                raise _targets().trigger_changes(
-                    "rows that differ from those sent", where=self.label
-                )
+                raise _targets().trigger_changes("rows that differ from those sent")
 
     def _change_multiset(
         self, rows: Any, net: Net, content: Sequence[str], by: Sequence[str]
@@ -325,7 +321,7 @@ class SqlalchemySink(TableSink):
         """Delete the removed rows; in a table without a primary key all that are like them, and insert the rest."""
         if len(net.removed):
             found = rows.like(net.removed, by)
-            stays = remaining_rows(net, rows.to_arrow(found), content=content, where=self.label)
+            stays = remaining_rows(net, rows.to_arrow(found), content=content)
             if rows.target.key:
                 rows.delete_again([found[number] for number in np.flatnonzero(~stays)])
             else:
@@ -343,7 +339,7 @@ class SqlalchemySink(TableSink):
             if has_table and has_ledger and not new:
                 return
             if found == before:
-                raise failure or columns_differ(new, [], [], where=self.label)
+                raise failure or columns_differ(new, [], [])
             try:
                 with self._engine().begin() as connection:
                     if not has_table:
@@ -361,20 +357,18 @@ class SqlalchemySink(TableSink):
         with self._engine().begin() as connection:
             target = self._find(connection)
             new = [] if target is None else self._new_columns(target, schema, connection)
-            ledger = _targets().inspect(
-                connection, self._ledger.name, self.schema, where=self.label
-            )
+            ledger = _targets().inspect(connection, self._ledger.name, self.schema)
         return target is not None, new, ledger is not None
 
     def _type_of(self, part: pa.Field) -> Any:
         dtype = _types().column_type(part.type, is_key=part.name in (self.key or ()))
         if dtype is None:
-            raise conditions.NOT_A_SQL_TYPE.error(self.label, column=part.name, got=part.type)
+            raise conditions.NOT_A_SQL_TYPE.error(column=part.name, got=part.type)
         return dtype
 
     def _find(self, connection: Any) -> Any:
         """The table and its columns; None if it does not exist."""
-        return _targets().inspect(connection, self.table, self.schema, where=self.label)
+        return _targets().inspect(connection, self.table, self.schema)
 
     def _new_columns(self, target: Any, schema: pa.Schema, connection: Any) -> list[str]:
         """Check the columns of an existing table, and return those that it lacks."""
@@ -386,7 +380,7 @@ class SqlalchemySink(TableSink):
             if name not in schema.names and _targets().is_required(column)
         ]
         if required or (new and self.columns == "exact"):
-            raise columns_differ(new, required, list(known), where=self.label)
+            raise columns_differ(new, required, list(known))
         for part in schema:
             column = known.get(part.name)
             if column is None:
@@ -396,14 +390,14 @@ class SqlalchemySink(TableSink):
                 found_type = f"{found_type}, which the database generates"
             elif _types().accepts(column["type"], part.type, dialect):
                 continue
-            raise type_differs(part.name, part.type, found_type, wanted, where=self.label)
+            raise type_differs(part.name, part.type, found_type, wanted)
         return new
 
     def _create(self, connection: Any, types: dict[str, Any]) -> None:
         sa = _require_driver()
         if self.missing == "refuse":
             fix = f" with the columns {', '.join(types)}"
-            raise conditions.TABLE_MISSING.error(self.label, statement=fix, got=self.table)
+            raise conditions.TABLE_MISSING.error(statement=fix, got=self.table)
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
         options = {"schema": self.schema, **_tables().WITH_TRANSACTIONS}
         table = sa.Table(self.table, sa.MetaData(), *columns, **options)
@@ -444,11 +438,11 @@ class SqlalchemySink(TableSink):
                     raise
                 if isinstance(error, sa.exc.SQLAlchemyError):
                     made = unavailable if _is_unavailable(error) else refused
-                    raise made("the database", error, where=self.label) from error
+                    raise made("the database", error) from error
                 if isinstance(error, ValueError | ArithmeticError | TypeError):
                     # Of a driver, which cannot convert a value. Its text has the value.
                     reported = ValueError(f"{type(error).__name__}, while values were converted")
-                    raise refused("the database", reported, where=self.label) from None
+                    raise refused("the database", reported) from None
                 raise
 
 
@@ -530,7 +524,7 @@ def _in_utc(rows: pa.Table) -> pa.Table:
 
 
 def _require_driver() -> Any:
-    return require_package("sqlalchemy", package="sqlalchemy", extra="sqlalchemy", where=_WHERE)
+    return require_package("sqlalchemy", package="sqlalchemy", extra="sqlalchemy")
 
 
 # These import SQLAlchemy, which is an extra.

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.kernel.parameters import require_columns, require_hashable
 from streamops.sketches import conditions
 from streamops.sketches.core import items as core
@@ -68,7 +68,7 @@ class SketchAggregate(Aggregation, ABC):
     """Whether a sketch that is merged twice counts twice."""
 
     def __post_init__(self) -> None:
-        require_name(self.column, parameter="column", where=self.where)
+        require_name(self.column, parameter="column")
 
     def __repr__(self) -> str:
         common = {field.name for field in fields(SketchAggregate)}
@@ -89,7 +89,7 @@ class SketchAggregate(Aggregation, ABC):
         return (self.column,)
 
     @abstractmethod
-    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None) -> Sketch:
         """The sketch over a column of this type; of stored sketches, which have no column, for None."""
 
     def answer(self, sketch: Sketch) -> Summary:
@@ -100,21 +100,20 @@ class SketchAggregate(Aggregation, ABC):
         """The summary over the states of the sketch with the result of this aggregate."""
         return Framed(sketch) if self.is_stored else self.answer(sketch)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        require_column(self.column, schema, repr(self), self.instead, where)
-        return self.result(self.sketch(schema.field(self.column).type, where))
+        require_column(self.column, schema, repr(self), self.instead)
+        return self.result(self.sketch(schema.field(self.column).type))
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression, if Spark has the sketch: not here."""
-        raise no_spark(self.where, repr(self))
+        raise no_spark(repr(self))
 
 
-def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) -> None:
+def refuse_changes(schema: pa.Schema, *, text: str, instead: str) -> None:
     """Refuse a change stream: a sketch cannot forget what a change retracts."""
     if CHANGE_TYPE in schema.names:
         raise conditions.SKETCH_CANNOT_FORGET.error(
-            where,
             text=text,
             instead=instead,
             change_type=CHANGE_TYPE,
@@ -122,28 +121,26 @@ def refuse_changes(schema: pa.Schema, *, text: str, instead: str, where: str) ->
         )
 
 
-def require_column(column: str, schema: pa.Schema, text: str, instead: str, where: str) -> None:
+def require_column(column: str, schema: pa.Schema, text: str, instead: str) -> None:
     """Refuse a schema without the column, or one of a change stream."""
-    require_columns(schema.names, {f"agg: {text}": [column]}, where=where)
-    refuse_changes(schema, text=text, instead=instead, where=where)
+    require_columns(schema.names, {f"agg: {text}": [column]})
+    refuse_changes(schema, text=text, instead=instead)
 
 
-def require_item(dtype: pa.DataType | None, *, column: str, where: str) -> None:
+def require_item(dtype: pa.DataType | None, *, column: str) -> None:
     """Refuse a type that has no hash; None, of stored sketches, is accepted."""
     if dtype is not None:
         what = "a sketch of values of a type that Spark does not hash"
-        require_hashable(dtype, where=f"{where}, column {column!r}", what=what)
+        with located(at=f"column {column!r}"):
+            require_hashable(dtype, what=what)
 
 
-def require_range(
-    value: object, parameter: str, least: int, most: int, *, where: str, fix: str
-) -> None:
+def require_range(value: object, parameter: str, least: int, most: int, *, fix: str) -> None:
     """Refuse anything but an integer in this range."""
     if type(value) is not int or not least <= value <= most:
         raise SpecError(
             "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is out of range",
-            where=where,
             got=f"{parameter}={value!r}",
             expected=f"an integer from {least:,} to {most:,}",
             fix=fix,
@@ -151,11 +148,7 @@ def require_range(
 
 
 def parse_percentages(
-    percentage: object,
-    *,
-    where: str,
-    expected: str = "a list of at least one number from 0 to 1",
-    fix: str,
+    percentage: object, *, expected: str = "a list of at least one number from 0 to 1", fix: str
 ) -> tuple[float, ...]:
     """Percentages as a tuple, at least one."""
     requested: tuple[float, ...] = ()
@@ -165,7 +158,6 @@ def parse_percentages(
         raise SpecError(
             "PARAMETER_MISSING",
             "no percentage is given",
-            where=where,
             got=f"percentage={percentage!r}",
             expected=expected,
             fix=fix,
@@ -173,52 +165,51 @@ def parse_percentages(
     return requested
 
 
-def require_percentages(percentages: Sequence[object], where: str) -> None:
+def require_percentages(percentages: Sequence[object]) -> None:
     """Refuse percentages that are not numbers from 0 to 1."""
     for value in percentages:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:  # type: ignore[operator]
-            raise conditions.PROBABILITY_OUT_OF_RANGE.error(where, got=f"{value!r}")
+            raise conditions.PROBABILITY_OUT_OF_RANGE.error(got=f"{value!r}")
 
 
-def require_item_type(item_type: str | None, *, nested: bool = False, where: str) -> None:
+def require_item_type(item_type: str | None, *, nested: bool = False) -> None:
     """Refuse a name of a type that items cannot have; None is accepted."""
     if item_type is None:
         return
-    require_name(item_type, parameter="item_type", where=where)
+    require_name(item_type, parameter="item_type")
     if core.flat_type(item_type) is None and not (nested and item_type.startswith(_NESTED)):
         raise conditions.UNKNOWN_TYPE.error(
-            where, nested="a type" if nested else _FLAT, got=f"item_type={item_type!r}"
+            nested="a type" if nested else _FLAT, got=f"item_type={item_type!r}"
         )
 
 
 def resolve_item_type(
-    like: SketchAggregate, item_type: str | None, dtype: pa.DataType | None, where: str
+    like: SketchAggregate, item_type: str | None, dtype: pa.DataType | None
 ) -> str:
     """The name of the type of the items: that of the column, or `item_type` of stored sketches."""
     name = item_type if dtype is None else core.type_name(dtype)
     if name is None:
         raise conditions.ITEM_TYPE_REQUIRED.error(
-            where, function=like.function, column=like.column, got=f"like={like!r}"
+            function=like.function, column=like.column, got=f"like={like!r}"
         )
     if item_type not in (None, name):
         raise conditions.ITEM_TYPE_DIFFERS.error(
-            where, expected=str(item_type), got=f"column {like.column!r} of type {name}"
+            expected=str(item_type), got=f"column {like.column!r} of type {name}"
         )
     return name
 
 
-def require_flat(dtype: pa.DataType, *, column: str, where: str) -> None:
+def require_flat(dtype: pa.DataType, *, column: str) -> None:
     """Refuse a nested type of items, which have no bytes."""
     if not core.is_flat(dtype):
         raise conditions.ITEM_TYPE_NESTED.error(
-            where,
             column=exact_json(column, is_map=pa.types.is_map(dtype)),
             got=f"column {column!r} of type {type_name(dtype)}",
         )
 
 
-def parse_items(values: Any, name: str, *, parameter: str, where: str) -> pa.Array:
+def parse_items(values: Any, name: str, *, parameter: str) -> pa.Array:
     """Values as items of the type with this name; values of a nested type are an Arrow array."""
     dtype = core.flat_type(name)
     try:
@@ -237,7 +228,7 @@ def parse_items(values: Any, name: str, *, parameter: str, where: str) -> pa.Arr
         return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise conditions.NOT_AN_ITEM.error(
-            where, name=name, got=f"{parameter}={values!r:.60}: {error}"
+            name=name, got=f"{parameter}={values!r:.60}: {error}"
         ) from None
 
 
@@ -247,19 +238,12 @@ def spark_items(column: str) -> Column:
 
 
 def wrong_type(
-    dtype: pa.DataType,
-    column: str,
-    *,
-    text: str,
-    expected: str,
-    where: str,
-    fix: str | None = None,
+    dtype: pa.DataType, column: str, *, text: str, expected: str, fix: str | None = None
 ) -> SchemaError:
     """The error for a column of a type that the aggregate does not support."""
     return SchemaError(
         "COLUMN_TYPE",
         f"{text} cannot be computed over this type",
-        where=where,
         got=f"column {column!r} of type {type_name(dtype)}",
         expected=expected,
         fix=fix
@@ -267,20 +251,20 @@ def wrong_type(
     )
 
 
-def no_spark(where: str, text: str) -> SpecError:
+def no_spark(text: str) -> SpecError:
     """The error for an aggregate that Spark does not have."""
-    return conditions.NO_SPARK_SKETCH.error(where, got=f"{text}.to_spark()")
+    return conditions.NO_SPARK_SKETCH.error(got=f"{text}.to_spark()")
 
 
-def require_like(like: object, where: str) -> None:
+def require_like(like: object) -> None:
     """Refuse anything but an aggregate of sketches as ``like``."""
     if not isinstance(like, SketchAggregate):
-        refuse_like(like, "an aggregate of streamops.sketches", where)
+        refuse_like(like, "an aggregate of streamops.sketches")
 
 
-def refuse_like(like: object, expected: str, where: str) -> NoReturn:
+def refuse_like(like: object, expected: str) -> NoReturn:
     """Refuse an aggregate that did not make the sketches."""
-    raise conditions.NOT_LIKE.error(where, expected=expected, got=f"like={like!r}")
+    raise conditions.NOT_LIKE.error(expected=expected, got=f"like={like!r}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -293,8 +277,8 @@ class MergedSketches:
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_name(self.column, parameter="column", where="sketches.merge")
-        require_like(self.like, "sketches.merge")
+        require_name(self.column, parameter="column")
+        require_like(self.like)
 
     def __repr__(self) -> str:
         return f"merge({self.column!r}, like={self.like!r})"
@@ -304,10 +288,10 @@ class MergedSketches:
         """Columns the aggregate reads, besides the event time."""
         return (self.column,)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
         text = repr(self)
-        require_column(self.column, schema, text, self.like.instead, where)
+        require_column(self.column, schema, text, self.like.instead)
         dtype = schema.field(self.column).type
         if not (pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)):
             raise wrong_type(
@@ -315,19 +299,18 @@ class MergedSketches:
                 self.column,
                 text=text,
                 expected="binary: stored sketches",
-                where=where,
                 fix="name the column that has them, or sketch this one instead of merging it",
             )
         if self.like.counts and REVISION in schema.names:
             raise conditions.SKETCH_REVISED.error(
-                where, text=text, column=REVISION, got=f"results with a column {REVISION!r}"
+                text=text, column=REVISION, got=f"results with a column {REVISION!r}"
             )
-        sketch = self.like.sketch(None, where)
-        return Merged(self.column, sketch, self.like.result(sketch), f"{where}, {text}")
+        sketch = self.like.sketch(None)
+        return Merged(self.column, sketch, self.like.result(sketch), text)
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression: there is none."""
-        raise no_spark("sketches.merge", repr(self))
+        raise no_spark(repr(self))
 
 
 def merge(column: str, *, like: SketchAggregate) -> MergedSketches:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Mask
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
@@ -58,21 +59,19 @@ class BloomFilter(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        where = self.where
-        require_capacity(self.capacity, where=where)
-        require_rate(self.false_positive_rate, where=where)
+        require_capacity(self.capacity)
+        require_rate(self.false_positive_rate)
         if Shape.of(self.capacity, self.false_positive_rate).bits > MOST_BITS:
             raise too_large(
                 f"capacity={self.capacity}, false_positive_rate={self.false_positive_rate}",
                 fix="a smaller capacity or a higher rate, or one filter for each of several groups",
-                where=where,
             )
-        require_item_type(self.item_type, nested=True, where=where)
+        require_item_type(self.item_type, nested=True)
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> Bloom:
+    def sketch(self, dtype: pa.DataType | None) -> Bloom:
         """The sketch over a column of this type."""
-        require_item(dtype, column=self.column, where=where)
-        name = resolve_item_type(self, self.item_type, dtype, where)
+        require_item(dtype, column=self.column)
+        name = resolve_item_type(self, self.item_type, dtype)
         return Bloom.of(self.column, name, self.capacity, self.false_positive_rate)
 
 
@@ -182,7 +181,8 @@ class StoredBloomFilter(StoredSketch):
         SpecError
             ``VALUE_TYPE``: a value is not of the type.
         """
-        requested = parse_items(values, self.core.type, parameter="values", where="sketches, bloom")
+        with located(at="sketches, bloom"):
+            requested = parse_items(values, self.core.type, parameter="values")
         found, valid = items(requested)
         return self.core.contains(self.states, found) & valid
 
@@ -205,7 +205,8 @@ def _make(parameters: Mapping[str, Parameter]) -> Bloom:
     capacity, bits, probes = (_positive(count) for count in counts)
     if bits % 64 or bits > MOST_BITS or probes > bits or not isinstance(name, str):
         raise ValueError("a multiple of 64 bits, fewer probes, and the name of a type")
-    return Bloom("", name, capacity, require_rate(rate, where="bloom"), Shape(bits, probes))
+    with located(at="bloom"):
+        return Bloom("", name, capacity, require_rate(rate), Shape(bits, probes))
 
 
 def _positive(value: Parameter) -> int:
@@ -244,14 +245,11 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
     >>> blob = days.where("day = '2026-11-21'").first()["users"]
     >>> events.where(~may_contain(blob, "user_id"))  # certainly new users
     """
-    where = "sketches.may_contain"
     stored = filter if isinstance(filter, StoredSketch) else read(filter)
     if not isinstance(stored, StoredBloomFilter):
-        raise conditions.NOT_A_BLOOM_FILTER.error(
-            where, got=f"a sketch of the type {stored.type!r}"
-        )
+        raise conditions.NOT_A_BLOOM_FILTER.error(got=f"a sketch of the type {stored.type!r}")
     if not isinstance(column, Column):
-        require_name(column, parameter="column", where=where)
+        require_name(column, parameter="column")
         column = quoted(column)
     shape, bits = stored.core.shape, stored.filter
     dtype = stored.core.type

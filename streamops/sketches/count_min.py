@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.kernel.aggregation import Summary
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Ids, Ints
 from streamops.kernel.parameters import require_columns
 from streamops.sketches import conditions
@@ -101,8 +102,8 @@ class StoredCounts(StoredSketch):
             ``VALUE_TYPE``: a value that is not of the type.
         """
         sketch: _Counting = self.sketch  # type: ignore[assignment]
-        where = f"sketches, {self.type}"
-        queries = parse_items(values, type_name(sketch.type), parameter="values", where=where)
+        with located(at=f"sketches, {self.type}"):
+            queries = parse_items(values, type_name(sketch.type), parameter="values")
         lower, upper = sketch.counts_of(self.states, np.zeros(len(queries), np.int64), queries)
         return [CountBounds(*pair) for pair in zip(lower.tolist(), upper.tolist(), strict=True)]
 
@@ -130,10 +131,10 @@ class StoredCounts(StoredSketch):
         SketchFormatError
             ``SKETCH_CORRUPT``: the bytes are not a DataSketches image, or the stated error exceeds what the counters allow.
         """
-        where = "StoredCounts.from_datasketches"
         fix = "counters=400: more of them require a smaller error of the image"
-        require_range(counters, "counters", 1, MOST_COUNTERS, where=where, fix=fix)
-        require_item_type(item_type, where=where)
+        with located("StoredCounts.from_datasketches"):
+            require_range(counters, "counters", 1, MOST_COUNTERS, fix=fix)
+            require_item_type(item_type)
         core = Frequent("item", flat_type(item_type), counters)
         return cls.of(core, core.from_images(pa.array([bytes(image)], pa.binary())))
 
@@ -151,20 +152,20 @@ class CountingAggregate(SketchAggregate, ABC):
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
         if self.weight is not None:
-            require_name(self.weight, parameter="weight", where=self.where)
-        require_item_type(self.item_type, where=self.where)
+            require_name(self.weight, parameter="weight")
+        require_item_type(self.item_type)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns the aggregate reads, besides the event time."""
         return (self.column,) if self.weight is None else (self.column, self.weight)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
-        found = SketchAggregate.bind(self, schema, time=time, where=where)
+        found = SketchAggregate.bind(self, schema, time=time)
         if self.weight is None:
             return found
-        require_columns(schema.names, {f"agg: {self!r}": [self.weight]}, where=where)
+        require_columns(schema.names, {f"agg: {self!r}": [self.weight]})
         dtype = schema.field(self.weight).type
         if not pa.types.is_integer(dtype):
             raise wrong_type(
@@ -172,18 +173,17 @@ class CountingAggregate(SketchAggregate, ABC):
                 self.weight,
                 text=f"the weight of {self!r}",
                 expected="integers >= 0",
-                where=where,
                 fix="cast the column, in a unit without fractions: cents, bytes",
             )
         return found
 
-    def type_of_items(self, dtype: pa.DataType | None, where: str) -> pa.DataType:
+    def type_of_items(self, dtype: pa.DataType | None) -> pa.DataType:
         """The type of the items: that of the column, or `item_type`; not nested if it is stored."""
-        name = resolve_item_type(self, self.item_type, dtype, where)
+        name = resolve_item_type(self, self.item_type, dtype)
         if dtype is None:
             return flat_type(name)
         if self.is_stored:
-            require_flat(dtype, column=self.column, where=where)
+            require_flat(dtype, column=self.column)
         return dtype
 
 
@@ -216,26 +216,26 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
     >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))
     DataFrame[cart: struct<estimate:bigint,lower:bigint,upper:bigint>]
     """
-    where = "sketches.estimate_count"
-    require_name(column, parameter="column", where=where)
+    require_name(column, parameter="column")
     if not isinstance(like, CountingAggregate):
-        refuse_like(like, "top_k_sketch_agg(...), ...", where)
-    sketch: _Counting = like.sketch(None, where)  # type: ignore[assignment]
-    location = f"{where}({column!r}, like={like!r})"
+        refuse_like(like, "top_k_sketch_agg(...), ...")
+    sketch: _Counting = like.sketch(None)  # type: ignore[assignment]
+    location = f"sketches.estimate_count({column!r}, like={like!r})"
 
     def run(blobs: pa.Array, queries: pa.Array) -> pa.Array:
-        return count_rows(sketch, blobs, queries, where=location)
+        with located(location):
+            return count_rows(sketch, blobs, queries)
 
     requested = quoted(item) if isinstance(item, str) else item
     query = as_item(requested, type_name(sketch.type))
     return map_columns(run, COUNT, quoted(column), query, name="estimate_count")
 
 
-def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array, *, where: str) -> pa.Array:
+def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array) -> pa.Array:
     """Bounds of the count of each item in the sketch of the same row; null if one of both is null."""
     # A sketch that is repeated in many rows is read once.
     known = blobs.dictionary_encode()
-    states = read_states(sketch, known.dictionary, where=where)
+    states = read_states(sketch, known.dictionary)
     present = np.asarray(blobs.is_valid()) & np.asarray(queries.is_valid())
     owners = np.asarray(known.indices.filter(pa.array(present))).astype(np.int64)
     items = queries.filter(pa.array(present)).cast(sketch.type)
@@ -253,25 +253,24 @@ class Frequencies(CountingAggregate):
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)
-        where = self.where
         for name, default in (("relative_error", RELATIVE_ERROR), ("confidence", CONFIDENCE)):
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
                 raise conditions.PARAMETER_OUT_OF_RANGE.error(
-                    where, parameter=name, default=default, got=f"{name}={value!r}"
+                    parameter=name, default=default, got=f"{name}={value!r}"
                 )
         cells = width_for(self.relative_error) * depth_for(self.confidence)
         if cells > MOST_CELLS:
             raise conditions.SKETCH_TOO_LARGE.error(
-                where, most_cells=MOST_CELLS, got=f"{cells:,} cells of eight bytes per group"
+                most_cells=MOST_CELLS, got=f"{cells:,} cells of eight bytes per group"
             )
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None) -> Sketch:
         """The sketch over a column of this type."""
-        require_item(dtype, column=self.column, where=where)
-        item, queries = self.type_of_items(dtype, where), None
+        require_item(dtype, column=self.column)
+        item, queries = self.type_of_items(dtype), None
         if self.of is not None:
-            queries = parse_items(self.of, type_name(item), parameter="of", where=where)
+            queries = parse_items(self.of, type_name(item), parameter="of")
         width, depth = width_for(self.relative_error), depth_for(self.confidence)
         return CountMin(self.column, item, width, depth, queries, self.weight)
 
@@ -339,7 +338,7 @@ def count_min(
     given: Any = of
     requested = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
     if not requested or any(item is None for item in requested):
-        raise conditions.NO_ITEMS.error("aggregates.count_min", column=column, got=f"of={of!r}")
+        raise conditions.NO_ITEMS.error(column=column, got=f"of={of!r}")
     return Frequencies(
         function="count_min",
         column=column,

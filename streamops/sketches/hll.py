@@ -37,11 +37,11 @@ class Hll(SketchAggregate):
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
         fix = "use the default, p=12 (4 KB per key, 1.6 % standard error)"
-        require_range(self.p, "p", _LEAST, _MOST, where=self.where, fix=fix)
+        require_range(self.p, "p", _LEAST, _MOST, fix=fix)
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> HyperLogLog:
+    def sketch(self, dtype: pa.DataType | None) -> HyperLogLog:
         """The sketch over a column of this type."""
-        require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column)
         return HyperLogLog(self.column, self.p)
 
     def hash_of(self, first: int, second: int) -> int:
@@ -139,7 +139,7 @@ class StoredHll(StoredSketch):
         p = image[3] if len(image) > 3 else _MOST
         if not _LEAST <= p <= _MOST:
             raise conditions.PRECISION_UNSUPPORTED.error(
-                "StoredHll.from_datasketches", least=_LEAST, most=_MOST, got=f"p={p}"
+                where="StoredHll.from_datasketches", least=_LEAST, most=_MOST, got=f"p={p}"
             )
         sketch = HyperLogLog("", p)
         return cls.of(sketch, sketch.from_images(pa.array([image], pa.binary())))
@@ -176,7 +176,7 @@ class StoredHll(StoredSketch):
             source = bytes([source.p, *one_byte.tolist()])
         if not isinstance(source, bytes | bytearray | memoryview):
             raise conditions.SKETCH_FOREIGN.error(
-                "StoredHll.from_datasketch", got=type(source).__name__
+                where="StoredHll.from_datasketch", got=type(source).__name__
             )
         blob = bytes(source)
         p = blob[0] if blob and _LEAST <= blob[0] <= _MOST else _MOST

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from streamops.kernel.errors import located
 from streamops.sketches.aggregation import (
     SketchAggregate,
     parse_percentages,
@@ -42,18 +43,18 @@ class Kll(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        require_percentages(self.percentage, self.where)
+        require_percentages(self.percentage)
         fix = f"use the default, k={DEFAULT_K} ({rank_error(DEFAULT_K):.2%} rank error)"
-        require_range(self.k, "k", _LEAST, _MOST, where=self.where, fix=fix)
+        require_range(self.k, "k", _LEAST, _MOST, fix=fix)
 
     def __repr__(self) -> str:
         requested = "" if self.is_stored else f", {[float(item) for item in self.percentage]!r}"
         return f"{self.function}({self.column!r}{requested}, k={self.k})"
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> QuantileSketch:
+    def sketch(self, dtype: pa.DataType | None) -> QuantileSketch:
         """The sketch over a column of this type."""
         if dtype is not None and not _is_number(dtype):
-            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers", where=where)
+            raise wrong_type(dtype, self.column, text=repr(self), expected="numbers")
         return QuantileSketch(self.column, self.k, tuple(map(float, self.percentage)))
 
     def to_spark(self, *, time: str | None = None) -> Column:
@@ -118,7 +119,7 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
     fix = f"approx_percentile({column!r}, [0.5, 0.99])"
-    requested = parse_percentages(percentage, where="aggregates.approx_percentile", fix=fix)
+    requested = parse_percentages(percentage, fix=fix)
     return Kll(
         function="approx_percentile", column=column, is_stored=False, percentage=requested, k=k
     )
@@ -191,9 +192,9 @@ class StoredKll(StoredSketch):
         """
         sketch = QuantileSketch("", max(_LEAST, int.from_bytes(image[4:6], "little")), QUARTILES)
         images = pa.array([bytes(image)], pa.binary())
-        where = "StoredKll.from_datasketches"
-        require_image_type(dtype, sketch, where=where)
-        return cls.of(sketch, sketch.from_images(images, where=where, dtype=dtype))
+        with located("StoredKll.from_datasketches"):
+            require_image_type(dtype, sketch)
+            return cls.of(sketch, sketch.from_images(images, dtype=dtype))
 
     @property
     def count(self) -> int:
@@ -214,7 +215,8 @@ class StoredKll(StoredSketch):
             ``PARAMETER_OUT_OF_RANGE``.
         """
         requested = tuple(probabilities)
-        require_percentages(requested, "StoredKll.quantiles")
+        with located("StoredKll.quantiles"):
+            require_percentages(requested)
         sketch = replace(self._core, probabilities=requested)
         found: dict[str, Any] = sketch.estimate(self.states)[0].as_py()
         return found

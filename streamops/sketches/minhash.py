@@ -39,15 +39,14 @@ class MinHashSketch(SketchAggregate):
         permutations, seed, scheme = self.permutations, self.seed, self.scheme
         if not _is_known(permutations, seed, scheme):
             raise conditions.PERMUTATIONS_OUT_OF_RANGE.error(
-                "sketches.minhash_sketch_agg",
                 expected=f"permutations from 2 to {_MOST:,}, a seed from 0 to 2**32 - 1, and one of: "
                 + ", ".join(SCHEMES),
                 got=f"permutations={permutations!r}, seed={seed!r}, scheme={scheme!r}",
             )
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> MinHash:
+    def sketch(self, dtype: pa.DataType | None) -> MinHash:
         """The sketch over a column of this type."""
-        require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column)
         return MinHash(self.column, self.permutations, self.seed, self.scheme)
 
     def hash_of(self, first: int, second: int) -> int:
@@ -222,7 +221,7 @@ def datasketch_hash(
     hash_of = getattr(like, "hash_of", None)
     if hash_of is None:
         expected = "hll_sketch_agg(...) or minhash_sketch_agg(...)"
-        refuse_like(like, expected, "sketches.datasketch_hash")
+        refuse_like(like, expected)
 
     def hash_value(value: Any) -> int:
         first, second = murmur3(xxhash64([pa.array([value], dtype)]))
@@ -246,7 +245,7 @@ def _is_known(permutations: object, seed: object, scheme: object) -> bool:
 
 
 def _refuse_source(got: str) -> NoReturn:
-    raise conditions.NOT_A_MINHASH.error("StoredMinHash.from_datasketch", most=_MOST, got=got)
+    raise conditions.NOT_A_MINHASH.error(where="StoredMinHash.from_datasketch", most=_MOST, got=got)
 
 
 SKETCH_TYPE = SketchType(MinHash.format, make_by(MinHashSketch), StoredMinHash)
@@ -274,12 +273,11 @@ def similarity(left: str, right: str, *, like: MinHashSketch) -> Column:
     --------
     >>> pages.select(similarity("today", "yesterday", like=minhash_sketch_agg("user")).alias("alike"))
     """
-    where = "sketches.similarity"
     if not isinstance(like, MinHashSketch):
-        refuse_like(like, "minhash_sketch_agg(...)", where)
-    sketch = like.sketch(None, where)
+        refuse_like(like, "minhash_sketch_agg(...)")
+    sketch = like.sketch(None)
 
     def answer(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
         return pa.array(sketch.similarities(one[0], other[0]))
 
-    return compare_columns(where, pa.float64(), answer, left, right, like)
+    return compare_columns("sketches.similarity", pa.float64(), answer, left, right, like)

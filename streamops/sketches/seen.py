@@ -139,15 +139,13 @@ def seen(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Idempotence" and "Stream
     analytics".
     """
-    where = "sketches.seen"
     fix = "use the default, 4: an identity is stored up to a fourth longer than the horizon"
-    require_range(generations, "generations", 1, _MOST_GENERATIONS, where=where, fix=fix)
+    require_range(generations, "generations", 1, _MOST_GENERATIONS, fix=fix)
     micros = None
     if horizon is not None:
-        micros = parse_duration(horizon, parameter="horizon", where=where, minimum=generations)
+        micros = parse_duration(horizon, parameter="horizon", minimum=generations)
     parameters = _Seen(
-        where=where,
-        by=parse_names(identity, parameter="identity", where=where),
+        by=parse_names(identity, parameter="identity"),
         capacity=capacity,
         false_positive_rate=false_positive_rate,
         time=time,
@@ -156,7 +154,7 @@ def seen(
         again=again,
         when_full=when_full,
     )
-    return annotate_rows(where, parameters, SeenCore())
+    return annotate_rows("sketches.seen", parameters, SeenCore())
 
 
 class _Seen(SeenParameters, AnnotatedSpec):
@@ -165,17 +163,17 @@ class _Seen(SeenParameters, AnnotatedSpec):
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns, with a watermark, or with changes."""
         fields = {column.name: column for column in frame.schema.fields}
-        require_columns(fields, {"identity": self.by}, where=self.where)
+        require_columns(fields, {"identity": self.by})
         if self.time is not None:
-            instant_field(frame, self.time, role="time", where=self.where)
+            instant_field(frame, self.time, role="time")
         if CHANGE_TYPE in fields:
             raise conditions.CHANGES_OF_ONE_ROW.error(
-                self.where, change_type=CHANGE_TYPE, got=f"a frame with the column {CHANGE_TYPE!r}"
+                change_type=CHANGE_TYPE, got=f"a frame with the column {CHANGE_TYPE!r}"
             )
         watermarks = [name for name, of in fields.items() if WATERMARK in (of.metadata or {})]
         if frame.isStreaming and watermarks:
             raise conditions.SEEN_BEHIND_WATERMARK.error(
-                self.where, got=f"a frame with a watermark on {watermarks[0]!r}"
+                got=f"a frame with a watermark on {watermarks[0]!r}"
             )
 
     def build_result(self, rows: DataFrame, columns: list[str]) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from streamops.kernel.errors import SketchFormatError, SpecError
+from streamops.kernel.errors import SpecError, located
 from streamops.kernel.groups import Groups
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, require_like
@@ -101,7 +101,8 @@ class StoredSketch:
             ``SKETCH_KIND``, ``SKETCH_UNSUPPORTED`` or ``SKETCH_PARAMETERS``: they cannot be merged.
         """
         blobs = pa.array([self.blob, *(other.blob for other in others)], pa.binary())
-        states = read_states(self.sketch, blobs, where="StoredSketch.merge")
+        with located("StoredSketch.merge"):
+            states = read_states(self.sketch, blobs)
         groups = Groups(np.zeros(len(blobs), np.int64), 1)
         return self.of(self.sketch, self.sketch.merge(groups, states))
 
@@ -123,13 +124,15 @@ class StoredSketch:
         """
         sketch = self.sketch
         if not hasattr(sketch, "images"):
-            _refuse_exchange("StoredSketch.to_datasketches", f"a sketch of the type {self.type!r}")
+            with located("StoredSketch.to_datasketches"):
+                _refuse_exchange(f"a sketch of the type {self.type!r}")
         return bytes(sketch.images(self.states)[0].as_py())
 
     def _states_of(self, other: StoredSketch) -> list[pa.Array]:
         """The states of another sketch, which has the type and parameters of this one."""
         blobs = pa.array([other.blob], pa.binary())
-        return read_states(self.sketch, blobs, where=type(self).__name__)
+        with located(type(self).__name__):
+            return read_states(self.sketch, blobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ def make_by(
     def make(parameters: Mapping[str, Parameter]) -> Sketch:
         given: dict[str, Any] = {renamed.get(key, key): v for key, v in parameters.items()}
         like = aggregate(function="sketch", column="items", is_stored=True, **given)
-        sketch = like.sketch(None, "sketches.read")
+        sketch = like.sketch(None)
         if dict(sketch.parameters) != dict(parameters):
             raise ValueError(f"{', '.join(sketch.parameters)}, and nothing else")
         return sketch
@@ -186,27 +189,25 @@ def read(blob: bytes) -> StoredSketch:
     >>> from streamops import sketches
     >>> sketches.read(row["users"]).merge(sketches.read(other["users"])).estimate()
     """
-    where = "sketches.read"
     blob = bytes(blob)
-    header = read_header(blob, where=where)
+    header = read_header(blob)
     if header.format.kind not in SKETCH_TYPES:
         raise conditions.SKETCH_UNKNOWN.error(
-            where, sketch_types=", ".join(sorted(SKETCH_TYPES)), got=header.format.kind
+            sketch_types=", ".join(sorted(SKETCH_TYPES)), got=header.format.kind
         )
     known: SketchType = importlib.import_module(SKETCH_TYPES[header.format.kind]).SKETCH_TYPE
     blobs = pa.array([blob], pa.binary())
-    unpack_frames(blobs, known.format, header.parameters, where=where)  # refuses other versions
+    unpack_frames(blobs, known.format, header.parameters)  # refuses other versions
     try:
         sketch = known.make(header.parameters)
     except (KeyError, TypeError, ValueError) as error:
         expected = error.expected if isinstance(error, SpecError) else error
         raise conditions.SKETCH_PARAMETERS.error(
-            where,
             sketch=header.format.kind,
             parameters=expected,
             got=", ".join(f"{name}={value!r}" for name, value in header.parameters.items()),
         ) from error
-    return known.value.of(sketch, read_states(sketch, blobs, where=where))
+    return known.value.of(sketch, read_states(sketch, blobs))
 
 
 def as_item(column: Column, dtype: str) -> Column:
@@ -260,11 +261,12 @@ def compare_columns(
 ) -> Column:
     """A function of the states of two columns of sketches, row by row; null if one of them is null."""
     for parameter, column in (("left", left), ("right", right)):
-        require_name(column, parameter=parameter, where=where)
-    sketch, location = like.sketch(None, where), f"{where}({left!r}, {right!r}, like={like!r})"
+        require_name(column, parameter=parameter)
+    sketch, location = like.sketch(None), f"{where}({left!r}, {right!r}, like={like!r})"
 
     def run(*columns: pa.Array) -> pa.Array:
-        one, other = (read_states(sketch, blobs, where=location) for blobs in columns)
+        with located(location):
+            one, other = (read_states(sketch, blobs) for blobs in columns)
         return answer(one, other)
 
     return _map_rows(run, result, left, right)
@@ -292,14 +294,14 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     >>> minutes.select(estimate("users", like=hll_sketch_agg("user")).alias("users"))
     DataFrame[users: struct<estimate:bigint,lower:bigint,upper:bigint,relative_error:double>]
     """
-    where = "sketches.estimate"
-    require_name(column, parameter="column", where=where)
-    require_like(like, where)
-    sketch = like.sketch(None, where)
-    answer, location = like.answer(sketch), f"{where}({column!r}, like={like!r})"
+    require_name(column, parameter="column")
+    require_like(like)
+    sketch = like.sketch(None)
+    answer, location = like.answer(sketch), f"sketches.estimate({column!r}, like={like!r})"
 
     def run(blobs: pa.Array) -> pa.Array:
-        return estimate_blobs(sketch, answer, blobs, where=location)
+        with located(location):
+            return estimate_blobs(sketch, answer, blobs)
 
     return map_columns(run, answer.result, quoted(column), name="estimate")
 
@@ -333,7 +335,8 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     sketch, location = _exchanged(column, like, "sketches.to_datasketches")
 
     def images(blobs: pa.Array) -> pa.Array:
-        return sketch.images(read_states(sketch, blobs, where=location))
+        with located(location):
+            return sketch.images(read_states(sketch, blobs))
 
     return _map_rows(images, pa.binary(), column)
 
@@ -365,28 +368,25 @@ def from_datasketches(column: str, *, like: SketchAggregate, dtype: str | None =
         While the query runs: ``SKETCH_CORRUPT``, ``SKETCH_PARAMETERS``, ``SKETCH_KIND``.
     """
     sketch, location = _exchanged(column, like, "sketches.from_datasketches")
-    require_image_type(dtype, sketch, where=location)
+    with located(location):
+        require_image_type(dtype, sketch)
     options = {} if dtype is None else {"dtype": dtype}
 
     def stored(images: pa.Array) -> pa.Array:
-        try:
+        with located(location):
             states = sketch.from_images(images.cast(pa.binary()), **options)
-        except SketchFormatError as error:
-            facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
-            raise SketchFormatError(error.code, error.what, where=location, **facts) from None
         return Framed(sketch).estimate(states)
 
     return _map_rows(stored, pa.binary(), column)
 
 
-def require_image_type(dtype: str | None, sketch: Sketch, *, where: str) -> None:
+def require_image_type(dtype: str | None, sketch: Sketch) -> None:
     """Refuse a type that the items of images of a sketch do not have."""
     known = getattr(sketch, "image_types", ())
     if dtype is not None and dtype not in known:
         raise SpecError(
             "VALUE_TYPE",
             "`dtype` is not a type of the items of such sketches",
-            where=where,
             got=f"dtype={dtype!r}",
             expected=", ".join(known) or "no `dtype`: it is for kll_sketch_agg(...)",
             fix='dtype="bigint"' if known else "omit it",
@@ -394,12 +394,12 @@ def require_image_type(dtype: str | None, sketch: Sketch, *, where: str) -> None
 
 
 def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:
-    require_name(column, parameter="column", where=where)
-    sketch = like.sketch(None, where) if isinstance(like, SketchAggregate) else None
+    require_name(column, parameter="column")
+    sketch = like.sketch(None) if isinstance(like, SketchAggregate) else None
     if not hasattr(sketch, "images"):
-        _refuse_exchange(where, f"like={like!r}")
+        _refuse_exchange(f"like={like!r}")
     return sketch, f"{where}({column!r}, like={like!r})"
 
 
-def _refuse_exchange(where: str, got: str) -> NoReturn:
-    raise conditions.NO_APACHE_SKETCH.error(where, got=got)
+def _refuse_exchange(got: str) -> NoReturn:
+    raise conditions.NO_APACHE_SKETCH.error(got=got)

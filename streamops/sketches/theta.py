@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from streamops.kernel.aggregation import Summary
+from streamops.kernel.errors import located
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
@@ -56,11 +57,11 @@ class ThetaAggregate(SketchAggregate):
 
     def __post_init__(self) -> None:
         SketchAggregate.__post_init__(self)
-        _require_k(self.k, self.where)
+        _require_k(self.k)
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> Theta:
+    def sketch(self, dtype: pa.DataType | None) -> Theta:
         """The sketch over a column of this type."""
-        require_item(dtype, column=self.column, where=where)
+        require_item(dtype, column=self.column)
         return Theta(self.column, self.k)
 
     def to_spark(self, *, time: str | None = None) -> Column:
@@ -162,7 +163,8 @@ class StoredTheta(StoredSketch):
         SketchFormatError
             ``SKETCH_CORRUPT``.
         """
-        _require_k(k, "StoredTheta.from_datasketches")
+        with located("StoredTheta.from_datasketches"):
+            _require_k(k)
         sketch = Theta("", k)
         return cls.of(sketch, sketch.from_images(pa.array([bytes(image)], pa.binary())))
 
@@ -191,10 +193,10 @@ class StoredTheta(StoredSketch):
 SKETCH_TYPE = SketchType(Theta.format, make_by(ThetaAggregate), StoredTheta)
 
 
-def _require_k(k: object, where: str) -> None:
+def _require_k(k: object) -> None:
     if type(k) is not int or not _LEAST <= k <= _MOST or k & (k - 1):
         raise conditions.K_OUT_OF_RANGE.error(
-            where, default_k=DEFAULT_K, least=_LEAST, most=_MOST, got=f"k={k!r}"
+            default_k=DEFAULT_K, least=_LEAST, most=_MOST, got=f"k={k!r}"
         )
 
 
@@ -261,13 +263,12 @@ def overlap(left: str, right: str, *, like: ThetaAggregate) -> Column:
     >>> shared = overlap("mobile", "web", like=theta_sketch_agg("user"))
     >>> days.select(shared["both"]["estimate"], shared["jaccard"]["estimate"])
     """
-    where = "sketches.overlap"
-    _require_theta(like, where)
+    _require_theta(like)
 
     def run(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
         return compare_samples(Samples.of(*one), Samples.of(*other))
 
-    return compare_columns(where, pa.struct(PARTS), run, left, right, like)
+    return compare_columns("sketches.overlap", pa.struct(PARTS), run, left, right, like)
 
 
 def _combine(
@@ -278,20 +279,19 @@ def _combine(
     like: ThetaAggregate,
 ) -> Column:
     """The sketches of a set operation on two columns."""
-    where = f"sketches.{name}"
-    _require_theta(like, where)
-    sketch = like.sketch(None, where)
+    _require_theta(like)
+    sketch = like.sketch(None)
 
     def run(one: list[pa.Array], other: list[pa.Array]) -> pa.Array:
         sets = beside(Samples.of(*one), Samples.of(*other))
         return Framed(sketch).estimate(combine(sets, sketch.k).columns())
 
-    return compare_columns(where, pa.binary(), run, left, right, like)
+    return compare_columns(f"sketches.{name}", pa.binary(), run, left, right, like)
 
 
-def _require_theta(like: object, where: str) -> None:
+def _require_theta(like: object) -> None:
     if not isinstance(like, ThetaAggregate):
-        refuse_like(like, "theta_sketch_agg(...)", where)
+        refuse_like(like, "theta_sketch_agg(...)")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -306,11 +306,10 @@ class OverlapAggregate:
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        where = "aggregates.approx_overlap"
-        require_name(self.column, parameter="column", where=where)
-        require_name(self.of, parameter="of", where=where)
-        _require_audiences(self.between, where)
-        _require_k(self.k, where)
+        require_name(self.column, parameter="column")
+        require_name(self.of, parameter="of")
+        _require_audiences(self.between)
+        _require_k(self.k)
 
     def __repr__(self) -> str:
         arguments = f"of={self.of!r}, between={list(self.between)!r}, k={self.k}"
@@ -321,18 +320,18 @@ class OverlapAggregate:
         """Columns the aggregate reads, besides the event time."""
         return (self.column, self.of)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         """The summary that computes this aggregate over columns of these types."""
         for name in self.columns:
-            require_column(name, schema, repr(self), _INSTEAD, where)
-        require_item(schema.field(self.column).type, column=self.column, where=where)
-        return Overlap(self.column, self.of, self._audiences(schema, where), self.k)
+            require_column(name, schema, repr(self), _INSTEAD)
+        require_item(schema.field(self.column).type, column=self.column)
+        return Overlap(self.column, self.of, self._audiences(schema), self.k)
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression: there is none."""
-        raise no_spark("aggregates.approx_overlap", repr(self))
+        raise no_spark(repr(self))
 
-    def _audiences(self, schema: pa.Schema, where: str) -> pa.Array:
+    def _audiences(self, schema: pa.Schema) -> pa.Array:
         dtype = schema.field(self.of).type
         try:
             if any(check(dtype) for check in _AUDIENCE_TYPES):
@@ -340,8 +339,7 @@ class OverlapAggregate:
         except (pa.ArrowException, TypeError, OverflowError):
             pass
         raise conditions.AUDIENCE_TYPE.error(
-            where,
-            got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}",
+            got=f"between={list(self.between)!r}, column {self.of!r} of type {type_name(dtype)}"
         )
 
 
@@ -396,13 +394,12 @@ def approx_overlap(
     return OverlapAggregate(column=column, of=of, between=names, k=k)
 
 
-def _require_audiences(between: object, where: str) -> None:
+def _require_audiences(between: object) -> None:
     if isinstance(between, tuple) and 2 <= len(between) <= _MOST_AUDIENCES:
         plain = (isinstance(v, _AUDIENCES) and not isinstance(v, dt.datetime) for v in between)
         if all(plain) and len(set(between)) == len(between):
             return
     raise conditions.NOT_AUDIENCES.error(
-        where,
         most_audiences=_MOST_AUDIENCES,
         got=f"between={list(between) if isinstance(between, tuple) else between!r}",
     )

@@ -27,27 +27,25 @@ class HeavyHitters(CountingAggregate):
 
     def __post_init__(self) -> None:
         CountingAggregate.__post_init__(self)
-        where, share = self.where, self.at_least
+        share = self.at_least
         if share is None and self.counters is None:
-            raise conditions.NO_SHARE.error(where, got="neither `at_least` nor `counters`")
+            raise conditions.NO_SHARE.error(got="neither `at_least` nor `counters`")
         least = 4 / MOST_COUNTERS
         number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (number and least <= share <= 1):
-            raise conditions.SHARE_OUT_OF_RANGE.error(where, least=least, got=f"at_least={share!r}")
+            raise conditions.SHARE_OUT_OF_RANGE.error(least=least, got=f"at_least={share!r}")
         fewest = {"counters": 1 if share is None else int(1 / share), "top": 1}
         for name, minimum in fewest.items():
             if getattr(self, name) is not None:
                 fix = f"omit `{name}`, or pass another number"
-                require_range(
-                    getattr(self, name), name, minimum, MOST_COUNTERS, where=where, fix=fix
-                )
+                require_range(getattr(self, name), name, minimum, MOST_COUNTERS, fix=fix)
 
-    def sketch(self, dtype: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, dtype: pa.DataType | None) -> Sketch:
         """The sketch over a column of this type."""
         if dtype is not None and not is_comparable(dtype):
             expected = "a type whose values can be compared: any without a map in it"
-            raise wrong_type(dtype, self.column, text=repr(self), expected=expected, where=where)
-        item, counters = self.type_of_items(dtype, where), self.counters
+            raise wrong_type(dtype, self.column, text=repr(self), expected=expected)
+        item, counters = self.type_of_items(dtype), self.counters
         if counters is None:
             assert self.at_least is not None
             counters = counters_for(self.at_least)

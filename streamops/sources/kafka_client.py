@@ -13,7 +13,7 @@ from typing import Any, Literal
 from streamops.kernel.errors import RequirementError
 from streamops.sources import conditions
 
-__all__ = ["WHERE", "Edges", "Isolation", "KafkaClient", "Offsets", "open_client"]
+__all__ = ["Edges", "Isolation", "KafkaClient", "Offsets", "open_client"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 Offsets = Mapping[str, Mapping[int, int]]
@@ -23,7 +23,6 @@ Edges = dict[str, dict[int, tuple[int, int]]]
 """By topic and partition: the first offset, and the end of the committed records."""
 
 _LOG = logging.getLogger("streamops.sources")
-WHERE = "sources.replay"
 """The public function that asks."""
 
 _TIMEOUT = 30  # seconds
@@ -47,7 +46,7 @@ class KafkaClient:
         for topic in topics:
             described = self._ask(partial(self._describe, topic))
             if described.error is not None:
-                raise conditions.TOPIC_NOT_FOUND.error(WHERE, topic=topic, got=topic)
+                raise conditions.TOPIC_NOT_FOUND.error(topic=topic, got=topic)
             found[topic] = sorted(described.partitions)
         return found
 
@@ -119,9 +118,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise conditions.KAFKA_CLIENT_REQUIRED.error(
-            WHERE, got="no package confluent-kafka"
-        ) from error
+        raise conditions.KAFKA_CLIENT_REQUIRED.error(got="no package confluent-kafka") from error
     own = {
         "bootstrap.servers": servers,
         "isolation.level": isolation,
@@ -131,7 +128,7 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
         consumer = Consumer({"group.id": "streamops-replay", "logger": _LOG, **settings, **own})
     except KafkaException as error:
         raise conditions.NOT_A_CLIENT_SETTING.error(
-            WHERE, got=f"settings {', '.join(settings)} ({error.args[0].name()})"
+            got=f"settings {', '.join(settings)} ({error.args[0].name()})"
         ) from None
     try:
         yield KafkaClient(consumer)
@@ -141,5 +138,5 @@ def open_client(servers: str, isolation: Isolation, settings: Mapping[str, Any])
 
 def _failed(error: Any) -> RequirementError:
     return conditions.KAFKA_REQUEST_FAILED.error(
-        WHERE, got="no answer in time" if error is None else error.name()
+        got="no answer in time" if error is None else error.name()
     )

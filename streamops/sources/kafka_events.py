@@ -156,15 +156,14 @@ def kafka_events(
     Apache Spark: "Structured Streaming + Kafka Integration Guide".
     Confluent: "Wire format" of the Schema Registry.
     """
-    where = KafkaEventsSpec.where
     spec = KafkaEventsSpec(
         schema=schema,
         format=format,
         schema_id=schema_id,
         tombstones=tombstones,
-        keep=parse_distinct_names(keep, parameter="keep", where=where, empty=True),
+        keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
-    return Operator(where, spec)
+    return Operator(KafkaEventsSpec.where, spec)
 
 
 def _show_schema(schema: str | StructType) -> str:
@@ -185,15 +184,15 @@ class KafkaEventsSpec:
 
     def __post_init__(self) -> None:
         """Validate the parameters. A schema in DDL or Avro is parsed by Spark, once there is a frame."""
-        require_choice(self.format, Format, parameter="format", where=self.where)
-        require_choice(self.tombstones, Tombstones, parameter="tombstones", where=self.where)
+        require_choice(self.format, Format, parameter="format")
+        require_choice(self.tombstones, Tombstones, parameter="tombstones")
         if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
             raise conditions.NOT_A_SCHEMA_ID.error(
-                self.where, max_id=_MAX_ID, got=f"schema_id={self.schema_id!r}"
+                max_id=_MAX_ID, got=f"schema_id={self.schema_id!r}"
             )
         if self.tombstones == "keep" and _KEY not in self.keep:
             raise conditions.TOMBSTONE_WITHOUT_KEY.error(
-                self.where, got=f"tombstones='keep', keep={self.keep!r}"
+                got=f"tombstones='keep', keep={self.keep!r}"
             )
         if self.format == "avro" and (not isinstance(self.schema, str) or not self.schema.strip()):
             raise self._not_a_record("not a string")
@@ -224,7 +223,7 @@ class KafkaEventsSpec:
 
     def parse_row(self) -> StructType:
         """The type of a row of JSON, without names that are taken."""
-        row = parse_row_type(self.schema, where=self.where)
+        row = parse_row_type(self.schema)
         self.refuse_taken(row)
         return row
 
@@ -232,17 +231,17 @@ class KafkaEventsSpec:
         """Refuse columns of the result with the same name."""
         given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
         fix = "rename the field in the schema of the records, or the column of the frame before the operator"
-        refuse_taken_names([*row.names, *self.keep], self.described, given, fix, self.where)
+        refuse_taken_names([*row.names, *self.keep], self.described, given, fix)
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns that are read, and a schema that Spark cannot read."""
         types = {part.name: part.dataType for part in frame.schema.fields}
-        require_columns(types, {"the Kafka source": [_VALUE, _KEY, *POSITION]}, where=self.where)
-        require_columns(types, {"keep": self.keep}, where=self.where)
+        require_columns(types, {"the Kafka source": [_VALUE, _KEY, *POSITION]})
+        require_columns(types, {"keep": self.keep})
         for name in (_VALUE, _KEY):
             if not isinstance(types[name], StringType | BinaryType):
                 raise conditions.COLUMN_TYPE.error(
-                    self.where, column=name, got=f"{name!r} of type {types[name].simpleString()}"
+                    column=name, got=f"{name!r} of type {types[name].simpleString()}"
                 )
         self._reader(frame)
 
@@ -281,16 +280,14 @@ class KafkaEventsSpec:
             row = read.schema.fields[0].dataType
         except Exception as error:  # PySpark's own error type moved between releases
             if "AVRO_NOT_LOADED" in str(error):
-                raise conditions.AVRO_REQUIRED.error(
-                    self.where, got="a session without spark-avro"
-                ) from error
+                raise conditions.AVRO_REQUIRED.error(got="a session without spark-avro") from error
             raise self._not_a_record(str(error).strip().partition("\n")[0]) from error
         assert isinstance(row, StructType), row
         self.refuse_taken(row)
         return row
 
     def _not_a_record(self, reason: str) -> SpecError:
-        return conditions.NOT_A_SCHEMA.error(self.where, got=f"schema={self.schema!r}: {reason}")
+        return conditions.NOT_A_SCHEMA.error(got=f"schema={self.schema!r}: {reason}")
 
 
 def _is_id(value: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, located, located_methods
 from streamops.kernel.parameters import (
     parse_distinct_names,
     require_choice,
@@ -21,7 +21,6 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import parse_instant
 from streamops.sources import conditions
 from streamops.sources.kafka_client import (
-    WHERE,
     Edges,
     Isolation,
     KafkaClient,
@@ -42,6 +41,7 @@ _OWN_OPTIONS = {
 }
 
 
+@located_methods("sources.KafkaReplay")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaReplay:
     """A range of Kafka topics, and Spark's options to read it and what follows it.
@@ -84,9 +84,7 @@ class KafkaReplay:
             n for of in (self.start, self.end) for at in of.values() for n in chain(*at.items())
         ]
         if not started or started != ended or not all(type(n) is int and n >= 0 for n in numbers):
-            raise conditions.PARTITIONS_DIFFER.error(
-                "sources.KafkaReplay", got=f"start={self.start!r}, end={self.end!r}"
-            )
+            raise conditions.PARTITIONS_DIFFER.error(got=f"start={self.start!r}, end={self.end!r}")
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -124,7 +122,8 @@ class KafkaReplay:
         RequirementError
             ``PACKAGE_MISSING`` or ``SOURCE_UNAVAILABLE``.
         """
-        require_choice(since, Since, parameter="since", where="KafkaReplay.stream_options")
+        with located("KafkaReplay.stream_options"):
+            require_choice(since, Since, parameter="since")
         known = self.start if since == "start" else self.end
         with open_client(self.servers, self.isolation, self.client) as client:
             partitions = client.partitions(self.topics)
@@ -222,15 +221,15 @@ def replay(
     ----------
     Kreps: "Questioning the Lambda Architecture", 2014: reprocess by a second reader of the log.
     """
-    names = parse_distinct_names(topics, parameter="topics", where=WHERE)
+    names = parse_distinct_names(topics, parameter="topics")
     for name in names:
-        require_topic(name, parameter="topics", where=WHERE)
-    require_servers(servers, where=WHERE)
-    require_choice(isolation, Isolation, parameter="isolation", where=WHERE)
+        require_topic(name, parameter="topics")
+    require_servers(servers)
+    require_choice(isolation, Isolation, parameter="isolation")
     further = dict(options or {})
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:
-        raise conditions.OPTION_TAKEN.error(WHERE, got=", ".join(taken))
+        raise conditions.OPTION_TAKEN.error(got=", ".join(taken))
     bounds = [_parse_bound(value, parameter) for parameter, value in _pair(start, end)]
     with open_client(servers, isolation, client or {}) as found:
         edges = found.edges(found.partitions(names))
@@ -257,12 +256,12 @@ def _pair(start: Any, end: Any) -> list[tuple[str, Any]]:
 def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], Offsets]:
     """A function that looks up the offset of a bound in each partition."""
     if isinstance(value, dt.datetime):
-        micros = parse_instant(value, parameter=parameter, where=WHERE)
+        micros = parse_instant(value, parameter=parameter)
         return lambda client, edges: client.at_time(edges, micros)
     if isinstance(value, Mapping):
         return lambda client, edges: _check_offsets(value, edges, parameter)
     if value not in ("earliest", "latest"):
-        raise conditions.NOT_A_BOUND.error(WHERE, parameter=parameter, got=f"{parameter}={value!r}")
+        raise conditions.NOT_A_BOUND.error(parameter=parameter, got=f"{parameter}={value!r}")
     side = ("earliest", "latest").index(value)
     return lambda client, edges: {
         topic: {number: pair[side] for number, pair in found.items()}
@@ -277,7 +276,6 @@ def _check_offsets(given: Mapping[Any, Any], edges: Edges, parameter: str) -> Of
         raise SpecError(
             code,
             f"`{parameter}` {what}",
-            where=WHERE,
             got=got,
             expected=expected,
             fix="use the offsets of a KafkaReplay, or a timestamp",

@@ -9,6 +9,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.kernel.errors import located_methods
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_taken_names,
@@ -26,7 +27,6 @@ __all__ = ["Create", "OutboxEvents", "outbox"]
 
 Create = Literal["refuse", "create"]
 
-_WHERE = "sources.outbox"
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _ADDED = ("_lsn", "_position", "_committed_at", "rejected")
 
@@ -136,23 +136,23 @@ def outbox(
     """
     require_url(url)
     for parameter, value in (("table", table), ("schema", schema), ("slot", slot)):
-        require_name(value, parameter=parameter, where=_WHERE)
-    require_choice(create, Create, parameter="create", where=_WHERE)
+        require_name(value, parameter=parameter)
+    require_choice(create, Create, parameter="create")
     if not _SLOT.fullmatch(slot):
-        raise conditions.NOT_A_SLOT.error(_WHERE, got=f"slot={slot!r}")
+        raise conditions.NOT_A_SLOT.error(got=f"slot={slot!r}")
     name = slot if publication is None else publication
-    require_name(name, parameter="publication", where=_WHERE)
+    require_name(name, parameter="publication")
     if type(max_rows) is not int or max_rows < 1:
-        raise conditions.MAX_ROWS_OUT_OF_RANGE.error(_WHERE, got=f"max_rows={max_rows!r}")
+        raise conditions.MAX_ROWS_OUT_OF_RANGE.error(got=f"max_rows={max_rows!r}")
     described = Outbox(
         schema=schema,
         table=table,
         columns=_parse_columns(columns),
-        keep=parse_distinct_names(keep, parameter="keep", where=_WHERE, empty=True),
+        keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
     fix = "rename the column in the table, or leave it out of `keep`"
     names = [*described.columns, *described.keep]
-    refuse_taken_names(names, _ADDED, {"keep": list(described.keep)}, fix, _WHERE)
+    refuse_taken_names(names, _ADDED, {"keep": list(described.keep)}, fix)
     require_driver()
     read = Names(outbox=described, publication=name, slot=slot)
     return OutboxEvents(OutboxParameters(url=url, names=read, max_rows=max_rows), create)
@@ -162,14 +162,13 @@ def _parse_columns(columns: object) -> dict[str, str]:
     """The column of the table for each column of the result."""
     given = {} if columns is None else columns
     if not isinstance(given, Mapping) or not set(given) <= set(COLUMNS):
-        raise conditions.NOT_A_COLUMN.error(
-            _WHERE, columns=", ".join(COLUMNS), got=f"columns={columns!r}"
-        )
+        raise conditions.NOT_A_COLUMN.error(columns=", ".join(COLUMNS), got=f"columns={columns!r}")
     parsed = {**COLUMNS, **given}
-    require_distinct_columns(_WHERE, **parsed)
+    require_distinct_columns(**parsed)
     return parsed
 
 
+@located_methods("sources.outbox")
 @dataclass(frozen=True, slots=True)
 class OutboxEvents:
     """The events of an outbox table; :func:`streamops.sources.outbox` creates it."""

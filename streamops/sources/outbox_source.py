@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from streamops.kernel.errors import located_methods
 from streamops.sources.core.offsets import Offset
 from streamops.sources.core.outbox import Outbox, Range, Read, partition_rows
 from streamops.sources.core.status import Names, Status
@@ -97,6 +98,7 @@ class OutboxParameters:
         return PostgresLog(self.url, self.names)
 
 
+@located_methods("sources.outbox")
 class OutboxSource(DataSource):
     """The data source ``streamops_outbox``; :func:`streamops.sources.outbox` registers it."""
 
@@ -172,6 +174,7 @@ def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
             yield from stream
 
 
+@located_methods("sources.outbox")
 class _BatchReader(DataSourceReader):
     def __init__(self, parameters: OutboxParameters) -> None:
         self._parameters = parameters
@@ -188,6 +191,7 @@ class _BatchReader(DataSourceReader):
         return _read(partition)
 
 
+@located_methods("sources.outbox")
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, parameters: OutboxParameters) -> None:
         self._parameters = parameters

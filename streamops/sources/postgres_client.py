@@ -15,7 +15,6 @@ from streamops.sources import conditions
 
 __all__ = ["Client", "DriverError", "require_driver", "require_url"]
 
-_WHERE = "sources.outbox"
 # Classes of SQLSTATE after which the connection cannot be used.
 _BROKEN = {"08", "57", "58"}
 
@@ -115,7 +114,7 @@ def require_driver() -> Any:
         ``PACKAGE_MISSING``.
     """
     module, package = "adbc_driver_postgresql.dbapi", "adbc-driver-postgresql"
-    return require_package(module, package=package, extra="postgres", where=_WHERE)
+    return require_package(module, package=package, extra="postgres")
 
 
 def require_url(url: object) -> None:
@@ -128,6 +127,6 @@ def require_url(url: object) -> None:
     SpecError
         ``NOT_A_URL``, ``PASSWORD_IN_URL``.
     """
-    require_conninfo(url, where=_WHERE)
+    require_conninfo(url)
     if secrets_of_conninfo(str(url)):
-        raise conditions.PASSWORD_IN_URL.error(_WHERE, got="a URL with a password")
+        raise conditions.PASSWORD_IN_URL.error(got="a URL with a password")

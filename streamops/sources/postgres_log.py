@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from streamops.kernel.errors import ColumnNotFound, StreamopsError
+from streamops.kernel.errors import ColumnNotFound, StreamopsError, located_methods
 from streamops.kernel.sql import quote
 from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
@@ -27,7 +27,6 @@ from streamops.sources.postgres_client import Client, DriverError
 
 __all__ = ["PostgresLog"]
 
-_WHERE = "sources.outbox"
 _T = TypeVar("_T")
 _IN_USE, _NOT_DEFINED = "55006", "42704"
 _EXISTS = {"42710", "23505"}
@@ -38,6 +37,7 @@ _PATIENCE = 30.0
 _LAST = (1 << 63) - 1
 
 
+@located_methods("sources.outbox")
 @dataclass(slots=True)
 class PostgresLog:
     """The log of a server, of which one slot and one table are read."""
@@ -77,7 +77,7 @@ class PostgresLog:
         for role, column in outbox.sources.items():
             if column not in found:
                 parameter = "keep" if role in outbox.keep else f"columns[{role!r}]"
-                raise ColumnNotFound(column, found, where=_WHERE, role=parameter)
+                raise ColumnNotFound(column, found, role=parameter)
 
     def create_missing(self) -> None:
         """Create the publication and the slot, if there is no slot yet.
@@ -161,7 +161,7 @@ class PostgresLog:
         if not self._fetch(sql.SELECT_IDENTITY, outbox.schema, outbox.table)[0][0]:
             key = quote(outbox.columns["id"])
             raise conditions.TABLE_WITHOUT_KEY.error(
-                _WHERE, table=self.names.table, key=key, got=f"no primary key of {self.names.table}"
+                table=self.names.table, key=key, got=f"no primary key of {self.names.table}"
             )
         self._create(lambda: self._client.execute(self.names.create_publication))
 
@@ -190,9 +190,7 @@ class PostgresLog:
         """Refuse a table with rows from before the slot."""
         if earlier:
             raise conditions.OUTBOX_NOT_EMPTY.error(
-                _WHERE,
-                create_slot=self.names.create_slot,
-                got=f"{earlier} rows in {self.names.table}",
+                create_slot=self.names.create_slot, got=f"{earlier} rows in {self.names.table}"
             )
 
     def _peek(self, until: int | None, messages: int | None) -> Iterator[pa.Array]:
@@ -223,7 +221,7 @@ class PostgresLog:
                 if not self._is_in_use(error):
                     raise _refused(error) from error
                 if time.monotonic() > end:
-                    raise conditions.SLOT_IN_USE.error(_WHERE, got=str(error)) from error
+                    raise conditions.SLOT_IN_USE.error(got=str(error)) from error
             time.sleep(0.1)
 
     def _is_in_use(self, error: DriverError) -> bool:
@@ -237,5 +235,5 @@ class PostgresLog:
 def _refused(error: DriverError) -> StreamopsError:
     """The error about a request that the server did not carry out."""
     if error.state in (None, _NOT_DEFINED) and _NO_PUBLICATION.search(str(error)):
-        return conditions.PUBLICATION_MISSING.error(_WHERE, got=str(error))
-    return conditions.LOG_UNAVAILABLE.error(_WHERE, got=str(error))
+        return conditions.PUBLICATION_MISSING.error(got=str(error))
+    return conditions.LOG_UNAVAILABLE.error(got=str(error))

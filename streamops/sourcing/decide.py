@@ -170,31 +170,29 @@ def decide(
     for name, function in (("decide", decide), ("evolve", evolve)):
         if not callable(function):
             raise conditions.NOT_A_FUNCTION_OF_STATE.error(
-                _WHERE, parameter=name, got=f"{name}={function!r}"
+                parameter=name, got=f"{name}={function!r}"
             )
     for name, value in (("command_id", command_id), ("time", time)):
-        require_name(value, parameter=name, where=_WHERE)
+        require_name(value, parameter=name)
     if expected_version is not None:
-        require_name(expected_version, parameter="expected_version", where=_WHERE)
+        require_name(expected_version, parameter="expected_version")
     if type(max_ids) is not int or max_ids < 1:
         raise conditions.MAX_IDS_OUT_OF_RANGE.error(
-            _WHERE, default_max_ids=DEFAULT_MAX_IDS, got=f"max_ids={max_ids!r}"
+            default_max_ids=DEFAULT_MAX_IDS, got=f"max_ids={max_ids!r}"
         )
-    fields = to_schema(state, parameter="state", where=_WHERE)
-    events = to_schema(event, parameter="event", where=_WHERE)
+    fields = to_schema(state, parameter="state")
+    events = to_schema(event, parameter="event")
     own = [(_VERSION, pa.int64()), (_IDS, pa.list_(pa.string()))]
-    given = parse_initial(fields, initial, where=_WHERE)
+    given = parse_initial(fields, initial)
     fix = "name the field differently"
-    refuse_taken_names(
-        fields.names, [name for name, _ in own], {"state": fields.names}, fix, _WHERE
-    )
+    refuse_taken_names(fields.names, [name for name, _ in own], {"state": fields.names}, fix)
     columns = [pa.field(f.name, f.type) for f in events]
-    parsed = parse_names(order_by, parameter="order_by", where=_WHERE)
+    parsed = parse_names(order_by, parameter="order_by")
     decider = _Decider(decide, evolve, fields, events, command_id, expected_version, max_ids)
     spec = PerKeySpec(
         operator=_WHERE,
         function=decider,
-        by=parse_names(by, parameter="by", where=_WHERE),
+        by=parse_names(by, parameter="by"),
         state=pa.schema([*own, *fields]),
         result=pa.schema(
             [(_VERSION, pa.int64()), (_COMMAND, pa.string()), *columns, (_REJECTION, pa.string())]
@@ -203,7 +201,7 @@ def decide(
         time=time,
         expected_version=expected_version,
         order_by=parsed if command_id in parsed else (*parsed, command_id),
-        delay=parse_optional_delay(delay, parameter="delay", where=_WHERE),
+        delay=parse_optional_delay(delay, parameter="delay"),
         stragglers=stragglers,
         max_keys=max_keys,
     )
@@ -224,8 +222,8 @@ class _Decider:
 
     def __call__(self, key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
         names, nothing = self.state.names, (None,) * len(self.event)
-        states = Record(self.state, "State", what="state", where=_WHERE)
-        events = Record(self.event, "Event", what="event", where=_WHERE)
+        states = Record(self.state, "State", what="state")
+        events = Record(self.event, "Event", what="event")
         current = states.of([getattr(state, name) for name in names])
         for command in rows:
             number = command[self.command_id]
@@ -254,7 +252,7 @@ class _Decider:
                 continue
             for event in map(events.of, self._events(decided)):
                 lent = states.lend(current), events.lend(event)
-                current = states.evolve(self.evolve, *lent, _WHERE)
+                current = states.evolve(self.evolve, *lent)
                 state.version += 1
                 for name, value in zip(names, current, strict=True):
                     setattr(state, name, value)
@@ -281,7 +279,6 @@ class _Decider:
         return FunctionError(
             "FUNCTION_RESULT",
             what,
-            where=_WHERE,
             got=f"a value of type {type(got).__name__}",
             expected=expected,
             fix="return [event] for one event, [] for none, and the whole state",

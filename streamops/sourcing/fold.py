@@ -98,20 +98,18 @@ def fold(
     """
     for name, function in (("evolve", evolve), ("upcast", upcast)):
         if not callable(function) and (name == "evolve" or function is not None):
-            raise conditions.NOT_A_FUNCTION.error(
-                _WHERE, parameter=name, got=f"{name}={function!r}"
-            )
-    require_name(version, parameter="version", where=_WHERE)
-    fields = to_schema(state, parameter="state", where=_WHERE)
-    keys = parse_names(by, parameter="by", where=_WHERE)
+            raise conditions.NOT_A_FUNCTION.error(parameter=name, got=f"{name}={function!r}")
+    require_name(version, parameter="version")
+    fields = to_schema(state, parameter="state")
+    keys = parse_names(by, parameter="by")
     given = {"by": list(keys), "version": version, "state": fields.names}
     fix = "name the field differently"
-    refuse_taken_names([*keys, version, *fields.names], (), given, fix, _WHERE)
+    refuse_taken_names([*keys, version, *fields.names], (), given, fix)
     if not fields.names:
-        raise conditions.BAD_STATE.error(_WHERE, got="state without fields")
-    values = parse_initial(fields, initial, where=_WHERE)
+        raise conditions.BAD_STATE.error(got="state without fields")
+    values = parse_initial(fields, initial)
     if snapshot is not None:
-        require_frame(snapshot, "the snapshot", where=_WHERE)
+        require_frame(snapshot, "the snapshot")
     spec = FoldSpec(
         operator=_WHERE,
         evolve=evolve,
@@ -127,4 +125,4 @@ def fold(
 
 def _refuse_stream(frame: DataFrame) -> None:
     if frame.isStreaming:
-        raise conditions.FOLD_OF_A_STREAM.error(_WHERE, got="a streaming frame")
+        raise conditions.FOLD_OF_A_STREAM.error(got="a streaming frame")

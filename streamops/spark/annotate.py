@@ -62,7 +62,7 @@ def annotate_rows(name: str, parameters: AnnotatedSpec, core: Core[Any]) -> Oper
 
     def check(frame: DataFrame) -> None:
         parameters.check(frame)
-        refuse_taken(frame, parameters.adds, where=name)
+        refuse_taken(frame, parameters.adds)
 
     def build_result(frame: DataFrame, rows: DataFrame, metadata: Any, metrics: str) -> DataFrame:
         result = parameters.build_result(restore(rows, frame), frame.schema.names)

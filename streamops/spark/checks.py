@@ -25,13 +25,7 @@ from streamops.spark.metadata import (
 
 
 def carried_watermark(
-    frame: DataFrame,
-    delay: int | None,
-    lag: int,
-    *,
-    time: str,
-    where: str,
-    of_results: bool = False,
+    frame: DataFrame, delay: int | None, lag: int, *, time: str, of_results: bool = False
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
@@ -51,14 +45,14 @@ def carried_watermark(
     WatermarkError
         ``WATERMARK_MISSING``, ``WATERMARK_LOST``, ``WATERMARK_TWICE`` or ``WATERMARK_TOO_TIGHT``.
     """
-    require_columns(frame.schema.names, {"time": [time]}, where=where)
+    require_columns(frame.schema.names, {"time": [time]})
     marks = [field for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if not marks:
-        _refuse_lost(frame, time, where=where)
+        _refuse_lost(frame, time)
         if delay is not None:
             return None
         raise conditions.WATERMARK_MISSING.error(
-            where, got=f"a frame without a watermark, and no delay (event time {time!r})"
+            got=f"a frame without a watermark, and no delay (event time {time!r})"
         )
     about = [f for f in marks if f.name == time] or [f for f in marks if _is_on_window(f)]
     name = (about or marks)[0].name
@@ -66,7 +60,6 @@ def carried_watermark(
         raise WatermarkError(
             "WATERMARK_TWICE",
             "the frame already has a watermark, and Spark does not allow a second one",
-            where=where,
             got=f"delay={format_duration(delay)!r} on a frame with a watermark on {name!r}",
             expected="one of the two",
             fix="leave delay out; it is the frame's own delay less allowed_lateness"
@@ -75,10 +68,7 @@ def carried_watermark(
         )
     if not about:
         raise conditions.WATERMARK_ON_OTHER_COLUMN.error(
-            where,
-            column=name,
-            time=time,
-            got=f"time={time!r} on a frame with a watermark on {name!r}",
+            column=name, time=time, got=f"time={time!r} on a frame with a watermark on {name!r}"
         )
     mark = about[0].metadata
     carried = int(mark[WATERMARK]) * 1_000
@@ -90,7 +80,6 @@ def carried_watermark(
         raise WatermarkError(
             "WATERMARK_TOO_TIGHT",
             "the frame's watermark leaves no room for the allowed lateness",
-            where=where,
             got=f"a lateness of {format_duration(lag)!r} (allowed_lateness, and what the operator adds "
             f"to it), watermark on {name!r} with a delay of {format_duration(carried)!r}",
             expected=f"a lateness up to {format_duration(room)!r}: the delay of the frame's "
@@ -104,7 +93,7 @@ def carried_watermark(
     return carried
 
 
-def _refuse_lost(frame: object, time: str, *, where: str) -> None:
+def _refuse_lost(frame: object, time: str) -> None:
     """Refuse a frame whose watermark was lost upstream.
 
     With a second watermark, Spark fails in the middle of the query, or waits forever.
@@ -112,9 +101,8 @@ def _refuse_lost(frame: object, time: str, *, where: str) -> None:
     if not isinstance(frame, DataFrame) or not has_node(frame, "EventTimeWatermark"):
         return
     raise conditions.WATERMARK_LOST.error(
-        where,
         got=f"a frame without a watermark, behind withWatermark(...) or an operator with one (event "
-        f"time {time!r})",
+        f"time {time!r})"
     )
 
 
@@ -149,7 +137,7 @@ def metric_name(frame: DataFrame, name: str, *others: DataFrame) -> tuple[str, l
     return unique, [*taken, unique]
 
 
-def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
+def refuse_taken(frame: DataFrame, adds: Sequence[str]) -> None:
     """Refuse a frame that already has a column of this name, regardless of case.
 
     Raises
@@ -162,14 +150,11 @@ def refuse_taken(frame: DataFrame, adds: Sequence[str], *, where: str) -> None:
         if name.lower() in existing:
             taken = existing[name.lower()]
             raise conditions.NAME_TAKEN.error(
-                where,
-                column=taken,
-                adds=", ".join(adds),
-                got=f"columns {', '.join(frame.schema.names)}",
+                column=taken, adds=", ".join(adds), got=f"columns {', '.join(frame.schema.names)}"
             )
 
 
-def refuse_revised(frame: DataFrame, *, where: str) -> None:
+def refuse_revised(frame: DataFrame) -> None:
     """Refuse revisions and side output where every row must count once.
 
     Operators mark the columns that distinguish these rows. A frame without those columns is accepted.
@@ -188,7 +173,6 @@ def refuse_revised(frame: DataFrame, *, where: str) -> None:
         "each revision of a result would be counted again"
         if len(marked) > late
         else "late rows would count as results",
-        where=where,
         got=f"results of an operator that revises or routes, with {', '.join(marked)}",
         expected="rows that each count once",
         fix='stragglers="drop" in the operator before; or select the rows that count, and drop the columns: '
@@ -201,7 +185,7 @@ def refuse_revised(frame: DataFrame, *, where: str) -> None:
     )
 
 
-def refuse_upserts(frame: DataFrame, *, where: str) -> None:
+def refuse_upserts(frame: DataFrame) -> None:
     """Refuse updates without preimages where the previous row must be retracted.
 
     Raises
@@ -212,7 +196,7 @@ def refuse_upserts(frame: DataFrame, *, where: str) -> None:
     marked = [field.name for field in frame.schema.fields if UPSERTS in (field.metadata or {})]
     if marked:
         raise conditions.NO_PREIMAGES.error(
-            where, got=f"upserts without preimages, in {', '.join(marked)}"
+            got=f"upserts without preimages, in {', '.join(marked)}"
         )
 
 

@@ -79,7 +79,7 @@ def define_watermark(
     return result.select(*columns)
 
 
-def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
+def refuse_watermark(frame: DataFrame, time: str) -> None:
     """Refuse a frame that already has a watermark, on any column.
 
     Raises
@@ -90,7 +90,7 @@ def refuse_watermark(frame: DataFrame, time: str, *, where: str) -> None:
     marks = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if marks:
         raise conditions.CLOCK_BEHIND_WATERMARK.error(
-            where, marks=marks[0], time=time, got=f"a frame with a watermark on {marks[0]!r}"
+            marks=marks[0], time=time, got=f"a frame with a watermark on {marks[0]!r}"
         )
 
 
@@ -129,7 +129,7 @@ def follow_clock(name: str, parameters: ClockSpec, core: Core[Any]) -> Operator:
     def check(frame: DataFrame) -> None:
         parameters.check(frame)
         if frame.isStreaming:
-            refuse_watermark(frame, parameters.time, where=name)
+            refuse_watermark(frame, parameters.time)
 
     return Operator(
         name,

@@ -190,7 +190,7 @@ def fields_by_position(value: Column, dtype: StructType) -> list[tuple[Column, D
     return [(renamed[field.name], field.dataType) for field in fields]
 
 
-def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
+def refuse_incomparable(frame: DataFrame, names: Iterable[str]) -> None:
     """Refuse columns whose values Spark cannot compare.
 
     Raises
@@ -204,13 +204,11 @@ def refuse_incomparable(frame: DataFrame, names: Iterable[str], *, where: str) -
             field.dataType, lambda inner: inner.typeName() in _INCOMPARABLE
         ):
             raise conditions.COLUMN_TYPE.error(
-                where,
-                column=field.name,
-                got=f"{field.name!r} of type {field.dataType.simpleString()}",
+                column=field.name, got=f"{field.name!r} of type {field.dataType.simpleString()}"
             )
 
 
-def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None = None) -> pa.Schema:
+def arrow_schema(frame: DataFrame, *, only: Collection[str] | None = None) -> pa.Schema:
     """The Arrow schema of a frame, or of some of its columns. Timestamps are in UTC.
 
     Raises
@@ -219,7 +217,7 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
         ``DUPLICATE_COLUMN``: two columns have the same name, as the session compares names.
         ``TYPE_UNSUPPORTED``: Spark cannot convert a type to Arrow.
     """
-    refuse_duplicates(frame, where=where)
+    refuse_duplicates(frame)
     fields = []
     for field in frame.schema.fields:
         if only is not None and field.name not in only:
@@ -228,13 +226,13 @@ def arrow_schema(frame: DataFrame, *, where: str, only: Collection[str] | None =
             dtype = to_arrow_type(map_type(field.dataType, relax=True), **IN_UTC)
         except Exception as error:  # PySpark's own error type moved between releases
             raise conditions.TYPE_NOT_CARRIED.error(
-                where, column=field.name, got=field.dataType.simpleString()
+                column=field.name, got=field.dataType.simpleString()
             ) from error
         fields.append(pa.field(field.name, dtype))
     return pa.schema(fields)
 
 
-def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
+def refuse_duplicates(frame: DataFrame) -> None:
     """Refuse two columns with the same name, as the session compares names.
 
     Raises
@@ -250,10 +248,10 @@ def refuse_duplicates(frame: DataFrame, *, where: str) -> None:
         if twice and frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true":
             twice = []
     if twice:
-        raise conditions.DUPLICATE_COLUMN.error(where, got=", ".join(twice))
+        raise conditions.DUPLICATE_COLUMN.error(got=", ".join(twice))
 
 
-def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> None:
+def refuse_collated(frame: DataFrame, names: Iterable[str]) -> None:
     """Refuse strings that Spark does not compare byte by byte.
 
     Arrow has no collation, so the kernel would distinguish values that are equal in Spark.
@@ -262,7 +260,7 @@ def refuse_collated(frame: DataFrame, names: Iterable[str], *, where: str) -> No
     for field in frame.schema.fields:
         if field.name in read and contains_type(field.dataType, _has_collation):
             raise conditions.COLLATED_COLUMN.error(
-                where, column=field.name, got=field.dataType.simpleString()
+                column=field.name, got=field.dataType.simpleString()
             )
 
 
@@ -294,7 +292,7 @@ def _has_collation(dtype: DataType) -> bool:
     return bool(getattr(dtype, "collation", _BINARY) != _BINARY)
 
 
-def require_frame(value: object, what: str, *, where: str) -> DataFrame:
+def require_frame(value: object, what: str) -> DataFrame:
     """Refuse a value that is not a DataFrame, such as the name of a table.
 
     Raises
@@ -307,7 +305,6 @@ def require_frame(value: object, what: str, *, where: str) -> DataFrame:
     raise SpecError(
         "NOT_A_FRAME",
         f"{what} is not a DataFrame",
-        where=where,
         got=f"{value!r}, of type {type(value).__name__}",
         expected="a DataFrame",
         fix=f"spark.table({value!r}), or spark.readStream.table({value!r}) for a stream"
@@ -321,7 +318,6 @@ def instant_field(
     name: str,
     *,
     role: str,
-    where: str,
     accepts: Callable[[DataType], bool] = lambda dtype: False,
     expected: str = "timestamp",
 ) -> StructField:
@@ -330,8 +326,8 @@ def instant_field(
     Parameters
     ----------
     frame : DataFrame
-    name, role, where : str
-        For the error: the column, the parameter that names it, the operator.
+    name, role : str
+        For the error: the column, and the parameter that names it.
     accepts : function
         Whether a type other than timestamp is accepted.
     expected : str
@@ -345,13 +341,12 @@ def instant_field(
         ``COLUMN_TYPE``.
     """
     fields = {field.name: field for field in frame.schema.fields}
-    require_columns(fields, {role: [name]}, where=where)
+    require_columns(fields, {role: [name]})
     field = fields[name]
     if not (isinstance(field.dataType, TimestampType) or accepts(field.dataType)):
         raise SchemaError(
             "COLUMN_TYPE",
             f"column {name!r} cannot be used as `{role}`",
-            where=where,
             got=f"{name!r} of type {field.dataType.simpleString()}",
             expected=expected,
             fix=suggest_timestamp(name, field.dataType.simpleString()),

@@ -76,25 +76,22 @@ class Options:
     state_api: StateApi = "auto"
     expected_keys: int | None = None
 
-    def validate(self, where: str) -> None:
+    def validate(self) -> None:
         """Refuse options that are out of range."""
-        require_choice(self.engine, Engine, parameter="engine", where=where)
-        require_choice(self.state_api, StateApi, parameter="state_api", where=where)
+        require_choice(self.engine, Engine, parameter="engine")
+        require_choice(self.state_api, StateApi, parameter="state_api")
         if self.name is not None:
-            require_name(self.name, parameter="name", where=where)
+            require_name(self.name, parameter="name")
         # 16.0 and True are in the range, too.
         if type(self.shards) is not int or self.shards not in range(1, MAX_SHARDS + 1):
             raise conditions.SHARDS_OUT_OF_RANGE.error(
-                where,
-                default_shards=DEFAULT_SHARDS,
-                max_shards=MAX_SHARDS,
-                got=f"shards={self.shards!r}",
+                default_shards=DEFAULT_SHARDS, max_shards=MAX_SHARDS, got=f"shards={self.shards!r}"
             )
         if self.expected_keys is not None and (
             type(self.expected_keys) is not int or self.expected_keys < 1
         ):
             raise conditions.EXPECTED_KEYS_OUT_OF_RANGE.error(
-                where, got=f"expected_keys={self.expected_keys!r}"
+                got=f"expected_keys={self.expected_keys!r}"
             )
 
 

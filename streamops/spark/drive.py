@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from streamops.environment.settings import refuse_policy
 from streamops.kernel.columns import with_large_types
 from streamops.kernel.core import SIDES, State
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.widening import fix_types
@@ -119,18 +119,21 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     parameters = operator.spec
     for input_, of, where in zip(frames, parameters.inputs, operator.sides, strict=True):
         if not of.accepts_revisions:
-            refuse_revised(input_, where=where)
+            with located(where):
+                refuse_revised(input_)
         if of.needs_preimages:
-            refuse_upserts(input_, where=where)
+            with located(where):
+                refuse_upserts(input_)
     schemas = []
     for input_, reads, where in zip(frames, parameters.reads, operator.sides, strict=True):
         only = reads if operator.project is not None else None
-        schemas.append(arrow_schema(input_, where=where, only=only))
-        refuse_collated(input_, reads, where=where)
+        with located(where):
+            schemas.append(arrow_schema(input_, only=only))
+            refuse_collated(input_, reads)
     carried = _carried_watermarks(operator, frames)
     spec = resolve(operator, tuple(schemas), carried)
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
-        refuse_policy(frames[0].sparkSession, where=operator.name)
+        refuse_policy(frames[0].sparkSession)
     name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
     delays = watermark_delays(spec, carried)
     query = _Query(operator, frames, spec, delays, name, taken, engine_of(operator, frames, spec))
@@ -145,9 +148,9 @@ def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
     """Apply an operator without a core, and observe its metrics."""
     parameters = cast("RowParameters", operator.parameters)
     frame = drop_stale_metadata(frame)
-    refuse_duplicates(frame, where=operator.name)
+    refuse_duplicates(frame)
     parameters.check(frame)
-    refuse_taken(frame, parameters.adds, where=operator.name)
+    refuse_taken(frame, parameters.adds)
     result: DataFrame = parameters.apply(frame)
     counts = [count.alias(name) for name, count in parameters.counts().items()]
     if not frame.isStreaming:
@@ -173,6 +176,13 @@ def resolve(
     SchemaError
         ``COLUMNS_DIFFER``: equal values of the two inputs would not meet.
     """
+    with located(operator.name):
+        return _resolve(operator, schemas, carried)
+
+
+def _resolve(
+    operator: Definition, schemas: tuple[pa.Schema, ...], carried: tuple[int | None, ...]
+) -> Spec:
     spec: Spec = operator.spec.resolve(schemas, carried=carried, shards=shards_of(operator))
     if len(spec.inputs) == 1:
         return spec
@@ -186,7 +196,6 @@ def resolve(
             raise SchemaError(
                 "COLUMNS_DIFFER",
                 "the key columns of the two inputs have different types",
-                where=operator.name,
                 got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
                 expected="one type on both sides",
                 fix=fix_types((one, other), types, ("left", "right")),
@@ -220,13 +229,9 @@ def _frames(
     if len(operator.spec.inputs) == 1:
         return (drop_stale_metadata(frame),), None
     if operator.right is None:
-        raise conditions.RIGHT_MISSING.error(
-            operator.name, operator=operator.name, got="right=None"
-        )
+        raise conditions.RIGHT_MISSING.error(operator=operator.name, got="right=None")
     frame = drop_stale_metadata(frame)
-    right = drop_stale_metadata(
-        require_frame(operator.right, "the right frame", where=operator.name)
-    )
+    right = drop_stale_metadata(require_frame(operator.right, "the right frame"))
     initial = None
     if operator.initial is not None:
         right, initial = operator.initial(operator, frame, right)
@@ -235,7 +240,6 @@ def _frames(
     if len(set(modes)) > 1:
         batch = SIDES[modes.index("batch")]
         raise conditions.MIXED_FRAMES.error(
-            operator.name,
             batch=batch,
             got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),
         )
@@ -254,14 +258,14 @@ def _carried_watermarks(
     for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
         carried = None
         if frame.isStreaming and of.time is not None:
-            carried = carried_watermark(
-                frame,
-                of.delay,
-                parameters.lag,
-                time=of.time,
-                where=operator.sides[at],
-                of_results=len(frames) == 1 and of.accepts_revisions,
-            )
+            with located(operator.sides[at]):
+                carried = carried_watermark(
+                    frame,
+                    of.delay,
+                    parameters.lag,
+                    time=of.time,
+                    of_results=len(frames) == 1 and of.accepts_revisions,
+                )
         elif frame.isStreaming and any(of.time for of in parameters.inputs):
             marks = (field.metadata or {} for field in frame.schema.fields)
             brought = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)
@@ -276,7 +280,8 @@ def _native(query: _Query) -> DataFrame:
     assert operator.native is not None
     if query.is_streaming:
         for frame, where in zip(query.frames, operator.sides, strict=True):
-            refuse_unchainable(frame, "native", where=where)
+            with located(where):
+                refuse_unchainable(frame, "native")
     frames = [
         frame if of.time is None else frame.where(is_usable(of.time))
         for frame, of in zip(_observe_inputs(query), query.spec.inputs, strict=True)
@@ -297,6 +302,7 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
             spec,
             at,
             step.shards,
+            operator=step.where,
             project=operator.project,
             spark_delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
         )
@@ -309,7 +315,7 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
         united = mark_watermark(united, query.spark_delay)
     begin = None
     if initial is not None:
-        rows = pack_input(initial, step.core, spec, 1, step.shards)
+        rows = pack_input(initial, step.core, spec, 1, step.shards, operator=step.where)
         begin = (rows, _begin(step))
     has_time = query.spark_delay is not None
     emitted = run_steps(united, step, choice.api, event_time=has_time, initial=begin)
@@ -322,11 +328,12 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
 def _begin(step: ShardStep) -> Begin:
     """Put packs of the right input into the state, by the ``begin`` of the core."""
 
+    @located(step.where)
     def begin(stored: Sequence[Any] | None, packs: list[bytes]) -> tuple[Any, ...]:
         core: Any = step.core
         state = State.empty(core.layout(step.spec))
         if stored is not None:
-            state = Stored(*stored).state(step.header, where=step.where)
+            state = Stored(*stored).state(step.header)
         _, rows = read_packs(core, step.spec, packs)
         return astuple(Stored.of(core.begin(step.spec, state, rows), step.header))
 
@@ -356,7 +363,8 @@ def _batch(query: _Query) -> DataFrame:
     if operator.project is not None:
         return query.frames[0]
     packs = [
-        pack_input(frame, step.core, spec, at, step.shards) for at, frame in enumerate(query.frames)
+        pack_input(frame, step.core, spec, at, step.shards, operator=step.where)
+        for at, frame in enumerate(query.frames)
     ]
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     shards = united.groupBy("shard")
@@ -369,6 +377,7 @@ def _batch(query: _Query) -> DataFrame:
 
 
 def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
+    @located(step.where)
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
         return _suited(core.run(spec, read_packs(core, spec, group_packs(table))).rows, table)
@@ -386,6 +395,7 @@ def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
 
 
 def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
+    @located(step.where)
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
         found = core.run(spec, read_packs(core, spec, group_packs(table)))
@@ -449,9 +459,5 @@ def _state_api(query: _Query, initial: DataFrame | None) -> Choice:
     elif operator.follow_up is not None:
         required = "its second step follows in the same query"
     return choose_state_api(
-        query.frames,
-        operator.execution.state_api,
-        where=operator.name,
-        sides=operator.sides,
-        required=required,
+        query.frames, operator.execution.state_api, sides=operator.sides, required=required
     )

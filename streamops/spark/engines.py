@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, located
 from streamops.kernel.operator import Spec
 from streamops.spark import conditions
 from streamops.spark.definition import Definition, KeyLimit, Options
@@ -99,17 +99,18 @@ def engine_of(operator: Definition, frames: Sequence[DataFrame], spec: Spec) -> 
         marked = [f.name for f in frame.schema.fields if WATERMARK in (f.metadata or {})]
         if of.time not in marked:
             if required:
-                raise _watermark_elsewhere(of.time, marked, where=where)
+                with located(where):
+                    raise _watermark_elsewhere(of.time, marked)
             limit = KeyLimit(0, f"the watermark is not on {of.time!r}")
     return choose_engine(operator.execution, limit)
 
 
 def no_native_engine(operator: Definition) -> SpecError:
     """The error where Spark has no operator with the same meaning."""
-    return conditions.NO_NATIVE_ENGINE.error(operator.name, got=f"engine='native' in {operator!r}")
+    return conditions.NO_NATIVE_ENGINE.error(got=f"engine='native' in {operator!r}")
 
 
-def _watermark_elsewhere(time: str, marked: Sequence[str], *, where: str) -> SpecError:
+def _watermark_elsewhere(time: str, marked: Sequence[str]) -> SpecError:
     return conditions.NATIVE_WITHOUT_WATERMARK.error(
-        where, got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}"
+        got=f"engine='native' with time={time!r}, and a watermark on {', '.join(marked)}"
     )

@@ -42,7 +42,7 @@ def unload_state_stores() -> None:
         spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
-def identify(batch: DataFrame, checkpoint: str | None, *, where: str) -> Identity:
+def identify(batch: DataFrame, checkpoint: str | None) -> Identity:
     """Return the query that delivers a micro-batch to ``foreachBatch``.
 
     A classic session knows it. Under Connect it is in the metadata of the `checkpoint`.
@@ -62,5 +62,5 @@ def identify(batch: DataFrame, checkpoint: str | None, *, where: str) -> Identit
         text = session.read.text(f"{checkpoint.rstrip('/')}/metadata").first()
         return Identity(json.loads(text[0])["id"], _THIS_PROCESS)
     raise conditions.QUERY_UNKNOWN.error(
-        where, got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
+        got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
     )

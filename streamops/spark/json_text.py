@@ -73,7 +73,7 @@ def exact_json(name: str, *, is_map: bool) -> str:
     return f"F.to_json({value}, {OPTIONS})"
 
 
-def to_checked_json(value: Column, dtype: DataType, *, where: str) -> Column:
+def to_checked_json(value: Column, dtype: DataType) -> Column:
     """The same, for :func:`refuse_invalid_text`.
 
     Raises
@@ -82,13 +82,13 @@ def to_checked_json(value: Column, dtype: DataType, *, where: str) -> Column:
         ``DUPLICATE_COLUMN``: a struct has two fields of the same name.
     """
     if contains_type(dtype, _has_equal_names):
-        raise conditions.TWO_FIELDS_OF_A_NAME.error(where, got=dtype.simpleString())
+        raise conditions.TWO_FIELDS_OF_A_NAME.error(got=dtype.simpleString())
     invalid = _has_invalid_text(value, dtype)
     text = to_json(value, dtype)
     return text if invalid is None else F.when(invalid, F.lit(_INVALID)).otherwise(text)
 
 
-def refuse_invalid_text(rows: pa.Table, names: list[str], *, where: str) -> None:
+def refuse_invalid_text(rows: pa.Table, names: list[str]) -> None:
     """Refuse columns of checked JSON in which a string is not UTF-8.
 
     Raises
@@ -98,7 +98,7 @@ def refuse_invalid_text(rows: pa.Table, names: list[str], *, where: str) -> None
     """
     for name in names:
         if pc.any(pc.equal(rows.column(name), pa.scalar(_INVALID))).as_py():
-            raise conditions.TARGET_REFUSED.error(where, got=f"a string inside of {name!r}")
+            raise conditions.TARGET_REFUSED.error(got=f"a string inside of {name!r}")
 
 
 def _has_equal_names(dtype: DataType) -> bool:

@@ -62,7 +62,7 @@ _BASE64 = (
 _NONZERO = r"\A-?[0.]*[1-9]"
 
 
-def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
+def parse_row_type(schema: str | StructType) -> StructType:
     """The type of a row, with strings of any length, and of types that JSON has.
 
     Raises
@@ -78,7 +78,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
         except Exception as error:  # PySpark's own error type moved between releases
             reason = ": " + str(error).strip().partition("\n")[0]
     if not isinstance(row, StructType) or not row.fields:
-        raise conditions.NOT_A_SCHEMA.error(where, got=f"schema={schema!r}{reason}")
+        raise conditions.NOT_A_SCHEMA.error(got=f"schema={schema!r}{reason}")
     result = map_type(
         row, lambda leaf: StringType() if isinstance(leaf, T.CharType | T.VarcharType) else leaf
     )
@@ -86,7 +86,7 @@ def parse_row_type(schema: str | StructType, *, where: str) -> StructType:
     for part in result.fields:
         if not _has_text_keys(part.dataType):
             raise conditions.KEYS_NOT_TEXT.error(
-                where, column=part.name, got=f"{part.name!r} of type {part.dataType.simpleString()}"
+                column=part.name, got=f"{part.name!r} of type {part.dataType.simpleString()}"
             )
     return result
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.calls import explain_call
 from streamops.kernel.columns import type_name
+from streamops.kernel.errors import located
 from streamops.spark import conditions
 from streamops.spark.definition import Definition, Engine, Options, StateApi
 from streamops.spark.drive import drive
@@ -38,10 +39,11 @@ class Operator(Definition):
         RequirementError
             ``VERSION_NOT_SUPPORTED``: a package is too old, or too new.
         """
-        refuse_versions(where=self.name)
-        with refuse_pipeline_function(self.name):
+        with located(self.name), refuse_pipeline_function(self.name):
+            refuse_versions()
             for step in self.steps:
-                frame = drive(step, frame)
+                with located(step.name):
+                    frame = drive(step, frame)
         return frame
 
     def __dir__(self) -> list[str]:
@@ -132,14 +134,18 @@ class Operator(Definition):
         }
         given = {key: value for key, value in given.items() if value is not None}
         execution = replace(self.execution, **given)
-        execution.validate(self.name)
+        with located(self.name):
+            self._check_options(execution, given)
+        return replace(self, execution=execution)
+
+    def _check_options(self, execution: Options, given: dict[str, Any]) -> None:
+        execution.validate()
         if self.core is None and given.keys() - {"name"}:
             raise conditions.OPTION_WITHOUT_EFFECT.error(
-                self.name, got=", ".join(f"{key}={value!r}" for key, value in given.items())
+                got=", ".join(f"{key}={value!r}" for key, value in given.items())
             )
         if execution.engine == "native" and self.native is None:
             raise no_native_engine(self)
-        return replace(self, execution=execution)
 
     def __repr__(self) -> str:
         changed = [

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, take, timestamp_micros
 from streamops.kernel.core import SIDES, Input, mark_owned
+from streamops.kernel.errors import located
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.operator import Core, Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
@@ -44,6 +45,7 @@ def pack_input(
     index: int,
     shards: int,
     *,
+    operator: str = "",
     project: Callable[[], Sequence[Column]] | None = None,
     spark_delay: int | None = None,
 ) -> DataFrame:
@@ -59,6 +61,8 @@ def pack_input(
         Which input of the spec it is.
     shards : int
         Number of shards.
+    operator : str
+        Its public name, for errors.
     project : callable, optional
         Column expressions to read instead of columns by name.
     spark_delay : int, optional
@@ -69,7 +73,7 @@ def pack_input(
     names = spec.inputs[index].schema.names
     columns = [column(name) for name in names] if project is None else project()
     renamed = [value.alias(f"c{i}") for i, value in enumerate(columns)]
-    pack = packer(core, spec, index, shards, newest=spark_delay is not None)
+    pack = packer(core, spec, index, shards, newest=spark_delay is not None, operator=operator)
     packs = frame.select(*renamed).mapInArrow(pack, PACKED)
     if spark_delay is None:
         return packs
@@ -88,7 +92,7 @@ def mark_watermark(packs: DataFrame, spark_delay: int) -> DataFrame:
 
 
 def packer(
-    core: Core[Any], spec: Spec, index: int, shards: int, *, newest: bool
+    core: Core[Any], spec: Spec, index: int, shards: int, *, newest: bool, operator: str = ""
 ) -> Callable[[Batches], Batches]:
     """Return the map from rows to packed rows.
 
@@ -104,6 +108,8 @@ def packer(
     newest : bool
         Add a row per task with its greatest event time and nothing else, for the watermark that the
         operator defines.
+    operator : str
+        Its public name, for errors.
     """
     of, side = spec.inputs[index], SIDES[index]
 
@@ -114,29 +120,30 @@ def packer(
         context = TaskContext.get()
         missing = set(range(shards)) if context is None or context.partitionId() == 0 else set()
         greatest: int | None = None
-        for rows in _tables(batches):
-            rows = conform(rows.rename_columns(of.schema.names), of.schema)  # by position
-            if newest and of.time is not None:
-                greatest = _greatest(greatest, rows.column(of.time))
-            copies = None if of.replicate is None else of.replicate(rows)
-            if copies is not None and copies.num_rows:
-                packed = pack_rows(core, spec, side, copies)
-                for number in range(shards):
-                    yield _row(number, packed)
+        with located(operator):
+            for rows in _tables(batches):
+                rows = conform(rows.rename_columns(of.schema.names), of.schema)  # by position
+                if newest and of.time is not None:
+                    greatest = _greatest(greatest, rows.column(of.time))
+                copies = None if of.replicate is None else of.replicate(rows)
+                if copies is not None and copies.num_rows:
+                    packed = pack_rows(core, spec, side, copies)
+                    for number in range(shards):
+                        yield _row(number, packed)
+                        missing.discard(number)
+                if of.is_broadcast:
+                    yield from _copy(pack_rows(core, spec, side, rows), rows, of, shards)
+                    missing.clear()
+                    continue
+                # Here and not by Spark: every further column costs Spark more than the hash.
+                shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
+                order = np.argsort(shard, kind="stable")
+                present, starts = np.unique(shard[order], return_index=True)
+                rows = take(rows, order)
+                ends = np.append(starts[1:], len(order))
+                for number, start, end in zip(present.tolist(), starts, ends, strict=True):
+                    yield _row(number, pack_rows(core, spec, side, rows.slice(start, end - start)))
                     missing.discard(number)
-            if of.is_broadcast:
-                yield from _copy(pack_rows(core, spec, side, rows), rows, of, shards)
-                missing.clear()
-                continue
-            # Here and not by Spark: every further column costs Spark more than the hash.
-            shard = shard_of(rows, of.by, shards).astype(np.int16)  # NumPy sorts these by radix
-            order = np.argsort(shard, kind="stable")
-            present, starts = np.unique(shard[order], return_index=True)
-            rows = take(rows, order)
-            ends = np.append(starts[1:], len(order))
-            for number, start, end in zip(present.tolist(), starts, ends, strict=True):
-                yield _row(number, pack_rows(core, spec, side, rows.slice(start, end - start)))
-                missing.discard(number)
         for number in sorted(missing):
             yield _batch(number, NOTHING, None)
         if greatest is not None:

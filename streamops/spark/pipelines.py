@@ -13,7 +13,7 @@ _CONDITION = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 
 @contextlib.contextmanager
-def refuse_pipeline_function(where: str) -> Iterator[None]:
+def refuse_pipeline_function(operator: str) -> Iterator[None]:
     """Replace Spark's error in a query function of a pipeline by one with a remedy.
 
     An operator reads the schema of its frames while it builds the plan. Spark's own stateful operators
@@ -30,8 +30,7 @@ def refuse_pipeline_function(where: str) -> Iterator[None]:
         if _CONDITION not in (error.getCondition() or str(error)):
             raise
         raise conditions.PIPELINE_FUNCTION.error(
-            where,
-            operator=where,
+            operator=operator,
             got="an operator that is applied inside of a function with @dp.table, "
             "@dp.materialized_view, @dp.temporary_view or @dp.append_flow",
         ) from error

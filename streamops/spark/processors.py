@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from streamops.environment.requirements import refuse_versions
+from streamops.kernel.errors import located
 from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep
 from streamops.spark.wire import EMITTED, freeze_imports
 
@@ -18,7 +19,8 @@ try:
         StatefulProcessorHandle,
     )
 except ImportError:  # Spark 3
-    refuse_versions(where="streamops")
+    with located("streamops"):
+        refuse_versions()
     raise
 
 if TYPE_CHECKING:

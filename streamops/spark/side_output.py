@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.core import SIDES
+from streamops.kernel.errors import located
 from streamops.kernel.parameters import require_columns
 from streamops.spark import conditions
 from streamops.spark.columns import column, require_frame, require_name
 
-_WHERE = "split_side_output"
 _LATE = ("reason", "lateness", "watermark")
 _TAGS = (
     ("late", {*_LATE, "row"}),
@@ -23,6 +23,7 @@ _TAGS = (
 """The columns that tag side output, and fields of each."""
 
 
+@located("split_side_output")
 def split_side_output(
     batch: DataFrame, *, tag: str | None = None, time: str | None = None
 ) -> tuple[DataFrame, ...]:
@@ -81,12 +82,12 @@ def split_side_output(
     ...     late.write.mode("append").parquet("late")
     ...     batch.unpersist()
     """
-    require_frame(batch, "the argument", where=_WHERE)
+    require_frame(batch, "the argument")
     columns = [field.name for field in batch.schema.fields]
     tags = side_output_tags(batch)
     if not tags or (tag is not None and tag not in tags):
         raise conditions.NO_SIDE_OUTPUT.error(
-            _WHERE, tag=tag or "late, rejected or guarded", got=f"columns {', '.join(columns)}"
+            tag=tag or "late, rejected or guarded", got=f"columns {', '.join(columns)}"
         )
     name = tag or list(tags)[-1]
     tagged = cast("StructType", batch.schema[name].dataType)
@@ -132,7 +133,7 @@ def has_sides(dtype: DataType) -> bool:
 def _key_columns(names: list[str], time: str | None) -> list[str]:
     """The columns of results before the values."""
     if time is not None:
-        require_name(time, parameter="time", where=_WHERE)
-        require_columns(names, {"time": [time]}, where=_WHERE)
+        require_name(time, parameter="time")
+        require_columns(names, {"time": [time]})
     last = [name for name in (time, "window_end", "match_end") if name in names]
     return names[: names.index(last[0]) + 1] if last else []

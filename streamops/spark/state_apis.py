@@ -14,7 +14,7 @@ from streamops.environment.requirements import (
     requirement,
 )
 from streamops.environment.settings import PROVIDER, ROCKSDB, effective
-from streamops.kernel.errors import RequirementError, SpecError
+from streamops.kernel.errors import RequirementError, SpecError, located
 from streamops.spark import conditions
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
@@ -45,7 +45,6 @@ def choose_state_api(
     frames: Sequence[DataFrame],
     wanted: StateApi,
     *,
-    where: str,
     sides: Sequence[str] | None = None,
     required: str | None = None,
 ) -> Choice:
@@ -60,8 +59,6 @@ def choose_state_api(
         The inputs, streaming.
     wanted : StateApi
         The option of the user.
-    where : str
-        The operator, for errors.
     sides : sequence of str, optional
         Where each input is, for errors.
     required : str, optional
@@ -76,7 +73,7 @@ def choose_state_api(
         ``ROCKSDB_REQUIRED`` or ``PACKAGE_MISSING``, if the state API was selected or is required.
     """
     session = frames[0].sparkSession
-    problem = _problem(session, where=where, required=required)
+    problem = _problem(session, required=required)
     if wanted == "auto" and required is None and problem is not None:
         choice = Choice(_GROUPS, f"state_api='auto', and {problem.what}")
     elif wanted == "auto":
@@ -84,15 +81,16 @@ def choose_state_api(
         choice = Choice(_TRANSFORM, f"state_api='auto', and {reason}")
     else:
         choice = Choice(wanted, f"state_api={wanted!r}")
-    _refuse_both_once(frames, where=where)
-    for frame, side in zip(frames, sides or (where,) * len(frames), strict=True):
-        refuse_unchainable(frame, choice.api, where=side)
+    _refuse_both_once(frames)
+    for frame, side in zip(frames, sides or ("",) * len(frames), strict=True):
+        with located(side):
+            refuse_unchainable(frame, choice.api)
     if choice.api == _TRANSFORM and problem is not None:
         raise problem
     return choice
 
 
-def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
+def refuse_unchainable(frame: DataFrame, following: str) -> None:
     """Refuse a chain of operators that Spark would refuse when the query starts.
 
     Parameters
@@ -101,8 +99,6 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
         A streaming frame.
     following : str
         How the next operator runs: ``"native"``, or a state API.
-    where : str
-        The operator, for the error.
 
     Raises
     ------
@@ -117,7 +113,6 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
             "no stateful operator may follow applyInPandasWithState in the same query",
             f"a frame from an operator with {_GROUPS}",
             "in the operator before",
-            where=where,
         )
     if following != _GROUPS:
         return
@@ -128,7 +123,6 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
             "a query may have applyInPandasWithState only once",
             f"{_GROUPS} on a frame from an operator with the same",
             "in one of the two",
-            where=where,
         )
     if "native" in upstream or has_streaming_aggregation(frame):
         raise _not_chainable(
@@ -136,11 +130,10 @@ def refuse_unchainable(frame: DataFrame, following: str, *, where: str) -> None:
             "applyInPandasWithState may not follow a Spark aggregation in the same query",
             f"{_GROUPS} on a frame from a Spark aggregation",
             "behind the aggregation",
-            where=where,
         )
 
 
-def _refuse_both_once(frames: Sequence[DataFrame], *, where: str) -> None:
+def _refuse_both_once(frames: Sequence[DataFrame]) -> None:
     once = [
         any(ONCE in (field.metadata or {}) for field in frame.schema.fields) for frame in frames
     ]
@@ -150,36 +143,27 @@ def _refuse_both_once(frames: Sequence[DataFrame], *, where: str) -> None:
             "a query may have applyInPandasWithState only once",
             f"an operator with {_GROUPS} before either frame",
             "in one of the two",
-            where=where,
         )
 
 
-def _not_chainable(frame: DataFrame, what: str, got: str, at: str, *, where: str) -> SpecError:
-    problem = _problem(frame.sparkSession, where=where)
+def _not_chainable(frame: DataFrame, what: str, got: str, at: str) -> SpecError:
+    problem = _problem(frame.sparkSession)
     fix = "build these frames again, without state_api"
     if problem is not None:
         got += f", which state_api='auto' selects because {problem.what}"
         fix = _USE_ROCKSDB if problem.code == "ROCKSDB_REQUIRED" else _INSTALL_PROTOBUF
     return SpecError(
-        "STATE_API_NOT_CHAINABLE",
-        what,
-        where=where,
-        got=got,
-        expected=f"{_TRANSFORM} {at}",
-        fix=fix,
+        "STATE_API_NOT_CHAINABLE", what, got=got, expected=f"{_TRANSFORM} {at}", fix=fix
     )
 
 
-def _problem(
-    session: SparkSession, *, where: str, required: str | None = None
-) -> RequirementError | None:
+def _problem(session: SparkSession, *, required: str | None = None) -> RequirementError | None:
     """Why ``transformWithStateInPandas`` does not run in this session; None if it does."""
     provider = effective(session, PROVIDER) or ""
     found, oldest = installed_version("protobuf"), REQUIRED["protobuf"][0]
     expected = f"{_TRANSFORM} requires {{}}" + ("" if required is None else f": {required}")
     if "RocksDB" not in provider:  # platforms have class names of their own
         return conditions.ROCKSDB_REQUIRED.error(
-            where,
             provider=PROVIDER,
             rocksdb=ROCKSDB,
             expected=expected.format(ROCKSDB),
@@ -189,7 +173,6 @@ def _problem(
         return RequirementError(
             "PACKAGE_MISSING",
             "protobuf is not installed" if not found else "protobuf is too old",
-            where=where,
             got=found or "no protobuf",
             expected=expected.format(f"protobuf {oldest} or later"),
             fix=_INSTALL_PROTOBUF,

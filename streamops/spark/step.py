@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamops.kernel import segments as segments_
 from streamops.kernel.codec import decode, encode, fingerprint, require_checksum
 from streamops.kernel.core import State, StateFormat, Step
+from streamops.kernel.errors import located
 from streamops.kernel.frame import checksum_of
 from streamops.kernel.operator import Core
 from streamops.kernel.segments import (
@@ -72,14 +73,14 @@ class Stored:
         blob = to_text(encode(*header, tables))
         return cls(mark, state.watermark, deadline, state.rows, blob)
 
-    def state(self, header: StateHeader, *, where: str, segments: Segments | None = None) -> State:
-        """Decode the state; ``where`` is for the error if other parameters wrote it.
+    def state(self, header: StateHeader, *, segments: Segments | None = None) -> State:
+        """Decode the state.
 
         ``segments`` have no index yet. Without them, a state that has some is refused.
         """
         if segments is None:
             header = (replace(header[0], segmented=False), *header[1:])
-        tables = decode(self.frame, *header, where=where)
+        tables = decode(self.frame, *header)
         if segments is not None and INDEX in tables:
             segments = replace(segments, index=read_index(tables.pop(INDEX)))
         return State(self.watermark, tables, segments)
@@ -173,6 +174,17 @@ class ShardStep:
         emitted : DataFrame
             Packed results and metrics, see :data:`streamops.spark.wire.EMITTED`.
         """
+        with located(self.where):
+            return self._run(stored, packs, spark_watermark, shard, store)
+
+    def _run(
+        self,
+        stored: Sequence[Any] | None,
+        packs: list[bytes],
+        spark_watermark: int | None,
+        shard: int,
+        store: SegmentStore | None,
+    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
         watermark = self._operator_watermark(spark_watermark)
         packs = [pack for pack in packs if pack != NOTHING]
         before = None if stored is None else Stored(*stored)
@@ -229,9 +241,9 @@ class ShardStep:
             key = (self.plan, shard, of.number)
             rows = recall(key, of.checksum)
             if rows is None:
-                where = f"{self.where}, segment {of.number}"
-                frame = require_checksum(to_frame(store.read(of.number)), of.checksum, where=where)
-                rows = decode(frame, *self.header, where=where)[ROWS]
+                with located(at=f"segment {of.number}"):
+                    frame = require_checksum(to_frame(store.read(of.number)), of.checksum)
+                    rows = decode(frame, *self.header)[ROWS]
                 self._retain_segment(key, of.checksum, rows)
             return rows
 
@@ -270,7 +282,7 @@ class ShardStep:
         """The stored state: as this worker retained it, or decoded."""
         found = recall((self.plan, shard, STATE), stored.blob)
         if found is None:
-            return stored.state(self.header, where=self.where, segments=segments)
+            return stored.state(self.header, segments=segments)
         tables, index, derived = found
         opened = None if segments is None else replace(segments, index=index)
         return State(stored.watermark, tables, opened, derived)

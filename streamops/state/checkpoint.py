@@ -155,7 +155,7 @@ class Checkpoint:
             for name in (*folders, *names):
                 if Path(folder, name).is_symlink():
                     raise conditions.CHECKPOINT_LINK.error(
-                        str(self.path), got=str(Path(folder, name))
+                        where=str(self.path), got=str(Path(folder, name))
                     )
             yield from (Path(folder, name) for name in names)
 
@@ -173,7 +173,7 @@ class Checkpoint:
         file = folder / "v2" / str(newest[-1]) if newest else folder / "metadata"
         if not file.is_file():
             raise conditions.OPERATOR_METADATA_MISSING.error(
-                str(self.path), got=f"no file {file.relative_to(self.path)}"
+                where=str(self.path), got=f"no file {file.relative_to(self.path)}"
             )
         _, lines = _read_entry(file)
         info = json.loads(lines[0])
@@ -188,7 +188,7 @@ class Checkpoint:
         )
 
 
-def open_checkpoint(path: str | Path, *, where: str) -> Checkpoint:
+def open_checkpoint(path: str | Path) -> Checkpoint:
     """Open a checkpoint. Nothing is written.
 
     Raises
@@ -196,26 +196,25 @@ def open_checkpoint(path: str | Path, *, where: str) -> Checkpoint:
     CheckpointError
         ``CHECKPOINT_PATH``, ``NOT_A_CHECKPOINT``.
     """
-    folder = local_path(path, where=where)
+    folder = local_path(path)
     missing = [name for name, there in _required(folder).items() if not (folder.is_dir() and there)]
     if missing and not (folder / MARKER).exists():
         raise conditions.NOT_A_CHECKPOINT.error(
-            where,
-            got=f"{folder} without {', '.join(missing)}" if folder.exists() else f"no {folder}",
+            got=f"{folder} without {', '.join(missing)}" if folder.exists() else f"no {folder}"
         )
     return Checkpoint(folder)
 
 
-def local_path(path: str | Path, *, where: str) -> Path:
+def local_path(path: str | Path) -> Path:
     """Resolve a path, or a URI with the scheme ``file``."""
     text = str(path)
     parts = urlsplit(text)
     if len(parts.scheme) > 1 and parts.scheme != "file":
-        raise conditions.CHECKPOINT_NOT_LOCAL.error(where, got=text)
+        raise conditions.CHECKPOINT_NOT_LOCAL.error(got=text)
     return Path(unquote(parts.path) if parts.scheme == "file" else text).resolve()
 
 
-def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
+def require_target(to: str | Path, source: Checkpoint) -> Path:
     """Resolve the directory of a new checkpoint: one that does not exist yet, or is empty.
 
     Raises
@@ -223,15 +222,15 @@ def require_target(to: str | Path, source: Checkpoint, *, where: str) -> Path:
     CheckpointError
         ``CHECKPOINT_PATH``.
     """
-    folder = local_path(to, where=where)
+    folder = local_path(to)
     if folder == source.path or source.path in folder.parents or folder in source.path.parents:
         raise conditions.TARGET_OVERLAPS.error(
-            where, path=source.path, got=f"checkpoint {source.path}, new checkpoint {folder}"
+            path=source.path, got=f"checkpoint {source.path}, new checkpoint {folder}"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if (folder / MARKER).exists():
-            raise conditions.REWRITE_LEFT.error(where, got=str(folder))
-        raise conditions.TARGET_NOT_EMPTY.error(where, got=str(folder))
+            raise conditions.REWRITE_LEFT.error(got=str(folder))
+        raise conditions.TARGET_NOT_EMPTY.error(got=str(folder))
     return folder
 
 
@@ -263,4 +262,4 @@ def _read_entry(file: Path) -> tuple[str, list[str]]:
 
 
 def _torn(file: Path, got: str) -> CheckpointError:
-    return conditions.CHECKPOINT_TORN.error(str(file), got=got)
+    return conditions.CHECKPOINT_TORN.error(where=str(file), got=got)

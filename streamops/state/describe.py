@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamops.kernel.errors import StreamopsError
+from streamops.kernel.errors import StreamopsError, located
 from streamops.kernel.frame import FRAME
 from streamops.state.checkpoint import Checkpoint, OperatorFiles, open_checkpoint
 from streamops.state.operators import FORMATS, PLACEMENTS
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from streamops.state.shards import StoredShard
 
-_WHERE = "state.describe"
 _UNREADABLE = {"CHECKPOINT_EMPTY", "CHECKPOINT_TORN", "CHECKPOINT_UNFINISHED"}
 _LARGE = 4 << 20
 """Bytes of a shard from which on a micro-batch spends most of its time on reading and writing it."""
@@ -125,7 +124,7 @@ def describe(checkpoint: str | Path, *, spark: SparkSession | None = None) -> Ch
     CheckpointError
         ``NOT_A_CHECKPOINT``, ``CHECKPOINT_PATH``.
     """
-    source = open_checkpoint(checkpoint, where=_WHERE)
+    source = open_checkpoint(checkpoint)
     problems: list[StreamopsError] = [*find_problems(source)]
     codes = {problem.code for problem in problems}
     if not _UNREADABLE.isdisjoint(codes):
@@ -163,8 +162,8 @@ def _operator(
     if stored is None or not stored.rows:
         return OperatorReport(files.number, files.api)
     rows: Sequence[StoredShard] = stored.rows
-    where = f"{source.path}, operator {files.number}"
-    headers = [read_header(row, where=where) for row in rows]
+    with located(f"{source.path}, operator {files.number}"):
+        headers = [read_header(row) for row in rows]
     watermarks = [row.stored.watermark for row in rows if row.stored.watermark is not None]
     first = headers[0]
     return OperatorReport(

@@ -30,7 +30,7 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
     """
     where = str(checkpoint.path)
     if checkpoint.is_unfinished:
-        yield conditions.CHECKPOINT_UNFINISHED.error(where, got=f"the file {MARKER}")
+        yield conditions.CHECKPOINT_UNFINISHED.error(where=where, got=f"the file {MARKER}")
         return
     *_, _last = [*checkpoint.files(), None]
     try:
@@ -42,44 +42,44 @@ def find_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
         return
     if checkpoint.is_cut_off:
         yield conditions.FIRST_PLAN_TORN.error(
-            where, got="a temporary file in `offsets`, and no plan"
+            where=where, got="a temporary file in `offsets`, and no plan"
         )
         return
     if not checkpoint.commits:
-        yield conditions.NOTHING_COMMITTED.error(where, got="no file in `commits`")
+        yield conditions.NOTHING_COMMITTED.error(where=where, got="no file in `commits`")
         return
-    yield from _batch_problems(checkpoint, where)
-    yield from _format_problems(checkpoint, where)
+    for problem in (*_batch_problems(checkpoint), *_format_problems(checkpoint)):
+        problem.locate(where)
+        yield problem
 
 
-def _batch_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointError]:
+def _batch_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
     last = checkpoint.last
     if checkpoint.offsets[-1:] > [last]:
         yield conditions.BATCH_UNFINISHED.error(
-            where, got=f"offsets of micro-batch {checkpoint.offsets[-1]}, commits up to {last}"
+            got=f"offsets of micro-batch {checkpoint.offsets[-1]}, commits up to {last}"
         )
     if last not in checkpoint.offsets:
         yield conditions.OFFSETS_MISSING.error(
-            where, last=last, got=f"commits up to {last}, offsets {checkpoint.offsets[-3:]}"
+            last=last, got=f"commits up to {last}, offsets {checkpoint.offsets[-3:]}"
         )
 
 
-def _format_problems(checkpoint: Checkpoint, where: str) -> Iterator[CheckpointError]:
+def _format_problems(checkpoint: Checkpoint) -> Iterator[CheckpointError]:
     if checkpoint.last not in checkpoint.offsets:
         return
     settings = checkpoint.settings
     versions = {log: checkpoint.read_log(log, checkpoint.last)[0] for log in ("offsets", "commits")}
     if settings.get(_FORMAT, "1") != "1" or set(versions.values()) != {"v1"}:
         yield conditions.CHECKPOINT_FORMAT.error(
-            where,
             got=f"{_FORMAT}={settings.get(_FORMAT, '1')}, "
-            + ", ".join(f"{log} {version}" for log, version in versions.items()),
+            + ", ".join(f"{log} {version}" for log, version in versions.items())
         )
     if checkpoint.provider not in (ROCKSDB_STATE, HDFS_STATE):
-        yield conditions.STATE_STORE_UNKNOWN.error(where, got=settings[PROVIDER])
+        yield conditions.STATE_STORE_UNKNOWN.error(got=settings[PROVIDER])
     if settings.get(_CHECKSUM, "false") != "false":
-        yield conditions.ROW_CHECKSUMS.error(where, got=_CHECKSUM)
+        yield conditions.ROW_CHECKSUMS.error(got=_CHECKSUM)
     if settings.get(_ENCODING, "unsaferow") != "unsaferow":
-        yield conditions.STATE_ENCODING.error(where, got=f"{_ENCODING}={settings[_ENCODING]}")
+        yield conditions.STATE_ENCODING.error(got=f"{_ENCODING}={settings[_ENCODING]}")
     if not (checkpoint.path / METADATA).is_file():
-        yield conditions.QUERY_ID_MISSING.error(where, got=f"no file {METADATA}")
+        yield conditions.QUERY_ID_MISSING.error(got=f"no file {METADATA}")

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.codec import StoredFrame
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
-from streamops.kernel.errors import CheckpointError
+from streamops.kernel.errors import CheckpointError, located
 from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
 from streamops.kernel.placement import ByKey
@@ -83,7 +83,7 @@ def read(
     path = str(checkpoint)
     number, first = _find(session, path, operator, batch)
     if not _rules(first):
-        raise conditions.NO_KEYS.error(path, got=first.layout)
+        raise conditions.NO_KEYS.error(where=path, got=first.layout)
     schema = _schema(first)
     rows = _with_segments(session, path, number, batch)
     return rows.mapInArrow(partial(_decode_batches, schema, path), spark_schema(schema))
@@ -127,15 +127,16 @@ def _find(
     if len(found) == 1:
         return found[0]
     if isinstance(operator, int) and operator in known:
-        raise conditions.NO_STATE.error(path, got=f"operator {operator} without a shard")
+        raise conditions.NO_STATE.error(where=path, got=f"operator {operator} without a shard")
     raise conditions.UNKNOWN_OPERATOR.error(
-        path, known=known, got=f"operator={operator!r}, of which there are {len(found)}"
+        where=path, known=known, got=f"operator={operator!r}, of which there are {len(found)}"
     )
 
 
 def _header(path: str, shard: int, blob: str) -> StoredFrame:
     stored = Stored(0, None, None, 0, blob)
-    return read_header(StoredShard(shard, stored, None, 0), where=path)
+    with located(path):
+        return read_header(StoredShard(shard, stored, None, 0))
 
 
 def _decode_batches(
@@ -145,7 +146,8 @@ def _decode_batches(
         for row in batch.to_pylist():
             frame = _header(path, row["shard"], row["blob"])
             segments = {of["number"]: of["blob"] for of in row["segments"] or ()}
-            tables = read_tables(frame, segments, where=f"{path}, shard {row['shard']}")
+            with located(f"{path}, shard {row['shard']}"):
+                tables = read_tables(frame, segments)
             yield from _rows_by_key(frame, tables, row["shard"], schema).to_batches()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamops.environment.settings import PARTITIONS
+from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
 from streamops.state import conditions
 from streamops.state.checkpoint import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _WHERE_RESCALE, _WHERE_MIGRATE = "state.rescale", "state.migrate"
 
-Change = Callable[[int, OperatorState, str], OperatorState]
+Change = Callable[[int, OperatorState], OperatorState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +129,16 @@ def rescale(
     if partitions is not None:
         _require_number(partitions, "partitions", MAX_SHARDS)
 
-    def change(number: int, state: OperatorState, where: str) -> OperatorState:
-        current = convert(state, where=where)
+    def change(number: int, state: OperatorState) -> OperatorState:
+        current = convert(state)
         chosen = operators is None or number in operators
         return redistribute(current, shards) if chosen else current
 
-    work = _Rewrite.open(checkpoint, to, spark, where=_WHERE_RESCALE)
+    work = _Rewrite.open(checkpoint, to, spark)
     known = [operator.number for operator in work.source.operators]
     unknown = sorted(set(operators or ()) - set(known))
     if unknown:
-        raise conditions.UNKNOWN_OPERATOR_NUMBER.error(
-            _WHERE_RESCALE, known=known, got=f"operators={unknown}"
-        )
+        raise conditions.UNKNOWN_OPERATOR_NUMBER.error(known=known, got=f"operators={unknown}")
     return work.run(change, partitions)
 
 
@@ -169,16 +168,16 @@ def migrate(
     """
     outdated: list[int] = []
 
-    def change(number: int, state: OperatorState, where: str) -> OperatorState:
+    def change(number: int, state: OperatorState) -> OperatorState:
         if not state.is_current:
             outdated.append(number)
-        return convert(state, where=where)
+        return convert(state)
 
     def check() -> None:
         if not outdated:
-            raise conditions.NOTHING_TO_MIGRATE.error(_WHERE_MIGRATE, got=str(checkpoint))
+            raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
 
-    return _Rewrite.open(checkpoint, to, spark, where=_WHERE_MIGRATE).run(change, None, check)
+    return _Rewrite.open(checkpoint, to, spark).run(change, None, check)
 
 
 @dataclass(frozen=True)
@@ -198,20 +197,17 @@ class _Rewrite:
     source: Checkpoint
     to: Path
     spark: SparkSession
-    where: str
 
     @staticmethod
-    def open(
-        checkpoint: str | Path, to: str | Path, spark: SparkSession | None, *, where: str
-    ) -> _Rewrite:
+    def open(checkpoint: str | Path, to: str | Path, spark: SparkSession | None) -> _Rewrite:
         """Check the paths and the checkpoint."""
-        source = open_checkpoint(checkpoint, where=where)
-        target = require_target(to, source, where=where)
+        source = open_checkpoint(checkpoint)
+        target = require_target(to, source)
         for problem in find_problems(source):
             raise problem
         session = session_or_new(spark)
-        require_writable(session, where=where)
-        return _Rewrite(source, target, session, where)
+        require_writable(session)
+        return _Rewrite(source, target, session)
 
     def run(
         self,
@@ -246,11 +242,11 @@ class _Rewrite:
 
     def _plan(self, stored: StoredOperator, change: Change, partitions: int) -> _Plan:
         number = stored.files.number
-        where = f"{self.source.path}, operator {number}"
         if not stored.rows:
             return _Plan(stored, None, None, [])
-        state = decode_shards(stored.rows, where=where)
-        after = change(number, state, where)
+        with located(f"{self.source.path}, operator {number}"):
+            state = decode_shards(stored.rows)
+            after = change(number, state)
         partition_of = partitions_of(self.spark, after.shards, partitions)
         return _Plan(stored, state, after, encode_shards(after, dict(enumerate(partition_of))))
 
@@ -260,7 +256,6 @@ class _Rewrite:
         foreign = [of for of in self.source.operators if of.number not in ours]
         if foreign and partitions != self.source.partitions:
             raise conditions.SPARK_PARTITIONS.error(
-                self.where,
                 partitions=self.source.partitions,
                 got=f"partitions={partitions}, "
                 + ", ".join(f"operator {of.number} {of.api}" for of in foreign),
@@ -329,7 +324,7 @@ class _Rewrite:
         """
         _, found, rest = uri.rpartition("/state/")
         if not found:
-            raise conditions.OPERATOR_METADATA_UNKNOWN.error(self.where, got=uri)
+            raise conditions.OPERATOR_METADATA_UNKNOWN.error(got=uri)
         return f"file:{self.to}/state/{rest}"
 
     def _verify(self, plans: Sequence[_Plan], partitions: int) -> None:
@@ -342,12 +337,12 @@ class _Rewrite:
             rows = sorted(stored.rows if stored else [], key=lambda row: row.shard)
             same = rows == sorted(plan.rows, key=lambda row: row.shard)
             if same and plan.after is not None and plan.before is not None:
-                where = f"{self.to}, operator {operator.number}"
-                again = decode_shards(rows, where=where)
-                same = same_state(again, convert(plan.before, where=where))
+                with located(f"{self.to}, operator {operator.number}"):
+                    again = decode_shards(rows)
+                    same = same_state(again, convert(plan.before))
             if not same or operator.partitions != partitions:
                 raise conditions.REWRITE_DIFFERS.error(
-                    f"{self.to}, operator {operator.number}",
+                    where=f"{self.to}, operator {operator.number}",
                     rows=len(plan.rows),
                     partitions=partitions,
                     path=self.source.path,
@@ -357,9 +352,7 @@ class _Rewrite:
     def _end(self, before: Mapping[str, tuple[int, int]]) -> None:
         """Make the new checkpoint usable, if the query did not run in the meantime."""
         if self.source.stamp() != before:
-            raise conditions.CHECKPOINT_CHANGED.error(
-                self.where, to=self.to, got=str(self.source.path)
-            )
+            raise conditions.CHECKPOINT_CHANGED.error(to=self.to, got=str(self.source.path))
         for name in (f".{METADATA}.crc", METADATA):
             if (self.source.path / name).is_file():
                 shutil.copy2(self.source.path / name, self.to / name)
@@ -387,5 +380,5 @@ def _edit(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Non
 def _require_number(value: object, parameter: str, most: int) -> None:
     if type(value) is not int or value not in range(1, most + 1):
         raise conditions.PARAMETER_OUT_OF_RANGE.error(
-            _WHERE_RESCALE, parameter=parameter, most=most, got=f"{parameter}={value!r}"
+            parameter=parameter, most=most, got=f"{parameter}={value!r}"
         )

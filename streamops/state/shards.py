@@ -13,7 +13,7 @@ import pyarrow as pa
 from streamops.kernel.codec import StoredFrame, read_stored, require_checksum
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State, StateFormat
-from streamops.kernel.errors import CheckpointError
+from streamops.kernel.errors import CheckpointError, located
 from streamops.kernel.frame import FRAME
 from streamops.kernel.placement import Placement, merge_states, redistribute_states, upgrade
 from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
@@ -103,7 +103,7 @@ class OperatorState:
         return merge_states(self.placement, self.identity, list(self.states.values()))
 
 
-def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
+def decode_shards(rows: Sequence[StoredShard]) -> OperatorState:
     """Decode the shards of an operator and check that they belong together.
 
     Raises
@@ -113,16 +113,16 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     CheckpointError
         ``CHECKPOINT_INCONSISTENT``.
     """
-    assert rows, where
-    frames = {row.shard: read_header(row, where=where) for row in rows}
+    assert rows, "an operator without a shard"
+    frames = {row.shard: read_header(row) for row in rows}
     first = frames[rows[0].shard]
     for shard, frame in frames.items():
         if _header(frame) != _header(first) or shard not in range(first.shards):
             raise _contradiction(
-                f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}", where
+                f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}"
             )
     placement = PLACEMENTS[first.layout]
-    tables = {row.shard: read_tables(frames[row.shard], row.segments, where=where) for row in rows}
+    tables = {row.shard: read_tables(frames[row.shard], row.segments) for row in rows}
     # The same tables in all shards, also if only some of them have segments.
     further = [of[UNMERGED].slice(0, 0) for of in tables.values() if UNMERGED in of]
     more = {UNMERGED: further[0]} if further else {}
@@ -133,7 +133,7 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     timers = {row.timer for row in rows}
     watermarks = {row.stored.watermark for row in rows}
     if len(timers) > 1 or (placement.watermark == "equal" and len(watermarks) > 1):
-        raise _contradiction(f"watermarks {watermarks}, timers {timers}", where)
+        raise _contradiction(f"watermarks {watermarks}, timers {timers}")
     deadlines = (row.stored.deadline for row in rows if row.stored.deadline is not None)
     return OperatorState(
         frame=first.frame,
@@ -146,9 +146,7 @@ def decode_shards(rows: Sequence[StoredShard], *, where: str) -> OperatorState:
     )
 
 
-def read_tables(
-    frame: StoredFrame, segments: Mapping[int, str], *, where: str
-) -> dict[str, pa.Table]:
+def read_tables(frame: StoredFrame, segments: Mapping[int, str]) -> dict[str, pa.Table]:
     """The tables of a shard. Rows of its segments are in the table ``_unmerged``.
 
     Raises
@@ -162,16 +160,16 @@ def read_tables(
     checksums = {of.number: of.checksum for of in read_index(tables.pop(INDEX))}
     if checksums.keys() != segments.keys():
         found = f"segments {sorted(segments)}, and an index of {sorted(checksums)}"
-        raise _contradiction(found, where)
+        raise _contradiction(found)
     rows = [tables[UNMERGED]] if UNMERGED in tables else []
     for number, checksum in sorted(checksums.items()):
-        where_ = f"{where}, segment {number}"
-        blob = require_checksum(to_frame(segments[number]), checksum, where=where_)
-        rows.append(read_stored(blob, where=where_).tables()[ROWS])
+        with located(at=f"segment {number}"):
+            blob = require_checksum(to_frame(segments[number]), checksum)
+            rows.append(read_stored(blob).tables()[ROWS])
     return tables | {UNMERGED: concat(rows)}
 
 
-def read_header(row: StoredShard, *, where: str) -> StoredFrame:
+def read_header(row: StoredShard) -> StoredFrame:
     """Verify the frame of a shard, and read its header.
 
     Raises
@@ -180,15 +178,16 @@ def read_header(row: StoredShard, *, where: str) -> StoredFrame:
         ``STATE_CORRUPT``, ``STATE_VERSION``: this release has
         no such layout.
     """
-    frame = read_stored(row.stored.frame, where=f"{where}, shard {row.shard}")
+    with located(at=f"shard {row.shard}"):
+        frame = read_stored(row.stored.frame)
     if frame.layout not in FORMATS:
         raise conditions.STATE_UNKNOWN.error(
-            where, formats=", ".join(sorted(FORMATS)), got=f"{frame.layout} version {frame.version}"
+            formats=", ".join(sorted(FORMATS)), got=f"{frame.layout} version {frame.version}"
         )
     return frame
 
 
-def convert(state: OperatorState, *, where: str) -> OperatorState:
+def convert(state: OperatorState) -> OperatorState:
     """Convert a state to the current formats.
 
     Raises
@@ -202,7 +201,7 @@ def convert(state: OperatorState, *, where: str) -> OperatorState:
     states, identity = {}, state.identity
     for shard, old in state.states.items():
         identity, tables = upgrade(
-            state.placement, state.format, current, state.identity, old.tables, where=where
+            state.placement, state.format, current, state.identity, old.tables
         )
         states[shard] = State(old.watermark, tables)
     return OperatorState(
@@ -272,5 +271,5 @@ def _header(frame: StoredFrame) -> tuple[Any, ...]:
     return frame.frame, frame.format, frame.shards, frame.identity
 
 
-def _contradiction(got: str, where: str) -> CheckpointError:
-    return conditions.SHARDS_CONTRADICT.error(where, got=got)
+def _contradiction(got: str) -> CheckpointError:
+    return conditions.SHARDS_CONTRADICT.error(got=got)

@@ -90,7 +90,7 @@ def read_rows(
     found = value["groupState"].dataType if "groupState" in value.names else value
     if getattr(found, "names", None) != names or key.names != ["shard"]:
         raise conditions.FOREIGN_OPERATOR.error(
-            path,
+            where=path,
             state_schema=STATE_SCHEMA,
             got=f"operator {operator} with the state {found.simpleString()}",
         )
@@ -182,7 +182,7 @@ def read_shards(
         timers = {row[0]: row[1] for row in rows}
         if len(timers) < len(rows):
             raise conditions.TIMERS_CONTRADICT.error(
-                f"{path}, operator {operator.number}",
+                where=f"{path}, operator {operator.number}",
                 got=f"{len(rows)} timers of {len(timers)} shards",
             )
     segments: dict[int, dict[int, str]] = defaultdict(dict)
@@ -202,7 +202,7 @@ def read_shards(
     return StoredOperator(operator, shards, has_timers or has_timeout)
 
 
-def require_writable(spark: SparkSession, *, where: str) -> None:
+def require_writable(spark: SparkSession) -> None:
     """Refuse a session that cannot write state stores.
 
     Raises
@@ -211,10 +211,9 @@ def require_writable(spark: SparkSession, *, where: str) -> None:
         ``SESSION_TYPE``, ``VERSION_NOT_SUPPORTED``.
     """
     if not hasattr(spark, "_jsparkSession"):
-        raise conditions.CLASSIC_SESSION_REQUIRED.error(where, got="a session of Spark Connect")
+        raise conditions.CLASSIC_SESSION_REQUIRED.error(got="a session of Spark Connect")
     if numbers(spark.version)[:2] not in TESTED:
         raise conditions.SPARK_NOT_TESTED.error(
-            where,
             expected=" or ".join((f"Spark {major}.{minor}" for major, minor in TESTED)),
             got=f"Spark {spark.version}",
         )

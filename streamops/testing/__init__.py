@@ -8,7 +8,10 @@ chispa and PyYAML, which the extra ``streamops[testing]`` installs.
 from __future__ import annotations
 
 import importlib
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
+
+from streamops.kernel.calls import explain_call
 
 if TYPE_CHECKING:
     from streamops.testing.batches import START, at
@@ -45,7 +48,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(importlib.import_module(f"streamops.testing.{_MODULES[name]}"), name)
+        found = getattr(importlib.import_module(f"streamops.testing.{_MODULES[name]}"), name)
+        return explain_call(f"streamops.testing.{name}")(found) if isfunction(found) else found
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
 

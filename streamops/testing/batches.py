@@ -71,7 +71,7 @@ def expand(operator: Chain) -> list[Operator]:
     for position, item in enumerate(chain or [None]):
         is_operator = isinstance(item, Operator) and item.core is not None
         if not is_operator or (position and len(item.spec.times) > 1):
-            raise conditions.NOT_A_CHAIN.error("streamops.testing", got=repr(item))
+            raise conditions.NOT_A_CHAIN.error(got=repr(item))
         operators += item.steps
     return operators
 
@@ -136,9 +136,7 @@ def _require_pair(batch: Any) -> None:
 
 
 def _not_a_pair(what: str, got: Any, expected: str) -> SpecError:
-    return conditions.NOT_A_PAIR.error(
-        "streamops.testing", thing=what, expected=expected, got=f"{got!r:.100}"
-    )
+    return conditions.NOT_A_PAIR.error(thing=what, expected=expected, got=f"{got!r:.100}")
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
@@ -148,13 +146,11 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     """
     duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicates:
-        raise conditions.DUPLICATE_COLUMN.error("streamops.testing", got=", ".join(duplicates))
+        raise conditions.DUPLICATE_COLUMN.error(got=", ".join(duplicates))
     try:
         return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), **IN_UTC)
     except Exception as error:  # the class of this error differs between releases of PySpark
-        raise conditions.TYPE_NOT_CARRIED.error(
-            "streamops.testing", got=str(schema).replace("\n", ", ")
-        ) from error
+        raise conditions.TYPE_NOT_CARRIED.error(got=str(schema).replace("\n", ", ")) from error
 
 
 def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schema:
@@ -169,7 +165,7 @@ def infer_schema(batches: Iterable[Batch], schema: pa.Schema | None) -> pa.Schem
     names = list(dict.fromkeys(name for row in rows for name in row))
     _refuse_misspelt(names, rows)
     if not names:
-        raise conditions.NO_SCHEMA.error("streamops.testing", got="micro-batches without rows")
+        raise conditions.NO_SCHEMA.error(got="micro-batches without rows")
     columns = {}
     for name in names:
         try:
@@ -189,15 +185,13 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
     names = [name for row in rows for name in row] if table is None else table.column_names
     for name in dict.fromkeys(names):
         if name not in schema.names:
-            raise ColumnNotFound(
-                name, schema.names, where="streamops.testing", role="a column of a micro-batch"
-            )
+            raise ColumnNotFound(name, schema.names, role="a column of a micro-batch")
     if table is None:
         columns = [_to_column([row.get(field.name) for row in rows], field) for field in schema]
         return pa.table(columns, schema=schema)
     for name in schema.names:
         if name not in table.column_names:
-            raise ColumnNotFound(name, table.column_names, where="streamops.testing", role="schema")
+            raise ColumnNotFound(name, table.column_names, role="schema")
     table = table.select(schema.names)
     for at_, (column, field) in enumerate(zip(table.columns, schema, strict=True)):
         if column.null_count == len(column):  # of pandas, without values: doubles or objects
@@ -221,7 +215,7 @@ def _to_column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _wrong_type(got: str, expected: str) -> SchemaError:
-    return conditions.BATCH_TYPE.error("streamops.testing", expected=expected, got=got)
+    return conditions.BATCH_TYPE.error(expected=expected, got=got)
 
 
 def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -240,7 +234,6 @@ def _refuse_misspelt(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) ->
         }
         for similar in difflib.get_close_matches(name.casefold(), others, n=1, cutoff=_CUTOFF):
             raise conditions.COLUMN_MISSPELT.error(
-                "streamops.testing",
                 column=name,
                 other=others[similar],
                 columns=", ".join(other for other in names if other != name),
@@ -261,7 +254,6 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
         "this is one row, not a micro-batch"
         if isinstance(batch, Mapping)
         else "this is not a micro-batch",
-        where="streamops.testing",
         got=f"{batch!r} of type {type(batch).__name__}",
         expected="a list of dicts, a Table or a pandas DataFrame for each micro-batch",
         fix="a list of lists of rows: [[{...}, {...}], [{...}]]",

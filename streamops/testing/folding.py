@@ -77,12 +77,10 @@ def fold(
     >>> fold([{"n": 1, "_change_type": type_} for type_ in ("insert", "insert", "delete")], rows="multiset")
     [{'n': 1}]
     """
-    require_choice(rows, Semantics, parameter="rows", where="streamops.testing.fold")
+    require_choice(rows, Semantics, parameter="rows")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "multiset" and names is not None:
-        raise conditions.KEY_OF_A_MULTISET.error(
-            "streamops.testing.fold", got=f"key={key!r} and rows='multiset'"
-        )
+        raise conditions.KEY_OF_A_MULTISET.error(got=f"key={key!r} and rows='multiset'")
     folded: _Multiset | _Keyed = _Multiset() if rows == "multiset" else _Keyed(names)
     for row in results_in(published):
         folded.apply(row)
@@ -180,13 +178,11 @@ class _Keyed:
         if self.key is None:
             names = list(row)
             if "window_end" not in names:
-                raise conditions.KEY_REQUIRED.error(
-                    "streamops.testing.fold", got=f"columns {', '.join(names)}"
-                )
+                raise conditions.KEY_REQUIRED.error(got=f"columns {', '.join(names)}")
             self.key = tuple(names[: names.index("window_end") + 1])
         for name in self.key:
             if name not in row:
-                raise ColumnNotFound(name, row, where="streamops.testing.fold", role="key")
+                raise ColumnNotFound(name, row, role="key")
         return self.key
 
     def _insert(self, key: Any, row: Row, *, replaces: bool) -> None:
@@ -238,7 +234,6 @@ def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:
     raise ChangeStreamError(
         code,
         what,
-        where="streamops.testing.fold",
         got=row,
         expected=expected,
         fix="fold the rows of all micro-batches, in their order, each once; "

@@ -45,7 +45,7 @@ def _classify(query: Replay, table: pa.Table) -> tuple[int | None, list[str]]:
     state = State.empty(step.core.layout(spec))
     if 0 in stage.stored:
         segments = step.open_segments(stage.stores[0], 0)
-        state = Stored(*stage.stored[0]).state(step.header, where=step.where, segments=segments)
+        state = Stored(*stage.stored[0]).state(step.header, segments=segments)
     watermark = spark_watermark * 1_000 + spec.lag if spark_watermark > 0 else None
     rows = table.select(input_.schema.names)
 

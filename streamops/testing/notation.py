@@ -63,24 +63,23 @@ _LATE = {"row", "reason", "lateness", "watermark"}
 _CLOCK = set(ClockMetrics.__dataclass_fields__)
 
 
-def malformed(where: str, what: str, *, got: Any, expected: Any) -> SpecError:
+def malformed(what: str, *, got: Any, expected: Any) -> SpecError:
     """The error for a malformed transcript."""
     return SpecError(
         "TRANSCRIPT_MALFORMED",
         what,
-        where=where,
         got=got,
         expected=expected,
         fix="correct the transcript; streamops.testing.transcripts describes the format",
     )
 
 
-def duration(text: Any, where: str) -> dt.timedelta:
+def duration(text: Any) -> dt.timedelta:
     """Read a duration: ``10s``, ``-1.5s``, ``1h30m``, ``250ms``.
 
     Examples
     --------
-    >>> duration("9.999999s", "doc")
+    >>> duration("9.999999s")
     datetime.timedelta(seconds=9, microseconds=999999)
     """
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
@@ -89,17 +88,17 @@ def duration(text: Any, where: str) -> dt.timedelta:
         micros = sum((Decimal(n) * _UNITS[unit] for n, unit in re.findall(_TERM, found[2])), _ZERO)
     if not found or micros % 1:
         raise malformed(
-            where, "this is not a time", got=repr(text), expected="10s, 1h30m, 9.999999s, -1us"
+            "this is not a time", got=repr(text), expected="10s, 1h30m, 9.999999s, -1us"
         )
     return dt.timedelta(microseconds=-int(micros) if found[1] else int(micros))
 
 
-def instant(value: Any, epoch: dt.datetime, where: str) -> dt.datetime | None:
+def instant(value: Any, epoch: dt.datetime) -> dt.datetime | None:
     """Read an instant: a duration after the epoch, or an ISO timestamp with an offset; None for null.
 
     Examples
     --------
-    >>> instant("-1s", dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "doc").isoformat()
+    >>> instant("-1s", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)).isoformat()
     '2023-12-31T23:59:59+00:00'
     """
     if value is None:
@@ -108,64 +107,63 @@ def instant(value: Any, epoch: dt.datetime, where: str) -> dt.datetime | None:
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError:
-            value = duration(value, where)  # raises, with the valid formats
+            value = duration(value)  # raises, with the valid formats
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise malformed(
-                where, "this instant has no offset", got=value, expected="an offset, such as Z"
+                "this instant has no offset", got=value, expected="an offset, such as Z"
             )
         return value
-    return epoch + duration(value, where)
+    return epoch + duration(value)
 
 
-def window(text: Any, epoch: dt.datetime, where: str) -> dict[str, dt.datetime | None]:
+def window(text: Any, epoch: dt.datetime) -> dict[str, dt.datetime | None]:
     """Read the columns of a window, ``[0s, 10s)``; nulls for null."""
     if text is None:
         return {"window_start": None, "window_end": None}
     found = _WINDOW.fullmatch(text) if isinstance(text, str) else None
     if not found:
-        raise malformed(where, "this is not a window", got=repr(text), expected='"[0s, 10s)"')
-    start, end = (instant(border.strip(), epoch, where) for border in found.groups())
+        raise malformed("this is not a window", got=repr(text), expected='"[0s, 10s)"')
+    start, end = (instant(border.strip(), epoch) for border in found.groups())
     return {"window_start": start, "window_end": end}
 
 
-def _row(value: Any, schema: pa.Schema, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _row(value: Any, schema: pa.Schema, epoch: dt.datetime) -> dict[str, Any]:
     """Read a row: values in the order of the columns (``a 1s``), or a mapping of all columns."""
     values = value.split() if isinstance(value, str) else value
     if isinstance(values, list) and len(values) == len(schema):
         values = [None if text == "null" else text for text in values]
         values = dict(zip(schema.names, values, strict=True))
     if isinstance(values, Mapping) and set(values) == set(schema.names):
-        return {f.name: _cell(values[f.name], f.type, epoch, where) for f in schema}
+        return {f.name: _cell(values[f.name], f.type, epoch) for f in schema}
     raise malformed(
-        where, "this is not a row", got=repr(value), expected=f"columns {' '.join(schema.names)}"
+        "this is not a row", got=repr(value), expected=f"columns {' '.join(schema.names)}"
     )
 
 
-def _cell(value: Any, type_: pa.DataType, epoch: dt.datetime, where: str) -> Any:
+def _cell(value: Any, type_: pa.DataType, epoch: dt.datetime) -> Any:
     """Read a value of a column of this type."""
     if value is None:
         return None
     if pa.types.is_timestamp(type_):
-        return instant(value, epoch, where)
+        return instant(value, epoch)
     if pa.types.is_duration(type_):
-        return duration(value, where)
+        return duration(value)
     try:
         if isinstance(value, str) and not pa.types.is_string(type_):
             return pa.array([value]).cast(type_)[0].as_py()
         return converter(type_)(value)
     except (pa.ArrowException, Refused, UnsupportedType) as error:
         raise malformed(
-            where, "a value does not fit its column", got=repr(value), expected=type_
+            "a value does not fit its column", got=repr(value), expected=type_
         ) from error
 
 
-def require_keys(value: Any, known: set[str], required: set[str], where: str) -> dict[str, Any]:
+def require_keys(value: Any, known: set[str], required: set[str]) -> dict[str, Any]:
     """The mapping; unknown and missing keys are refused."""
-    keys = set(require_mapping(value, where, "transcript"))
+    keys = set(require_mapping(value, "transcript"))
     if keys - known or required - keys:
         raise malformed(
-            where,
             f"unknown or missing keys: {', '.join(sorted((keys - known) | (required - keys)))}",
             got=sorted(keys),
             expected=f"{sorted(required)}, and any of {sorted(known - required)}",
@@ -173,18 +171,16 @@ def require_keys(value: Any, known: set[str], required: set[str], where: str) ->
     return dict(value)
 
 
-def require_mapping(value: Any, where: str, what: str) -> dict[str, Any]:
+def require_mapping(value: Any, what: str) -> dict[str, Any]:
     """The value, which must be a mapping with strings as keys."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise malformed(
-            where, f"`{what}` is not a mapping", got=repr(value), expected="{name: value}"
-        )
+        raise malformed(f"`{what}` is not a mapping", got=repr(value), expected="{name: value}")
     return value
 
 
-def _require_list(value: Any, where: str, what: str) -> list[Any]:
+def _require_list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise malformed(where, f"`{what}` is not a list", got=repr(value), expected="[...]")
+        raise malformed(f"`{what}` is not a list", got=repr(value), expected="[...]")
     return value
 
 
@@ -219,7 +215,6 @@ def read_line(
     schemas: tuple[pa.Schema, ...],
     spec: Any,
     epoch: dt.datetime,
-    where: str,
     counts: frozenset[str],
 ) -> Line:
     """Read a line of a script.
@@ -228,143 +223,139 @@ def read_line(
     of metrics that can be checked.
     """
     names = ("rows",) if len(schemas) == 1 else SIDES
-    line = require_keys(value, _LINE | set(names), set(), where)
+    line = require_keys(value, _LINE | set(names), set())
     has_rows = any(name in line for name in names)
     flags = {line.get(name, True) for name in ("no_data", "restart")}
     if has_rows == ("no_data" in line) or ("restart" in line and not has_rows) or flags != {True}:
         raise malformed(
-            where,
             "a line is one micro-batch",
             got=sorted(line),
             expected=f"{' and '.join(f'{name}: [...]' for name in names)}, or no_data: true",
         )
     tables = [
-        _table(line[name], schema, epoch, where, name) if name in line else None
+        _table(line[name], schema, epoch, name) if name in line else None
         for name, schema in zip(names, schemas, strict=True)
     ]
     rows: Any = tables[0] if len(tables) == 1 else tuple(tables)
     checks = {name: line[name] for name in ("state_rows",) if name in line}
-    checks |= require_mapping(line.get("counts", {}), where, "counts")
+    checks |= require_mapping(line.get("counts", {}), "counts")
     for name, count in checks.items():
         if name not in counts or not isinstance(count, int):
             raise malformed(
-                where, "no such count", got=f"{name}: {count}", expected=", ".join(sorted(counts))
+                "no such count", got=f"{name}: {count}", expected=", ".join(sorted(counts))
             )
     if "watermark" in line:
-        checks["watermark"] = instant(line["watermark"], epoch, where)
-    expected = _require_list(line.get("expect", []), where, "expect")
+        checks["watermark"] = instant(line["watermark"], epoch)
+    expected = _require_list(line.get("expect", []), "expect")
     if len(schemas) > 1:
-        read_late = functools.partial(
-            _late_with_side, spec=spec, schemas=schemas, epoch=epoch, where=where
-        )
+        read_late = functools.partial(_late_with_side, spec=spec, schemas=schemas, epoch=epoch)
     elif spec.inputs[0].time is None and not has_side_output(spec.output):
-        read_late = functools.partial(_rejected, spec=spec, epoch=epoch, where=where)
+        read_late = functools.partial(_rejected, spec=spec, epoch=epoch)
     elif spec.event_time == "match_end":
-        read_late = functools.partial(_late_match, spec=spec, epoch=epoch, where=where)
+        read_late = functools.partial(_late_match, spec=spec, epoch=epoch)
     else:
-        read_late = functools.partial(_late, spec=spec, epoch=epoch, where=where)
+        read_late = functools.partial(_late, spec=spec, epoch=epoch)
     return Line(
         rows if has_rows else None,
-        [_result(row, spec, epoch, where) for row in expected],
-        [read_late(row) for row in _require_list(line.get("late", []), where, "late")],
+        [_result(row, spec, epoch) for row in expected],
+        [read_late(row) for row in _require_list(line.get("late", []), "late")],
         checks,
-        _clock(line.get("clock", {}), epoch, where),
+        _clock(line.get("clock", {}), epoch),
         "restart" in line,
     )
 
 
-def _table(value: Any, schema: pa.Schema, epoch: dt.datetime, where: str, name: str) -> pa.Table:
-    rows = [_row(row, schema, epoch, where) for row in _require_list(value, where, name)]
+def _table(value: Any, schema: pa.Schema, epoch: dt.datetime, name: str) -> pa.Table:
+    rows = [_row(row, schema, epoch) for row in _require_list(value, name)]
     return pa.Table.from_pylist(rows, schema)
 
 
-def _clock(value: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
-    metrics = require_keys(value, _CLOCK, set(), where)
+def _clock(value: Any, epoch: dt.datetime) -> dict[str, Any]:
+    metrics = require_keys(value, _CLOCK, set())
     for name in ("clock", "newest"):
-        time = instant(metrics.get(name), epoch, where)
+        time = instant(metrics.get(name), epoch)
         if time is not None:
             since = time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
             metrics[name] = since // dt.timedelta(microseconds=1)
     return metrics
 
 
-def _result(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
-    row = dict(require_mapping(value, where, "expect"))
-    borders = window(row.pop("window"), epoch, where) if "window" in row else {}
+def _result(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+    row = dict(require_mapping(value, "expect"))
+    borders = window(row.pop("window"), epoch) if "window" in row else {}
     if "change" in row:
         row["_change_type"] = row.pop("change")
     side_output = {"late", *([REJECTED] if routes_rejected(spec.output) else [])}
     types = {f.name: f.type for f in spec.output if f.name not in side_output}
     if set(borders) | set(row) != set(types):
         raise malformed(
-            where,
             "an expected row has other columns than the output",
             got=sorted({*row, *borders}),
             expected=sorted(types),
         )
-    return borders | {name: _cell(cell, types[name], epoch, where) for name, cell in row.items()}
+    return borders | {name: _cell(cell, types[name], epoch) for name, cell in row.items()}
 
 
-def _late(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _late(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     has_window = "window_start" in spec.output.names
     known = _LATE | {"window"} if has_window else _LATE
-    late = require_keys(value, known, {"row", "reason"}, where)
-    row = _row(late["row"], spec.inputs[0].schema, epoch, where)
+    late = require_keys(value, known, {"row", "reason"})
+    row = _row(late["row"], spec.inputs[0].schema, epoch)
     times = {spec.event_time: row[spec.inputs[0].time]} if spec.inputs[0].time else {}
     missed = None
     if has_window:
-        times = window(late.get("window"), epoch, where)
+        times = window(late.get("window"), epoch)
         missed = dict(zip(("start", "end"), times.values(), strict=True))
         missed = None if missed["start"] is None else missed
     keys = {name: row[name] for name in spec.inputs[0].by if times}
-    return {**keys, **times, **_fields(spec, late, epoch, where, window=missed, row=row)}
+    return {**keys, **times, **_fields(spec, late, epoch, window=missed, row=row)}
 
 
-def _late_match(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
+def _late_match(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     """Read a late row, or a partial match that ran out of time."""
     by = spec.inputs[0].by
-    late = require_keys(value, _LATE | {"steps", "start", *by}, {"reason"}, where)
+    late = require_keys(value, _LATE | {"steps", "start", *by}, {"reason"})
     if "row" in late:
-        row = _row(late["row"], spec.inputs[0].schema, epoch, where)
+        row = _row(late["row"], spec.inputs[0].schema, epoch)
         keys, time = {name: row[name] for name in by}, row[spec.inputs[0].time]
     else:
-        row, time = None, instant(late["start"], epoch, where)
+        row, time = None, instant(late["start"], epoch)
         keys = {name: late[name] for name in by}
     times = {"match_start": time, "match_end": time}
-    details = _fields(spec, late, epoch, where, row=row, steps=late.get("steps"))
+    details = _fields(spec, late, epoch, row=row, steps=late.get("steps"))
     return {**keys, **times, **details}
 
 
 def _late_with_side(
-    value: Any, spec: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime, where: str
+    value: Any, spec: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime
 ) -> dict[str, Any]:
-    late = require_keys(value, _LATE | {"side"}, {"row", "side", "reason"}, where)
+    late = require_keys(value, _LATE | {"side"}, {"row", "side", "reason"})
     side = late["side"]
     if side not in SIDES:
-        raise malformed(where, "this is not a side", got=side, expected="left, or right")
-    row = _row(late["row"], schemas[SIDES.index(side)], epoch, where)
+        raise malformed("this is not a side", got=side, expected="left, or right")
+    row = _row(late["row"], schemas[SIDES.index(side)], epoch)
     rows = {str(name): row if name == side else None for name in SIDES}
-    return _fields(spec, late, epoch, where, side=side, row=rows)
+    return _fields(spec, late, epoch, side=side, row=rows)
 
 
 def _fields(
-    spec: Any, late: Mapping[str, Any], epoch: dt.datetime, where: str, **values: Any
+    spec: Any, late: Mapping[str, Any], epoch: dt.datetime, **values: Any
 ) -> dict[str, Any]:
     """The fields of ``late``."""
     if not has_side_output(spec.output):
-        raise _not_routed(where, late)
+        raise _not_routed(late)
     lateness = late.get("lateness")
     values |= {
         "reason": late["reason"],
-        "lateness": None if lateness is None else duration(lateness, where),
-        "watermark": instant(late.get("watermark"), epoch, where),
+        "lateness": None if lateness is None else duration(lateness),
+        "watermark": instant(late.get("watermark"), epoch),
     }
     return {field.name: values.get(field.name) for field in spec.output.field(LATE).type}
 
 
-def _not_routed(where: str, got: Any) -> SpecError:
+def _not_routed(got: Any) -> SpecError:
     what = "this operator does not route rejected rows"
-    return malformed(where, what, got=got, expected="late: []")
+    return malformed(what, got=got, expected="late: []")
 
 
 def routes_rejected(output: pa.Schema) -> bool:
@@ -377,9 +368,9 @@ def routes_rejected(output: pa.Schema) -> bool:
     ]
 
 
-def _rejected(value: Any, spec: Any, epoch: dt.datetime, where: str) -> dict[str, Any]:
-    rejected = require_keys(value, {"row", "reason"}, {"row", "reason"}, where)
+def _rejected(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+    rejected = require_keys(value, {"row", "reason"}, {"row", "reason"})
     if not routes_rejected(spec.output):
-        raise _not_routed(where, value)
-    row = _row(rejected["row"], spec.inputs[0].schema, epoch, where)
+        raise _not_routed(value)
+    row = _row(rejected["row"], spec.inputs[0].schema, epoch)
     return {"reason": rejected["reason"], "row": row}

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat, conform, timestamp_micros
+from streamops.kernel.errors import located, located_methods
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
 from streamops.spark.annotate import AnnotatedSpec
@@ -124,6 +125,7 @@ def replay(
     return [*results, query.flush()] if flush else results
 
 
+@located_methods("streamops.testing.Replay")
 class Replay:
     """A query over scripted micro-batches that can be stopped and continued.
 
@@ -209,9 +211,7 @@ class Replay:
 
 def _refuse_snapshot(operator: Operator) -> None:
     if operator.initial is not None:
-        raise conditions.NOT_IN_A_SCRIPT.error(
-            "streamops.testing", got=f"snapshot=... in {operator.name}"
-        )
+        raise conditions.NOT_IN_A_SCRIPT.error(got=f"snapshot=... in {operator.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,8 @@ class _Stage:
         self.is_clock = operator.project is not None  # passes its rows on, with a watermark
         self.carried = _carried_watermarks(operator, self.frames)
         if operator.check is not None:
-            operator.check(cast("DataFrame", self.frames[0]))
+            with located(operator.name):
+                operator.check(cast("DataFrame", self.frames[0]))
         self.count = shards_of(operator)
         if self.shards is not None and not self.is_clock:
             self.count = self.shards
@@ -334,8 +335,9 @@ class _Stage:
         step = self.run_step
         for shard, row in stored.items():
             segments = step.open_segments(stores[shard], shard)
-            state = Stored(*row).state(step.header, where=self.operator.name, segments=segments)
-            tables.append(self.run_step.core.finish(self.spec, state))
+            with located(step.where):
+                state = Stored(*row).state(step.header, segments=segments)
+                tables.append(self.run_step.core.finish(self.spec, state))
         table = concat([self.spec.output.empty_table(), *tables])
         return self._result(number, table, {}, watermark), self._build_rows(table)
 
@@ -370,7 +372,10 @@ class _Stage:
             else:
                 rows = self._clock.projected(rows, input_.schema)
             has_delay = input_.delay is not None
-            pack = packer(self.run_step.core, self.spec, at, self.count, newest=has_delay)
+            step = self.run_step
+            pack = packer(
+                step.core, self.spec, at, self.count, newest=has_delay, operator=step.where
+            )
             for row in pack(iter(rows.to_batches())):
                 (shard,), (packed,), (event_time,) = (column.to_pylist() for column in row.columns)
                 if packed is None:
@@ -449,7 +454,7 @@ class _Stage:
 
 
 def _micros(watermark: Duration) -> int:
-    return parse_delay(watermark, parameter="watermark", where="streamops.testing")
+    return parse_delay(watermark, parameter="watermark")
 
 
 def _mark(delay: int) -> dict[str, Any]:
@@ -463,14 +468,14 @@ def _carried_watermarks(operator: Operator, frames: tuple[_Frame, ...]) -> tuple
     for at, (frame, of) in enumerate(zip(frames, parameters.inputs, strict=True)):
         carried = None
         if of.time is not None:
-            carried = carried_watermark(
-                cast("DataFrame", frame),
-                of.delay,
-                parameters.lag,
-                time=of.time,
-                where=operator.sides[at],
-                of_results=len(frames) == 1 and of.accepts_revisions,
-            )
+            with located(operator.sides[at]):
+                carried = carried_watermark(
+                    cast("DataFrame", frame),
+                    of.delay,
+                    parameters.lag,
+                    time=of.time,
+                    of_results=len(frames) == 1 and of.accepts_revisions,
+                )
         elif any(of.time for of in parameters.inputs):
             marks = frame.metadata.values()
             own = (int(mark[WATERMARK]) * 1_000 for mark in marks if WATERMARK in mark)

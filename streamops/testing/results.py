@@ -151,7 +151,7 @@ def records(table: pa.Table) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
     except OverflowError as error:
-        raise conditions.TIME_NOT_IN_PYTHON.error("streamops.testing", got=str(error)) from error
+        raise conditions.TIME_NOT_IN_PYTHON.error(got=str(error)) from error
     return rows
 
 

@@ -210,7 +210,7 @@ def _require_rows(rows: object, side: str) -> None:
             return
         other = others[0]
     raise conditions.NOT_ROWS.error(
-        f"streamops.testing.assert_rows, {side}",
+        where=f"streamops.testing.assert_rows, {side}",
         got=f"{'a list with a' if is_list else 'a'} {type(other).__name__}",
     )
 
@@ -219,7 +219,7 @@ def _refuse_duplicates(names: list[str], side: str) -> None:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise conditions.TWO_COLUMNS_OF_A_NAME.error(
-            f"streamops.testing.assert_rows, {side}",
+            where=f"streamops.testing.assert_rows, {side}",
             duplicates=", ".join(duplicates),
             got=", ".join(names),
         )
@@ -228,5 +228,5 @@ def _refuse_duplicates(names: list[str], side: str) -> None:
 def missing_extra(package: str, name: str) -> RequirementError:
     """The error for a missing package of the extra ``testing``."""
     return conditions.TESTING_EXTRA_MISSING.error(
-        f"streamops.testing.{name}", package=package, got=f"no module of {package}"
+        where=f"streamops.testing.{name}", package=package, got=f"no module of {package}"
     )

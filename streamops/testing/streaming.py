@@ -92,7 +92,7 @@ def micro_batches(
     >>> frame.isStreaming
     True
     """
-    require_choice(source, Source, parameter="source", where="streamops.testing.micro_batches")
+    require_choice(source, Source, parameter="source")
     if directory is None:
         directory = tempfile.mkdtemp(prefix="streamops-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -102,7 +102,7 @@ def micro_batches(
     is_supported = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
     if source == "python" and not is_supported:
         raise conditions.PYTHON_SOURCE_UNSUPPORTED.error(
-            "streamops.testing.micro_batches", got=f"Spark {spark.version} and source='python'"
+            got=f"Spark {spark.version} and source='python'"
         )
     from_python = source == "python" or (source == "auto" and is_classic and is_supported)
     script = list(batches)
@@ -194,7 +194,7 @@ def stream(
                 source=source,
             )
             if delay is not None and time is not None:
-                micros = parse_duration(delay, parameter="watermark", where="streamops.testing")
+                micros = parse_duration(delay, parameter="watermark")
                 frame = frame.withWatermark(time, format_duration(micros))
             frames.append(frame)
         first = replace(first, follow_up=None)
@@ -310,7 +310,5 @@ def _refuse_too_many(spark: SparkSession, count: int) -> None:
     limit = int(spark.conf.get(_PROGRESS_LIMIT, "100") or 100)
     if count >= limit:
         raise conditions.TOO_MANY_BATCHES.error(
-            "streamops.testing.stream",
-            limit=limit,
-            got=f"{count} micro-batches, and {_PROGRESS_LIMIT}={limit}",
+            limit=limit, got=f"{count} micro-batches, and {_PROGRESS_LIMIT}={limit}"
         )

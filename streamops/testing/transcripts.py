@@ -66,6 +66,7 @@ import pyarrow as pa
 
 from streamops.changelog.table import REJECTED
 from streamops.kernel.core import SIDES
+from streamops.kernel.errors import located
 from streamops.kernel.time import parse_duration
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import resolve
@@ -274,21 +275,27 @@ def load(path: str | os.PathLike[str]) -> list[Transcript]:
     RequirementError
         ``PACKAGE_MISSING``: PyYAML is not installed.
     """
-    return parse(Path(path).read_text(encoding="utf-8"), where=Path(path).name)
+    with located(Path(path).name):
+        return _parse(Path(path).read_text(encoding="utf-8"))
 
 
-def parse(text: str, *, where: str = "transcript") -> list[Transcript]:
+def parse(text: str) -> list[Transcript]:
     """Read the transcripts of a text. See :func:`load`."""
-    found = [_transcript(document, where) for document in _documents(text, where)]
+    with located("transcript"):
+        return _parse(text)
+
+
+def _parse(text: str) -> list[Transcript]:
+    found = [_transcript(document) for document in _documents(text)]
     names = [transcript.name for transcript in found]
     if not found or len(set(names)) < len(names):
         raise malformed(
-            where, "a file needs transcripts of different names", got=names, expected="one or more"
+            "a file needs transcripts of different names", got=names, expected="one or more"
         )
     return found
 
 
-def _documents(text: str, where: str) -> list[Any]:
+def _documents(text: str) -> list[Any]:
     try:
         import yaml
     except ImportError as error:
@@ -304,37 +311,39 @@ def _documents(text: str, where: str) -> list[Any]:
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             duplicates = sorted({str(key) for key in keys if keys.count(key) > 1})
             if duplicates:
-                raise malformed(where, "a key is given twice", got=duplicates, expected="once")
+                raise malformed("a key is given twice", got=duplicates, expected="once")
             return dict(super().construct_mapping(node, deep))
 
     try:
         return [d for d in yaml.load_all(text, Loader) if d is not None]
     except yaml.YAMLError as error:
-        raise malformed(where, "this is not YAML", got=error, expected="YAML") from error
+        raise malformed("this is not YAML", got=error, expected="YAML") from error
 
 
 @remedies_for_a_script()
-def _transcript(value: Any, where: str) -> Transcript:
-    document = require_keys(value, _REQUIRED | _OPTIONAL, _REQUIRED, where)
-    where = f"{where}, {document['name']!r}"
-    epoch = instant(document.get("epoch", START), START, where) or START
-    operator = _create(
-        document["operator"], require_mapping(document["spec"], where, "spec"), where
-    )
-    operator = operator.options(**require_mapping(document.get("options", {}), where, "options"))
+def _transcript(value: Any) -> Transcript:
+    document = require_keys(value, _REQUIRED | _OPTIONAL, _REQUIRED)
+    with located(at=repr(document["name"])):
+        return _read_transcript(document)
+
+
+def _read_transcript(document: dict[str, Any]) -> Transcript:
+    epoch = instant(document.get("epoch", START), START) or START
+    operator = _create(document["operator"], require_mapping(document["spec"], "spec"))
+    operator = operator.options(**require_mapping(document.get("options", {}), "options"))
     sides = SIDES[: len(operator.spec.times)]
     columns = document.get(
         "columns", _COLUMNS if len(sides) == 1 else dict.fromkeys(sides, _COLUMNS)
     )
-    schemas = tuple(_schema(item, where) for item in _per_side(columns, sides, where, "columns"))
-    watermarks = _per_side(document.get("with_watermark"), sides, where, "with_watermark")
+    schemas = tuple(_schema(item) for item in _per_side(columns, sides, "columns"))
+    watermarks = _per_side(document.get("with_watermark"), sides, "with_watermark")
     carried = tuple(
-        None if delay is None else parse_duration(delay, parameter="with_watermark", where=where)
+        None if delay is None else parse_duration(delay, parameter="with_watermark")
         for delay in watermarks
     )
     behind = None
     if "behind" in document:
-        behind = _clock(require_mapping(document["behind"], where, "behind"), where)
+        behind = _clock(require_mapping(document["behind"], "behind"))
         carried = (cast("ClockSpec", behind.parameters).delay,)
     spec: Any = resolve(operator, schemas, carried)
     counts = frozenset({*operator.core.METRICS.values(), "state_rows"})
@@ -346,34 +355,31 @@ def _transcript(value: Any, where: str) -> Transcript:
         spec = resolve(operator.steps[1], (spec.output,), (None,))
     script = document["script"]
     if not isinstance(script, list) or not script:
-        raise malformed(where, "the script has no lines", got=script, expected="a list of lines")
-    lines = tuple(
-        read_line(line, schemas, spec, epoch, f"{where}, line {number}", counts)
-        for number, line in enumerate(script, start=1)
-    )
+        raise malformed("the script has no lines", got=script, expected="a list of lines")
+    lines = []
+    for number, line in enumerate(script, start=1):
+        with located(at=f"line {number}"):
+            lines.append(read_line(line, schemas, spec, epoch, counts))
     watermark = watermarks[0] if len(sides) == 1 else tuple(watermarks)
-    return Transcript(document["name"], operator, schemas, watermark, lines, behind)
+    return Transcript(document["name"], operator, schemas, watermark, tuple(lines), behind)
 
 
-def _schema(columns: Any, where: str) -> pa.Schema:
-    for name, type_ in require_mapping(columns, where, "columns").items():
+def _schema(columns: Any) -> pa.Schema:
+    for name, type_ in require_mapping(columns, "columns").items():
         if type_ not in COLUMN_TYPES:
             raise malformed(
-                where,
-                f"column {name!r} has no known type",
-                got=type_,
-                expected=", ".join(COLUMN_TYPES),
+                f"column {name!r} has no known type", got=type_, expected=", ".join(COLUMN_TYPES)
             )
     return pa.schema([(name, COLUMN_TYPES[type_]) for name, type_ in columns.items()])
 
 
-def _per_side(value: Any, sides: tuple[str, ...], where: str, what: str) -> list[Any]:
+def _per_side(value: Any, sides: tuple[str, ...], what: str) -> list[Any]:
     """The value for each input. With two inputs, a mapping has a value per side."""
     if len(sides) == 1:
         return [value]
     if not isinstance(value, dict):
         return [value for _ in sides]
-    require_keys(value, set(sides), set(sides) if what == "columns" else set(), where)
+    require_keys(value, set(sides), set(sides) if what == "columns" else set())
     return [value.get(side) for side in sides]
 
 
@@ -384,41 +390,37 @@ def _import(family: str, name: str) -> Any:
     return getattr(module, name) if module is not None and name in module.__all__ else None
 
 
-def _clock(named: dict[str, Any], where: str) -> Operator:
-    clocks = [
-        _create(name, require_mapping(spec, where, name), where) for name, spec in named.items()
-    ]
+def _clock(named: dict[str, Any]) -> Operator:
+    clocks = [_create(name, require_mapping(spec, name)) for name, spec in named.items()]
     match clocks:
         case [Operator() as clock] if clock.project is not None:
             return clock
-    raise malformed(where, "not a clock", got=named, expected="{time.producers: {...}}")
+    raise malformed("not a clock", got=named, expected="{time.producers: {...}}")
 
 
-def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
+def _create(name: Any, arguments: dict[str, Any]) -> Any:
     family, _, function = str(name).partition(".")
     operator: Any = _import(family, function) if family != "aggregates" else None
     if ":" in str(name):
-        operator = _function(name, where)
+        operator = _function(name)
     try:
         parameters = inspect.signature(operator).parameters
     except (TypeError, ValueError):
-        raise malformed(
-            where, "no such operator", got=name, expected="such as windows.tumbling"
-        ) from None
+        raise malformed("no such operator", got=name, expected="such as windows.tumbling") from None
     if "agg" in parameters:
-        agg = require_mapping(arguments.get("agg", {}), where, "agg")
-        arguments = arguments | {"agg": {key: _aggregate(v, where) for key, v in agg.items()}}
+        agg = require_mapping(arguments.get("agg", {}), "agg")
+        arguments = arguments | {"agg": {key: _aggregate(v) for key, v in agg.items()}}
     if "measures" in parameters:
-        measures = require_mapping(arguments.get("measures", {}), where, "measures")
-        measures = {key: _measure(value, where) for key, value in measures.items()}
+        measures = require_mapping(arguments.get("measures", {}), "measures")
+        measures = {key: _measure(value) for key, value in measures.items()}
         arguments = arguments | {"measures": measures}
     if "define" in parameters:
-        define = require_mapping(arguments.get("define", {}), where, "define")
+        define = require_mapping(arguments.get("define", {}), "define")
         arguments = arguments | {"define": {key: _condition(v) for key, v in define.items()}}
     if "time" in parameters and parameters["time"].default is inspect.Parameter.empty:
         arguments = {"time": "ts", **arguments}
     named = {key: v for key, v in arguments.items() if key in _FUNCTIONS}
-    arguments = {**arguments, **{key: _function(v, where) for key, v in named.items()}}
+    arguments = {**arguments, **{key: _function(v) for key, v in named.items()}}
     if "right" in parameters:
         lists = {key: v for key, v in arguments.items() if key in _PAIRS and isinstance(v, list)}
         pairs = {key: tuple(v) for key, v in lists.items()}
@@ -429,27 +431,27 @@ def _create(name: Any, arguments: dict[str, Any], where: str) -> Any:
         made = operator(**arguments)
     except TypeError as error:
         raise malformed(
-            where, "the operator does not take this spec", got=error, expected="its parameters"
+            "the operator does not take this spec", got=error, expected="its parameters"
         ) from error
     if not isinstance(made, Operator):
         raise malformed(
-            where, f"{name} does not return an operator", got=repr(made), expected="an Operator"
+            f"{name} does not return an operator", got=repr(made), expected="an Operator"
         )
     return made
 
 
-def _function(name: Any, where: str) -> Any:
+def _function(name: Any) -> Any:
     """The function that ``module:name`` names."""
     module, _, attribute = str(name).partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise malformed(
-            where, "no such function", got=name, expected="module:name, such as tests.totals:add_up"
+            "no such function", got=name, expected="module:name, such as tests.totals:add_up"
         ) from error
 
 
-def _aggregate(value: Any, where: str) -> Any:
+def _aggregate(value: Any) -> Any:
     arguments: dict[Any, Any] = dict(value) if isinstance(value, dict) else {}
     parts = [str(key) for key in list(arguments)[:1]] or str(value).split()
     function = _import("aggregates", parts[0]) if parts and parts[0].islower() else None
@@ -464,7 +466,7 @@ def _aggregate(value: Any, where: str) -> Any:
                 return function(*parts[1:])
     except TypeError:
         pass  # it has other parameters
-    raise malformed(where, "not an aggregate", got=value, expected="count, sum v, last v by seq")
+    raise malformed("not an aggregate", got=value, expected="count, sum v, last v by seq")
 
 
 def _condition(value: Any) -> Any:
@@ -475,7 +477,7 @@ def _condition(value: Any) -> Any:
     return value
 
 
-def _measure(value: Any, where: str) -> Any:
+def _measure(value: Any) -> Any:
     name, *arguments = str(value).split()
     function = _import("patterns", name)
     try:
@@ -483,4 +485,4 @@ def _measure(value: Any, where: str) -> Any:
             return function(*arguments)
     except TypeError:
         pass  # it has other parameters
-    raise malformed(where, "not a measure", got=value, expected="count a, first a v, classifiers")
+    raise malformed("not a measure", got=value, expected="count a, first a v, classifiers")

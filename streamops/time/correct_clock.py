@@ -115,17 +115,16 @@ def correct_clock(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Whose clock are you using,
     anyway?".
     """
-    where = CorrectClockSpec.where
     spec = CorrectClock(
         time=time,
         sent=sent,
         received=received,
-        tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
-        longest_wait=parse_limit(longest_wait, parameter="longest_wait", where=where),
-        largest_offset=parse_limit(largest_offset, parameter="largest_offset", where=where),
+        tolerance=parse_duration(tolerance, parameter="tolerance", minimum=0),
+        longest_wait=parse_limit(longest_wait, parameter="longest_wait"),
+        largest_offset=parse_limit(largest_offset, parameter="largest_offset"),
         otherwise=otherwise,
     )
-    return Operator(where, spec)
+    return Operator(CorrectClockSpec.where, spec)
 
 
 class CorrectClock(CorrectClockSpec):
@@ -136,7 +135,7 @@ class CorrectClock(CorrectClockSpec):
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the three timestamps."""
         for role in ("time", "sent", "received"):
-            instant_field(frame, getattr(self, role), role=role, where=self.where)
+            instant_field(frame, getattr(self, role), role=role)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Return the frame with its corrected time."""

@@ -135,17 +135,16 @@ def guard(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Whose clock are you using,
     anyway?".
     """
-    where = GuardSpec.where
     spec = GuardSpec(
         time=time,
         arrival=arrival,
-        ahead=parse_duration(ahead, parameter="ahead", where=where, minimum=0),
+        ahead=parse_duration(ahead, parameter="ahead", minimum=0),
         before=_parse_bound(before),
         future=future,
         past=past,
         unusable=unusable,
     )
-    return Operator(where, spec)
+    return Operator(GuardSpec.where, spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +166,10 @@ class GuardSpec:
 
     def __post_init__(self) -> None:
         optional = {} if self.arrival is None else {"arrival": self.arrival}
-        require_distinct_columns(self.where, time=self.time, **optional)
-        require_choice(self.future, OutOfBounds, parameter="future", where=self.where)
-        require_choice(self.past, OutOfBounds, parameter="past", where=self.where)
-        require_choice(self.unusable, Unusable, parameter="unusable", where=self.where)
+        require_distinct_columns(time=self.time, **optional)
+        require_choice(self.future, OutOfBounds, parameter="future")
+        require_choice(self.past, OutOfBounds, parameter="past")
+        require_choice(self.unusable, Unusable, parameter="unusable")
 
     @property
     def marked(self) -> str:
@@ -183,15 +182,14 @@ class GuardSpec:
             frame,
             self.time,
             role="time",
-            where=self.where,
             accepts=lambda data_type: isinstance(data_type, StringType),
             expected="timestamp, or string",
         )
         if self.arrival is not None:
-            instant_field(frame, self.arrival, role="arrival", where=self.where)
+            instant_field(frame, self.arrival, role="arrival")
         if frame.isStreaming and WATERMARK in (found.metadata or {}):
             raise conditions.GUARD_BEHIND_WATERMARK.error(
-                self.where, time=self.time, got=f"a frame with a watermark on {self.time!r}"
+                time=self.time, got=f"a frame with a watermark on {self.time!r}"
             )
 
     def apply(self, frame: DataFrame) -> DataFrame:
@@ -250,7 +248,7 @@ class GuardSpec:
         upper = F.least(arrival + F.lit(self.ahead), F.lit(MAX_INSTANT))
         lower = F.lit(MIN_INSTANT)
         if isinstance(self.before, dt.datetime):
-            lower = F.lit(parse_instant(self.before, parameter="before", where=self.where))
+            lower = F.lit(parse_instant(self.before, parameter="before"))
         elif self.before is not None:
             lower = F.greatest(arrival - F.lit(self.before), F.lit(MIN_INSTANT))
         # The upper bound takes precedence: no event time after arrival + ahead passes.
@@ -292,7 +290,6 @@ class GuardSpec:
         is_bound = reason not in _UNUSABLE
         parameter = reason if is_bound else "unusable"
         error = conditions.GUARD_FAILED.error(
-            self.where,
             reason=reason,
             parameter=parameter,
             expected=limit,
@@ -311,17 +308,17 @@ class GuardSpec:
 def _parse_bound(before: Duration | dt.datetime | None) -> int | dt.datetime | None:
     """Convert a duration to microseconds; return an instant unchanged."""
     if isinstance(before, dt.datetime):
-        parse_instant(before, parameter="before", where=GuardSpec.where)
+        parse_instant(before, parameter="before")
         return before
     if before is None:
         return None
-    return parse_duration(before, parameter="before", where=GuardSpec.where, minimum=0)
+    return parse_duration(before, parameter="before", minimum=0)
 
 
 def _format_bound(before: int | dt.datetime | None) -> str:
     match before:
         case dt.datetime():
-            return format_instant(parse_instant(before, parameter="before", where=""))
+            return format_instant(parse_instant(before, parameter="before"))
         case int():
             return format_duration(before)
         case _:

@@ -92,7 +92,7 @@ class _ProcessingTime:
     into: str
 
     def __post_init__(self) -> None:
-        require_name(self.into, parameter="into", where=self.where)
+        require_name(self.into, parameter="into")
 
     @property
     def adds(self) -> tuple[str, ...]:

@@ -124,16 +124,15 @@ def producers(
     Akidau et al.: "Watermarks in Stream Processing Systems", VLDB 2021.
     Flink: WatermarkStrategy.withIdleness.
     """
-    where = _Producers.where
     spec = _Producers(
         producer=producer,
         time=time,
-        delay=parse_delay(delay, parameter="delay", where=where),
-        idle=parse_duration(idle, parameter="idle", where=where, minimum=1),
+        delay=parse_delay(delay, parameter="delay"),
+        idle=parse_duration(idle, parameter="idle", minimum=1),
         arrival=arrival,
         expected=expected,
     )
-    return follow_clock(where, spec, ProducersCore())
+    return follow_clock(_Producers.where, spec, ProducersCore())
 
 
 class _Producers(ProducersSpec, ClockSpec):
@@ -143,10 +142,10 @@ class _Producers(ProducersSpec, ClockSpec):
 
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the columns."""
-        require_columns(frame.schema.names, {"producer": [self.producer]}, where=self.where)
-        instant_field(frame, self.time, role="time", where=self.where)
+        require_columns(frame.schema.names, {"producer": [self.producer]})
+        instant_field(frame, self.time, role="time")
         if self.arrival is not None:
-            instant_field(frame, self.arrival, role="arrival", where=self.where)
+            instant_field(frame, self.arrival, role="arrival")
 
     def columns(self) -> Sequence[Column]:
         """Return the producer, the event time, and the arrival."""

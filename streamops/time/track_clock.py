@@ -118,20 +118,19 @@ def track_clock(
     ----------
     Mills et al.: "Network Time Protocol Version 4", RFC 5905, section 10, "Clock Filter Algorithm".
     """
-    where = _TrackClock.where
     spec = _TrackClock(
         time=time,
         sent=sent,
         received=received,
-        tolerance=parse_duration(tolerance, parameter="tolerance", where=where, minimum=0),
-        longest_wait=parse_limit(longest_wait, parameter="longest_wait", where=where),
-        largest_offset=parse_limit(largest_offset, parameter="largest_offset", where=where),
+        tolerance=parse_duration(tolerance, parameter="tolerance", minimum=0),
+        longest_wait=parse_limit(longest_wait, parameter="longest_wait"),
+        largest_offset=parse_limit(largest_offset, parameter="largest_offset"),
         otherwise=otherwise,
-        by=parse_names(by, parameter="by", where=where),
-        horizon=parse_duration(horizon, parameter="horizon", where=where, minimum=1),
-        step=parse_duration(step, parameter="step", where=where, minimum=0),
+        by=parse_names(by, parameter="by"),
+        horizon=parse_duration(horizon, parameter="horizon", minimum=1),
+        step=parse_duration(step, parameter="step", minimum=0),
     )
-    return annotate_rows(where, spec, TrackClockCore())
+    return annotate_rows(_TrackClock.where, spec, TrackClockCore())
 
 
 class _TrackClock(TrackClockSpec, CorrectClock, AnnotatedSpec):
@@ -142,13 +141,13 @@ class _TrackClock(TrackClockSpec, CorrectClock, AnnotatedSpec):
     def check(self, frame: DataFrame) -> None:
         """Reject frames without the columns, and streams that already have a watermark."""
         super().check(frame)
-        require_columns(frame.schema.names, {"by": self.by}, where=self.where)
+        require_columns(frame.schema.names, {"by": self.by})
         marked = [
             field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})
         ]
         if frame.isStreaming and marked:
             raise conditions.TRACK_BEHIND_WATERMARK.error(
-                self.where, got=f"a frame with a watermark on {marked[0]!r}"
+                got=f"a frame with a watermark on {marked[0]!r}"
             )
 
     def build_result(self, frame: DataFrame, names: Sequence[str]) -> DataFrame:

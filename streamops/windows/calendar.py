@@ -146,13 +146,13 @@ def calendar(
         zone=zone,
         week_start=week_start,
         time=time,
-        by=parse_names(by, parameter="by", where=where),
-        agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, parameter="delay", where=where),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        by=parse_names(by, parameter="by"),
+        agg=parse_aggregates(agg),
+        delay=parse_optional_delay(delay, parameter="delay"),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
-        empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
+        empty_for=parse_optional_duration(empty_for, parameter="empty_for", minimum=1),
     )
     return Operator(where, spec, GridCore())

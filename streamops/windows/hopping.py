@@ -138,20 +138,20 @@ def hopping(
     Akidau et al.: "The Dataflow Model", VLDB 2015.
     """
     where = "windows.hopping"
-    distance = parse_duration(hop, parameter="hop", where=where, minimum=1)
+    distance = parse_duration(hop, parameter="hop", minimum=1)
     spec = FixedSpec(
         operator=where,
-        size=parse_duration(size, parameter="size", where=where, minimum=1),
+        size=parse_duration(size, parameter="size", minimum=1),
         hop=distance,
-        origin=parse_origin(origin, distance, where=where),
+        origin=parse_origin(origin, distance),
         time=time,
-        by=parse_names(by, parameter="by", where=where),
-        agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, parameter="delay", where=where),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        by=parse_names(by, parameter="by"),
+        agg=parse_aggregates(agg),
+        delay=parse_optional_delay(delay, parameter="delay"),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         too_late=too_late,
         early=early,
-        empty_for=parse_optional_duration(empty_for, parameter="empty_for", where=where, minimum=1),
+        empty_for=parse_optional_duration(empty_for, parameter="empty_for", minimum=1),
     )
     return Operator(where, spec, GridCore(), native=NATIVE)

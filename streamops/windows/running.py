@@ -106,8 +106,8 @@ def running(
     where = "windows.running"
     parameters = RunningSpec(
         operator=where,
-        by=parse_names(by, parameter="by", where=where),
-        agg=parse_aggregates(agg, where=where),
+        by=parse_names(by, parameter="by"),
+        agg=parse_aggregates(agg),
         changes=changes,
         max_keys=max_keys,
         when_full=when_full,

@@ -144,18 +144,16 @@ def session(
     where = "windows.session"
     spec = SessionSpec(
         operator=where,
-        gap=parse_duration(gap, parameter="gap", where=where, minimum=1),
+        gap=parse_duration(gap, parameter="gap", minimum=1),
         gap_column=gap_column,
         until=until,
-        max_length=parse_optional_duration(
-            max_length, parameter="max_length", where=where, minimum=1
-        ),
+        max_length=parse_optional_duration(max_length, parameter="max_length", minimum=1),
         when_longer=when_longer,
         time=time,
-        by=parse_names(by, parameter="by", where=where),
-        agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, parameter="delay", where=where),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        by=parse_names(by, parameter="by"),
+        agg=parse_aggregates(agg),
+        delay=parse_optional_delay(delay, parameter="delay"),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         too_late=too_late,
         early=early,

@@ -132,12 +132,12 @@ def sliding(
     where = "windows.sliding"
     spec = SlidingSpec(
         operator=where,
-        size=parse_duration(size, parameter="size", where=where, minimum=1),
+        size=parse_duration(size, parameter="size", minimum=1),
         time=time,
-        by=parse_names(by, parameter="by", where=where),
-        agg=parse_aggregates(agg, where=where),
-        delay=parse_optional_delay(delay, parameter="delay", where=where),
-        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness", where=where),
+        by=parse_names(by, parameter="by"),
+        agg=parse_aggregates(agg),
+        delay=parse_optional_delay(delay, parameter="delay"),
+        allowed_lateness=parse_delay(allowed_lateness, parameter="allowed_lateness"),
         stragglers=stragglers,
         too_late=too_late,
         early=early,

@@ -28,7 +28,7 @@ class GeometricMean:
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         return _Logarithms(self.columns)
 
     def to_spark(self, *, time: str | None = None) -> Any:
@@ -69,7 +69,7 @@ class Histogram:
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         return _Bars(self.columns)
 
     def to_spark(self, *, time: str | None = None) -> Any:

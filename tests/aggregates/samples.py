@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.aggregation import Aggregation, Summary
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -76,7 +77,8 @@ COMPARABLE = [*ORDERED, "list", "struct"]
 
 def bind(aggregate: Aggregation) -> Summary:
     """The summary of the aggregate over columns of ``SCHEMA``."""
-    return aggregate.bind(SCHEMA, time="ts", where="windows.tumbling")
+    with located("windows.tumbling"):
+        return aggregate.bind(SCHEMA, time="ts")
 
 
 def column(name: str, values: Sequence[Any]) -> pa.Table:

@@ -116,7 +116,7 @@ def test_a_type_that_an_aggregate_does_not_know_is_refused(
 )
 def test_a_map_inside_a_type_is_found(dtype: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="COLUMN_TYPE"):
-        agg.count_distinct("v", at_most=5).bind(pa.schema([("v", dtype)]), time="ts", where="")
+        agg.count_distinct("v", at_most=5).bind(pa.schema([("v", dtype)]), time="ts")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.errors import ColumnNotFound, SpecError
+from streamops.kernel.errors import ColumnNotFound, SpecError, located
 from streamops.testing import assert_rows, at, replay
 from tests.aggregates.own import GeometricMean, Histogram
 from tests.aggregates.samples import over, over_parts
@@ -61,7 +61,7 @@ def test_an_aggregate_of_ones_own_is_in_a_window_beside_others(restart: bool) ->
 def test_a_column_that_an_aggregate_of_ones_own_forgets_to_look_for_is_looked_for() -> None:
     bars: Any = windows.tumbling("1 hour", time="ts", agg={"bars": Histogram("value")})
     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("values", pa.int64())])
-    with pytest.raises(ColumnNotFound) as caught:
+    with pytest.raises(ColumnNotFound) as caught, located("windows.tumbling"):
         bars.parameters.resolve((schema,), carried=(None,), shards=1)
     assert str(caught.value) == (
         "[COLUMN_NOT_FOUND] windows.tumbling: column 'value', given as "

@@ -171,7 +171,7 @@ def table(make: Any, url: str) -> str:
     sink = make(url, "daily")
     driver = RuntimeError(f"connection to {url} failed: user unknown: {url}")
     with pytest.raises(StreamopsError) as raised, sink._errors():
-        raise unavailable("the target", driver, where=sink.label) from driver
+        raise unavailable("the target", driver) from driver
     both = sinks.fan_out({"a": sink, "b": sink.after(id)})
     return f"{sink!r}{sink.label}{both!r}{with_causes(raised.value)}"
 

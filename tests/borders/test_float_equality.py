@@ -200,7 +200,7 @@ def check_totals(rng: random.Random, values: pa.Array, numbers: Numbers) -> None
 def check_net(rng: random.Random, values: pa.Array, numbers: Numbers) -> None:
     """The net effect of a micro-batch on a target, and its digest."""
     table = pa.table({"f": values, "n": pa.array(range(len(values)))})
-    net = compute_net(table, key=["f"], sequence=["n"], where="test")
+    net = compute_net(table, key=["f"], sequence=["n"])
     wanted = {number: position for position, number in enumerate(numbers)}
     assert sorted(net.added.column("n").to_pylist()) == sorted(wanted.values())
     firsts = [numbers.index(number) for number in numbers]

@@ -130,7 +130,7 @@ def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_p
         digests = set()
         for settings in SESSIONS:
             with configured(spark, settings):
-                rows = to_arrow_with_json(frame, keep_lists=False, where="test")
+                rows = to_arrow_with_json(frame, keep_lists=False)
             digests.add(digest(rows))
             for i, (value, text) in enumerate(some):
                 assert rows.column(i).to_pylist() == [text], value

@@ -55,10 +55,10 @@ USES: dict[str, Any] = {
         search.match(None, text="title", as_of="ts", delay="1 second", **LONG), FACTS, table(of, ("query", pa.string()))
     ),
     "sinks, upserts": lambda of: compute_net(
-        table(of).remove(3).empty_table(), key=["id"], sequence=["seq"], where="sinks"
+        table(of).remove(3).empty_table(), key=["id"], sequence=["seq"]
     ),
     "sinks, changes": lambda of: compute_net(
-        table(of).empty_table(), key=["id"], sequence=["seq"], where="sinks"
+        table(of).empty_table(), key=["id"], sequence=["seq"]
     ),
 }  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_text_is_refused_while_the_plan_is_built(use: str, dtype: pa.DataType) -
 def test_a_map_is_no_sequence() -> None:
     schema = pa.schema([("m", pa.map_(pa.int64(), pa.int64()))])
     with pytest.raises(SchemaError, match="SEQUENCE_TYPE"):
-        require_sequence(schema, ["m"], where="test")
+        require_sequence(schema, ["m"])
 
 
 def test_binary_is_ordered_by_unsigned_bytes() -> None:

@@ -158,7 +158,7 @@ class Recording:
             batch.unpersist()
 
         checkpoint = root / "checkpoint"
-        if open_checkpoint(checkpoint, where="a crash").is_cut_off:
+        if open_checkpoint(checkpoint).is_cut_off:
             # Spark refuses the checkpoint before it writes a row, and `doctor` says to delete it.
             with pytest.raises(StreamingQueryException, match="LOCATION_NOT_EMPTY"):
                 self._run(deliver, checkpoint)

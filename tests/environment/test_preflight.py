@@ -9,7 +9,13 @@ import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamops.environment.settings import ROCKSDB
-from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError, WatermarkError
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    RequirementError,
+    SpecError,
+    WatermarkError,
+    located,
+)
 from streamops.spark.checks import carried_watermark
 from streamops.spark.metadata import INSTANT as INSTANT_MARK
 from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
@@ -41,7 +47,8 @@ class FakeFrame:
 
 def carried(*columns: tuple[str, Any, dict[str, Any]], time: str = "ts", **arguments: Any) -> Any:
     given: dict[str, Any] = {"delay": None, "lag": 0} | arguments
-    return carried_watermark(FakeFrame(*columns), **given, time=time, where="windows.tumbling")
+    with located("windows.tumbling"):
+        return carried_watermark(FakeFrame(*columns), **given, time=time)
 
 
 def refused(*columns: tuple[str, Any, dict[str, Any]], **arguments: Any) -> WatermarkError:
@@ -166,8 +173,8 @@ def events(plan: str = "", **conf: str) -> Any:
 
 
 def unchainable(frame: Any, following: str) -> SpecError:
-    with pytest.raises(SpecError) as caught:
-        refuse_unchainable(frame, following, where=WHERE)
+    with pytest.raises(SpecError) as caught, located(WHERE):
+        refuse_unchainable(frame, following)
     assert caught.value.code == "STATE_API_NOT_CHAINABLE"
     return caught.value
 
@@ -182,8 +189,8 @@ def test_nothing_stateful_may_follow_apply_in_pandas_with_state(following: str) 
 
 
 def test_on_a_stock_session_a_chain_is_refused_with_the_one_setting_to_add() -> None:
-    with pytest.raises(SpecError) as caught:
-        choose_state_api([behind("applyInPandasWithState", **STOCK)], "auto", where=WHERE)
+    with pytest.raises(SpecError) as caught, located("windows.tumbling"):
+        choose_state_api([behind("applyInPandasWithState", **STOCK)], "auto")
     assert str(caught.value) == (
         "[STATE_API_NOT_CHAINABLE] windows.tumbling: "
         "no stateful operator may follow applyInPandasWithState in the same query\n"
@@ -226,16 +233,16 @@ STATE = """Project [k#1]
 )
 def test_stateful_operators_of_the_user_are_found_in_the_plan(plan: str, what: str) -> None:
     with pytest.raises(SpecError) as caught:
-        choose_state_api([events(plan, **STOCK)], "auto", where=WHERE)
+        choose_state_api([events(plan, **STOCK)], "auto")
     assert caught.value.what.startswith(what)
     assert caught.value.fix == USE_ROCKSDB
     # With RocksDB, both may precede.
-    choice = choose_state_api([events(plan, providerClass=ROCKSDB)], "auto", where=WHERE)
+    choice = choose_state_api([events(plan, providerClass=ROCKSDB)], "auto")
     assert choice.api == "transformWithStateInPandas"
 
 
 def test_an_aggregated_table_beside_the_stream_is_no_aggregation_of_the_stream() -> None:
-    choice = choose_state_api([events(JOINED, **STOCK)], "auto", where=WHERE)
+    choice = choose_state_api([events(JOINED, **STOCK)], "auto")
     assert choice.api == "applyInPandasWithState"
 
 
@@ -250,7 +257,7 @@ def test_an_aggregated_table_beside_the_stream_is_no_aggregation_of_the_stream()
     ],
 )
 def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
-    refuse_unchainable(behind(api), following, where=WHERE)
+    refuse_unchainable(behind(api), following)
 
 
 # Which state API a session gets.
@@ -284,12 +291,12 @@ def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
 def test_the_session_decides_about_the_state_api(
     conf: dict[str, str], api: str, reason: str
 ) -> None:
-    assert choose_state_api([events(**conf)], "auto", where=WHERE) == (api, reason)
+    assert choose_state_api([events(**conf)], "auto") == (api, reason)
 
 
 def test_a_state_api_that_was_selected_does_not_depend_on_the_session() -> None:
     for conf in (STOCK, {"providerClass": ROCKSDB}):
-        choice = choose_state_api([events(**conf)], "applyInPandasWithState", where=WHERE)
+        choice = choose_state_api([events(**conf)], "applyInPandasWithState")
         assert choice == ("applyInPandasWithState", "state_api='applyInPandasWithState'")
 
 
@@ -304,9 +311,9 @@ def test_a_missing_or_old_protobuf_is_reported_with_the_bound_of_the_package(
 
     monkeypatch.setattr(importlib.metadata, "version", found)
     frame = events(providerClass=ROCKSDB)
-    assert choose_state_api([frame], "auto", where=WHERE).api == "applyInPandasWithState"
+    assert choose_state_api([frame], "auto").api == "applyInPandasWithState"
     with pytest.raises(RequirementError) as caught:
-        choose_state_api([frame], "transformWithStateInPandas", where=WHERE)
+        choose_state_api([frame], "transformWithStateInPandas")
     assert caught.value.code == "PACKAGE_MISSING"
     assert caught.value.got == got
     assert caught.value.expected == ("transformWithStateInPandas requires protobuf 6.33.5 or later")
@@ -328,7 +335,7 @@ def test_a_state_store_that_is_not_rocksdb_is_refused_where_it_is_required(
     wanted: Any, required: str | None, expected: str
 ) -> None:
     with pytest.raises(RequirementError) as caught:
-        choose_state_api([events(**STOCK)], wanted, where=WHERE, required=required)
+        choose_state_api([events(**STOCK)], wanted, required=required)
     assert caught.value.code == "ROCKSDB_REQUIRED"
     assert caught.value.expected == expected
     assert caught.value.fix == USE_ROCKSDB
@@ -355,9 +362,9 @@ def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
 def test_other_state_apis_may_follow_a_clock_with_apply_in_pandas_with_state(
     following: str,
 ) -> None:
-    refuse_unchainable(behind_a_clock(), following, where=WHERE)
+    refuse_unchainable(behind_a_clock(), following)
 
 
 def test_a_clock_without_a_state_api_of_its_own_does_not_restrict_others() -> None:
     frame = FakeFrame(("ts", INSTANT, {**MINUTE, INSTANT_MARK: True}))
-    refuse_unchainable(frame, "applyInPandasWithState", where=WHERE)
+    refuse_unchainable(frame, "applyInPandasWithState")

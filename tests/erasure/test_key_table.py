@@ -117,7 +117,7 @@ class OfBoth:
         again = wrapped.rewrap(lambda: new)
         found = entries(again)
         assert found[("b", 1)] is None
-        wrapping = Wrapping.of(lambda: new, "test")
+        wrapping = Wrapping.of(lambda: new)
         assert wrapping is not None
         assert wrapping.unwrap("a", found[("a", 1)] or b"") == bytes(readable["a"] or b"")
         assert len(again._create(["c"])[0][2] or b"") == WRAPPED_SIZE

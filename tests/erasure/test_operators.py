@@ -474,7 +474,7 @@ def state(operator: Any, batches: Any) -> str:
         query.run([tables if len(schemas) > 1 else tables[0]])
         for stage in query._stages:
             for stored in stage.stored.values():
-                of_shard = Stored(*stored).state(stage.run_step.header, where="test")
+                of_shard = Stored(*stored).state(stage.run_step.header)
                 for table in of_shard.tables.values():
                     found += [
                         value.hex() if isinstance(value, bytes) else repr(value)

@@ -19,6 +19,7 @@ import pandas as pd
 from streamops import aggregates as agg
 from streamops import joins, local_session, patterns, sinks, time, windows
 from streamops.environment.requirements import refuse_versions
+from streamops.kernel.errors import located
 from streamops.testing import at, replay
 
 COUNT = {"n": agg.count()}
@@ -79,8 +80,8 @@ def installed(**versions: str) -> Iterator[None]:
 
 
 def with_pandas_3() -> None:
-    with installed(pandas="3.0.1"):
-        refuse_versions(where="windows.tumbling")
+    with installed(pandas="3.0.1"), located("windows.tumbling"):
+        refuse_versions()
 
 
 def with_spark_3() -> None:
@@ -92,8 +93,8 @@ def with_spark_3() -> None:
 
 
 def with_spark_4_0() -> None:
-    with installed(pyspark="4.0.1"):
-        refuse_versions(where="windows.tumbling")
+    with installed(pyspark="4.0.1"), located("windows.tumbling"):
+        refuse_versions()
 
 
 def without_grpc() -> None:

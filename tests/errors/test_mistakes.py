@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.errors import CallError
+from streamops.errors import CallError, SpecError
 from streamops.kernel.calls import explain_calls
 from tests.errors.mistakes import MISTAKES, Mistake, code_of, raised
 
@@ -18,6 +18,7 @@ from tests.errors.mistakes import MISTAKES, Mistake, code_of, raised
 def test_a_mistake_of_a_newcomer_is_answered_with_its_remedy(mistake: Mistake) -> None:
     error = raised(mistake)
     assert code_of(error) == mistake.code
+    assert getattr(error, "where", "known")
     assert mistake.remedy in (getattr(error, "fix", None) or str(error))
     is_replay = any(entry.name == "replay" for entry in traceback.extract_tb(error.__traceback__))
     assert not (is_replay and str(getattr(error, "fix", "")).startswith(("df.", "cast it: df.")))
@@ -47,3 +48,14 @@ def test_a_type_error_inside_of_a_function_is_not_replaced() -> None:
     assert not isinstance(caught.value, CallError)
     with pytest.raises(CallError, match="`time` must be given"):
         package["halve"]("a")  # type: ignore
+
+
+def test_an_error_inside_of_a_public_function_is_located_there() -> None:
+    def halve(size: str) -> float:
+        raise SpecError("ODD", "it is odd", got=size, expected="an even size", fix="add 1")
+
+    package = {"__name__": "streamops.planted", "__all__": ["halve"], "halve": halve}
+    explain_calls(package)
+    with pytest.raises(SpecError) as caught:
+        package["halve"]("3")  # type: ignore
+    assert caught.value.where == "planted.halve"

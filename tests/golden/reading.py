@@ -55,7 +55,7 @@ class Format:
     ) -> Mapping[str, pa.Table]:
         """The tables of the state; ``known`` replaces what the reader expects."""
         expected = {"layout": self.core.STATE, "identity": history.spec.identity, "shards": SHARDS}
-        return decode(frame or history.file.read_bytes(), **(expected | known), where=self.operator)
+        return decode(frame or history.file.read_bytes(), **(expected | known))
 
     def read(self, history: Written, **known: Any) -> State:
         """The stored state, with the watermark at the end of its history."""

@@ -23,7 +23,7 @@ ALL = 1_000_000
 def test_there_are_frames_of_every_operator() -> None:
     assert len(FRAMES) >= 40
     for path in FRAMES:
-        assert read_stored(path.read_bytes(), where="test").body
+        assert read_stored(path.read_bytes()).body
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_no_damaged_frame_is_read(flips: int) -> None:
         for bit in {dice.randrange(reach) for _ in range(dice.choice([1, 1, 2, 3, 8]))}:
             blob[bit // 8] ^= 1 << bit % 8
         try:
-            read_stored(bytes(blob), where="test")
+            read_stored(bytes(blob))
         except StateFormatError as error:
             codes[error.code] += 1
     assert codes.total() == flips, "a damaged frame was read"

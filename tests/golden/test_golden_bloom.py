@@ -39,7 +39,7 @@ STORED = ipc_read(FILE.read_bytes())
 
 def read(**known: Any) -> State:
     arguments = {"layout": SeenCore.STATE, "identity": SPEC.identity, "shards": SHARDS} | known
-    tables = decode(SEEN_FILE.read_bytes(), **arguments, where="sketches.seen")
+    tables = decode(SEEN_FILE.read_bytes(), **arguments)
     return State(NOW + BATCHES[-1][2] * SECOND, tables)
 
 
@@ -75,7 +75,7 @@ def test_filters_in_segments_contain_the_same() -> None:
         int(path.stem.rpartition("-")[2]): path.read_bytes()
         for path in FOLDER.glob(f"{SEGMENTED}-*.bin")
     }
-    tables = decode(path_of(None).read_bytes(), *header, where="test")
+    tables = decode(path_of(None).read_bytes(), *header)
     index = read_index(tables.pop(INDEX))
     assert len(index) > 3
     assert sorted(files) == sorted(of.number for of in index)
@@ -83,7 +83,7 @@ def test_filters_in_segments_contain_the_same() -> None:
     assert len(tables[RECENT]) > 0
 
     def load(of: Segment) -> pa.Table:
-        return decode(files[of.number], *header, where="test")[ROWS]
+        return decode(files[of.number], *header)[ROWS]
 
     plain, _ = seen.annotate(SPEC, read(), [orders(*MORE)])
     state_ = State(plain.watermark, tables, Segments(load, index, 3))

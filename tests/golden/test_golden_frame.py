@@ -42,7 +42,7 @@ TABLES = {
 def test_a_frame_of_version_1_is_read() -> None:
     written = FILE.read_bytes()
     assert written[4:6] == b"\x01\x00"
-    found = decode(written, *KNOWN, where="doc")
+    found = decode(written, *KNOWN)
     assert list(found) == list(TABLES)
     for name, table in TABLES.items():
         assert found[name].equals(table)

@@ -9,7 +9,7 @@ import pytest
 
 from streamops.kernel.codec import decode
 from streamops.kernel.core import State
-from streamops.kernel.errors import StateFormatError
+from streamops.kernel.errors import StateFormatError, located
 from streamops.testing.laws import to_rows
 from streamops.time.core.producers import ProducersCore
 from tests.golden.producer_states import FILE, NOW, SECOND, SPEC, state
@@ -17,7 +17,7 @@ from tests.golden.reading import multiset
 
 
 def test_the_stored_state_of_version_1_equals_the_state_of_its_history() -> None:
-    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1, where="")["producers"]
+    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1)["producers"]
     now = state()
     assert found.schema == now.tables["producers"].schema
     assert multiset(to_rows(found)) == multiset(to_rows(now.tables["producers"]))
@@ -26,7 +26,7 @@ def test_the_stored_state_of_version_1_equals_the_state_of_its_history() -> None
 
 
 def test_a_stream_continues_from_the_stored_state() -> None:
-    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1, where="")
+    found = decode(FILE.read_bytes(), ProducersCore.STATE, SPEC.identity, 1)
     columns = [["new"], [NOW + 90 * SECOND], [NOW + 110 * SECOND]]
     rows = pa.table(columns, names=SPEC.input.names).cast(SPEC.input)
     step = ProducersCore().step(
@@ -39,8 +39,8 @@ def test_a_stream_continues_from_the_stored_state() -> None:
 
 def test_the_stored_state_is_refused_for_another_producer_column() -> None:
     other = dataclasses.replace(SPEC, producer="server", producer_type=pa.int64())
-    with pytest.raises(StateFormatError) as caught:
-        decode(FILE.read_bytes(), ProducersCore.STATE, other.identity, 1, where="time.producers")
+    with pytest.raises(StateFormatError) as caught, located("time.producers"):
+        decode(FILE.read_bytes(), ProducersCore.STATE, other.identity, 1)
     assert str(caught.value) == (
         "[STATE_PARAMETERS] time.producers: this checkpoint was written with other parameters: "
         "producer\n"

@@ -27,9 +27,9 @@ def stored() -> tuple[Stored, MemoryStore]:
 def test_the_value_and_its_segments_have_version_1() -> None:
     assert len(NUMBERS) > 1
     for number in (None, *NUMBERS):
-        frame = read_stored(path_of(number).read_bytes(), where="test")
+        frame = read_stored(path_of(number).read_bytes())
         assert (frame.layout, frame.version) == ("windows.grid", 1)
-    value = read_stored(path_of(None).read_bytes(), where="test").tables()
+    value = read_stored(path_of(None).read_bytes()).tables()
     assert value[INDEX].column("number").to_pylist() == NUMBERS
 
 

@@ -53,6 +53,6 @@ def test_values_are_written_in_the_newest_version() -> None:
 
 @pytest.mark.parametrize("version", WRAPPED)
 def test_wrapped_keys_of_every_version_are_read(version: int) -> None:
-    wrapping = Wrapping.of(lambda: bytes(32), "test")
+    wrapping = Wrapping.of(lambda: bytes(32))
     assert wrapping is not None
     assert wrapping.unwrap("ann", bytes.fromhex(WRAPPED[version])) == key_of("ann")

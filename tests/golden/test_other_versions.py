@@ -23,7 +23,7 @@ FRAMES = {
 NAMES = {"frame-v1": "frame", "sourcing.decide-v1": "sourcing.decide"}
 """Files that are not named like their layout: `sourcing.decide` has that of `process.per_key`."""
 
-STORED = {read_stored(blob, where="test").layout: blob for blob in FRAMES.values()}
+STORED = {read_stored(blob).layout: blob for blob in FRAMES.values()}
 """A stored state of each operator."""
 
 
@@ -40,7 +40,7 @@ def test_there_is_a_state_of_every_operator() -> None:
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_every_stored_state_has_the_current_format_and_its_version_in_its_name(name: str) -> None:
-    stored = read_stored(FRAMES[name], where="test")
+    stored = read_stored(FRAMES[name])
     assert stored.frame == FRAME
     assert stored.format == FORMATS.get(stored.layout, KNOWN[0])
     assert name.split("-")[:2] == [NAMES.get(name, stored.layout), f"v{stored.version}"]
@@ -49,13 +49,13 @@ def test_every_stored_state_has_the_current_format_and_its_version_in_its_name(n
 @pytest.mark.parametrize("operator", sorted(FORMATS))
 def test_states_of_other_versions_are_refused(operator: str) -> None:
     blob, known = STORED[operator], FORMATS[operator]
-    stored = read_stored(blob, where="test")
-    assert decode(blob, known, stored.identity, stored.shards, where="test")
+    stored = read_stored(blob)
+    assert decode(blob, known, stored.identity, stored.shards)
     for version in {*range(known.version), known.version + 1, 65_535}:
         other = with_version(blob, version)
-        assert read_stored(other, where="test").format == StateFormat(operator, version)
+        assert read_stored(other).format == StateFormat(operator, version)
         with pytest.raises(StateFormatError) as error:
-            decode(other, known, stored.identity, stored.shards, where="test")
+            decode(other, known, stored.identity, stored.shards)
         assert error.value.code == "STATE_VERSION"
         assert error.value.got.endswith(f"{operator} version {version}")
         assert error.value.expected.endswith(f"{operator} version {known.version}")

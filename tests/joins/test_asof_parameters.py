@@ -15,6 +15,7 @@ from streamops.kernel.errors import (
     SpecError,
     StreamopsError,
     WatermarkError,
+    located,
 )
 from streamops.testing import replay
 
@@ -59,7 +60,7 @@ def bound(left: pa.Schema = TRADES, right: pa.Schema = PRICES, **arguments: Any)
 
 
 def refused(error_type: type[StreamopsError], **arguments: Any) -> Any:
-    with pytest.raises(error_type) as caught:
+    with pytest.raises(error_type) as caught, located("joins.asof"):
         bound(**arguments)
     return caught.value
 
@@ -262,7 +263,7 @@ def test_a_tombstone_flag_of_another_type_is_refused() -> None:
 
 def test_versions_with_a_watermark_are_refused_if_results_do_not_wait_for_them() -> None:
     parameters = settings(waits_for="facts")
-    with pytest.raises(WatermarkError) as caught:
+    with pytest.raises(WatermarkError) as caught, located("joins.asof"):
         parameters.resolve((TRADES, PRICES), carried=(None, 5_000_000), shards=8)
     error = caught.value
     assert (error.code, error.where) == ("WATERMARK_NOT_WAITED_FOR", "joins.asof, right frame")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamops.kernel import codec
 from streamops.kernel.codec import decode, encode, ipc_read, ipc_write
 from streamops.kernel.core import StateFormat
-from streamops.kernel.errors import StateFormatError
+from streamops.kernel.errors import StateFormatError, located
 from streamops.kernel.segments import INDEX, UNMERGED
 
 LAYOUT = StateFormat("doc.example", 3)
@@ -37,7 +37,8 @@ def read(
     identity: Mapping[str, Any] = IDENTITY,
     shards: int = 16,
 ) -> dict[str, pa.Table]:
-    return decode(blob, layout, identity, shards, where="windows.tumbling")
+    with located("windows.tumbling"):
+        return decode(blob, layout, identity, shards)
 
 
 def refused(blob: bytes, **known: Any) -> StateFormatError:

@@ -13,7 +13,7 @@ from streamops.kernel.ddl import parse_schema
 
 
 def parse(value: Any) -> list[tuple[str, str, bool]]:
-    schema = parse_schema(value, parameter="state", where="test")
+    schema = parse_schema(value, parameter="state")
     return [(field.name, type_name(field.type), field.nullable) for field in schema]
 
 
@@ -48,7 +48,7 @@ def test_a_decimal_has_the_defaults_of_spark() -> None:
 
 def test_an_arrow_schema_is_accepted_without_its_metadata() -> None:
     schema = pa.schema([("a", pa.int32())], metadata={"x": "y"})
-    assert parse_schema(schema, parameter="state", where="test").metadata is None
+    assert parse_schema(schema, parameter="state").metadata is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from streamops.kernel import errors
-from streamops.kernel.errors import Code, ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.errors import (
+    Code,
+    ColumnNotFound,
+    SchemaError,
+    SpecError,
+    StreamopsError,
+    located,
+    located_methods,
+)
 
 FACTS = {"where": "windows.tumbling", "got": 1, "expected": "2", "fix": "write 2"}
 OTHERS = ("Code", "ColumnNotFound", "Condition")
@@ -120,7 +128,7 @@ def test_an_error_is_raised_and_caught_by_its_code() -> None:
 
 
 def test_a_condition_fills_the_facts_into_its_texts() -> None:
-    error = WRONG_TYPE.error("windows.tumbling", column="v", bits=4096, expected=64, got=[1])
+    error = WRONG_TYPE.error(where="windows.tumbling", column="v", bits=4096, expected=64, got=[1])
     assert type(error) is SpecError
     assert (error.code, error.where, error.got) == ("WRONG_TYPE", "windows.tumbling", [1])
     assert error.what == "column 'v' is 4,096 bits wide"
@@ -131,7 +139,7 @@ def test_a_condition_fills_the_facts_into_its_texts() -> None:
 
 def test_braces_in_a_value_have_no_meaning() -> None:
     text = "{bits} {0} {x.__class__} {{"
-    error = WRONG_TYPE.error("w", column=text, bits=1, expected=text, got=text)
+    error = WRONG_TYPE.error(where="w", column=text, bits=1, expected=text, got=text)
     assert error.what == f"column {text!r} is 1 bits wide"
     assert (error.expected, error.fix) == (text, f"name={{{text}}}")
 
@@ -146,4 +154,68 @@ def test_a_template_only_names_facts(template: str) -> None:
 
 def test_a_code_can_have_conditions_of_another_class() -> None:
     condition = Code("SOME_CODE", SpecError).of(SchemaError)("it broke", "2", "write 2")
-    assert type(condition.error("w", got=1)) is SchemaError
+    assert type(condition.error(where="w", got=1)) is SchemaError
+
+
+def odd(**facts: Any) -> SpecError:
+    return SpecError("ODD", "it is odd", got=1, expected=2, fix="add 1", **facts)
+
+
+def raised_in(*blocks: located, **facts: Any) -> StreamopsError:
+    """The error of the innermost of these blocks, outside of all of them."""
+
+    def fail() -> None:
+        raise odd(**facts)
+
+    for block in reversed(blocks):
+        fail = block(fail)
+    with pytest.raises(StreamopsError) as caught:
+        fail()
+    assert str(shipped(caught.value)) == str(caught.value)
+    return caught.value
+
+
+def test_an_error_is_located_by_the_innermost_block_around_it() -> None:
+    error = raised_in(located("testing.replay"), located("windows.tumbling"))
+    assert error.where == "windows.tumbling"
+    assert str(error).startswith("[ODD] windows.tumbling: it is odd\n")
+
+
+def test_parts_of_a_location_are_kept_in_their_order() -> None:
+    error = raised_in(located("joins.asof"), located(at="right frame"), at="column 'v'")
+    assert error.where == "joins.asof, right frame, column 'v'"
+
+
+def test_an_error_that_knows_its_location_keeps_it() -> None:
+    error = raised_in(located("joins.asof"), located(at="right frame"), where="shard 3", at="row 1")
+    assert error.where == "shard 3, row 1"
+
+
+def test_an_error_without_a_location_has_none_in_its_text() -> None:
+    assert str(odd()).startswith("[ODD] it is odd\n")
+    assert str(odd(at="column 'v'")).startswith("[ODD] column 'v': it is odd\n")
+
+
+def test_an_error_of_another_process_is_located() -> None:
+    error = shipped(odd(at="column 'v'"))
+    error.locate("windows.tumbling")
+    assert error.where == "windows.tumbling, column 'v'"
+    assert str(error.with_fix("add 3")).startswith(
+        "[ODD] windows.tumbling, column 'v': it is odd\n"
+    )
+
+
+def test_public_methods_and_the_constructor_of_a_class_are_located() -> None:
+    @located_methods("doc.Thing")
+    class Thing:
+        def __init__(self, value: int) -> None:
+            if value < 0:
+                raise odd()
+
+        def use(self) -> None:
+            raise odd()
+
+    for call in (lambda: Thing(-1), Thing(1).use):
+        with pytest.raises(SpecError) as caught:
+            call()
+        assert caught.value.where == "doc.Thing"

@@ -19,7 +19,7 @@ BERLIN = "Europe/Berlin"
 
 def at(text: str) -> int:
     """The instant of a date and time with its offset."""
-    return parse_instant(dt.datetime.fromisoformat(text), parameter="", where="")
+    return parse_instant(dt.datetime.fromisoformat(text), parameter="")
 
 
 def found(period: CalendarPeriod, start: str, hours: float = 1) -> list[tuple[str, float]]:

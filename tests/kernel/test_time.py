@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, located
 from streamops.kernel.time import (
     MAX_INSTANT,
     MIN_INSTANT,
@@ -24,7 +24,8 @@ SECOND = 1_000_000
 
 
 def micros(value: Any, **limits: int) -> int:
-    return parse_duration(value, parameter="size", where="windows.tumbling", **limits)
+    with located("windows.tumbling"):
+        return parse_duration(value, parameter="size", **limits)
 
 
 def refused(value: Any, **limits: int) -> SpecError:
@@ -105,7 +106,7 @@ def test_a_value_that_is_not_a_duration_is_refused(value: Any) -> None:
 def test_an_abbreviated_or_misspelt_duration_is_suggested_in_full(text: str, meant: str) -> None:
     error = refused(text)
     assert (error.code, error.fix) == ("INVALID_DURATION", f'did you mean "{meant}"?')
-    assert parse_duration(meant, parameter="size", where="windows.tumbling")
+    assert parse_duration(meant, parameter="size")
 
 
 @pytest.mark.parametrize("text", ["1 month", "2 Months", "1 quarter", "3 years", "1 day 1 month"])
@@ -173,15 +174,15 @@ def test_a_duration_is_written_in_the_largest_units_that_fit() -> None:
 def test_an_aware_datetime_of_any_zone_is_an_instant() -> None:
     paris = dt.timezone(dt.timedelta(hours=2))
     instant = dt.datetime(1970, 1, 1, 2, 0, 0, 1, tzinfo=paris)
-    assert parse_instant(instant, parameter="origin", where="windows.tumbling") == 1
+    assert parse_instant(instant, parameter="origin") == 1
     before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
-    assert parse_instant(before, parameter="origin", where="windows.tumbling") == -1
+    assert parse_instant(before, parameter="origin") == -1
 
 
 def test_a_datetime_without_a_zone_is_refused() -> None:
     instant = dt.datetime(2024, 1, 1)  # noqa: DTZ001  (this is the mistake)
-    with pytest.raises(SpecError) as caught:
-        parse_instant(instant, parameter="origin", where="windows.tumbling")
+    with pytest.raises(SpecError) as caught, located("windows.tumbling"):
+        parse_instant(instant, parameter="origin")
     assert str(caught.value) == (
         "[INVALID_PARAMETER] windows.tumbling: `origin` has no time zone\n"
         "  got:       origin=datetime.datetime(2024, 1, 1, 0, 0)\n"

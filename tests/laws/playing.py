@@ -24,7 +24,7 @@ def restart(core: Any, spec: Any) -> Between:
     header = core.STATE, spec.identity, 3
 
     def restarted(state: State) -> State:
-        return State(state.watermark, decode(encode(*header, state.tables), *header, where="laws"))
+        return State(state.watermark, decode(encode(*header, state.tables), *header))
 
     return restarted
 

@@ -112,10 +112,8 @@ def case_of(settings: SessionOracle, batches: Sequence[pa.Table], *, delay: int,
 
 def spec_of(settings: SessionOracle, delay: int) -> SessionSpec:
     """The core's spec of the oracle's settings."""
-    where = "windows.session"
     aggregates = tuple(
-        (name, repr(a), a.bind(SESSIONS, time="ts", where=where))
-        for name, a in settings.agg.items()
+        (name, repr(a), a.bind(SESSIONS, time="ts")) for name, a in settings.agg.items()
     )
     read = {"ts", *settings.by, *(name for *_, s in aggregates for name in s.inputs)}
     read |= {name for name in (settings.gap_column, settings.until) if name}

@@ -48,7 +48,7 @@ class World:
         batch = self.committed.get(driver.query, 0)
         delivery = Delivery(driver.query, driver.run, batch, 1, batch, not driver.has_delivered)
         try:
-            decision = decide(self.target.entry, delivery, sink="s", new_checkpoint=policy)
+            decision = decide(self.target.entry, delivery, new_checkpoint=policy)
         except SinkError as error:
             self.refused.append(error.code)
             self.drivers.remove(driver)

@@ -156,7 +156,7 @@ def test_rows_may_be_packed_by_any_number_of_tasks(history: History) -> None:
 def test_a_restart_between_any_two_steps_changes_nothing(history: History) -> None:
     def restarted(state: State) -> State:
         known = ProducersCore.STATE, history.spec.identity, 1
-        tables = decode(encode(*known, state.tables), *known, where="laws")
+        tables = decode(encode(*known, state.tables), *known)
         return State(state.watermark, tables)
 
     same_steps(play(history), play(history, between=restarted))

@@ -227,7 +227,7 @@ def test_repr_shows_the_parameters() -> None:
 
 
 def test_a_scale_can_be_read_from_the_names_of_its_columns() -> None:
-    scale = Scale.parse(BOUNDS, where="")
+    scale = Scale.parse(BOUNDS)
     for struct in ("lateness", "saved"):
         assert Scale.read(counts(*scale.names(struct)), struct) == scale
     assert scale.names("lateness")[0] == "up_to_1_second"

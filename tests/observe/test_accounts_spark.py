@@ -24,7 +24,7 @@ from tests.oracles.accounts import Late, account, needed
 pytestmark = pytest.mark.spark
 
 SHARDS = 2
-SCALE = Scale.parse(BOUNDS, where="").bounds
+SCALE = Scale.parse(BOUNDS).bounds
 KEYS = ("ke.y", "window_start", "reason", "producer")
 BY_ALL = {"by": ["ke.y", "window_start"], "producer": "de`vi.ce"}
 CENTURIES = 30 * 31_557_600_000_000 * 100  # a sum of a hundred exceeds 64 bits

@@ -26,7 +26,7 @@ def silences_of(*, longest: str, by: str, time: str, delay: str | None = None) -
     """The operator, with durations as text: for transcripts."""
 
     def read(text: str) -> dt.timedelta:
-        micros = parse_duration(text, parameter="longest", where="acme.silences", minimum=0)
+        micros = parse_duration(text, parameter="longest", minimum=0)
         return dt.timedelta(microseconds=micros)
 
     bound = None if delay is None else read(delay)

@@ -16,6 +16,7 @@ from streamops import aggregates as agg
 from streamops import process, windows
 from streamops.errors import CapacityError, FunctionError, SchemaError, SpecError, StateFormatError
 from streamops.kernel.core import State
+from streamops.kernel.errors import located
 from streamops.process.core.per_key import PerKeyCore
 from streamops.testing import Replay, at, replay
 from tests.process.functions import bursts, quotients, sums, window_totals
@@ -246,7 +247,7 @@ def test_timers_of_a_stored_state_need_the_function() -> None:
     mark = int(at(2).timestamp()) * 1_000_000
     state = PerKeyCore().step(spec, start, [PerKeyCore().pack(spec, rows)], mark).state
     without = spec_of(sums(state="n int, values array<bigint>", initial={}, **TIMED))
-    with pytest.raises(StateFormatError, match="on_timer"):
+    with pytest.raises(StateFormatError, match="on_timer"), located("process.per_key"):
         PerKeyCore().step(without, state, [PerKeyCore().pack(without, rows.slice(1))], mark)
 
 

@@ -79,7 +79,7 @@ class Linear:
                 raise SketchFormatError(
                     "SKETCH_CORRUPT",
                     "no counts",
-                    where="linear",
+                    at="linear",
                     got=payload,
                     expected=f"{self.cells} counts",
                     fix="make it again",
@@ -100,9 +100,9 @@ class LinearAggregate(SketchAggregate):
     cells: int = 4
     instead: ClassVar[str] = "aggregates.count"
 
-    def sketch(self, type_: pa.DataType | None, where: str) -> Sketch:
+    def sketch(self, type_: pa.DataType | None) -> Sketch:
         if type_ is not None:
-            require_item(type_, column=self.column, where=where)
+            require_item(type_, column=self.column)
         return Linear(self.column, self.cells)
 
 

@@ -15,7 +15,6 @@ __all__ = ["change", "seen_spec"]
 def seen_spec(schema: pa.Schema, *, shards: int = 1, **parameters: Any) -> SeenSpec:
     """The operator over these columns."""
     given: dict[str, Any] = {
-        "where": "sketches.seen",
         "false_positive_rate": 1e-9,
         "time": "ts",
         "horizon": None,

@@ -8,7 +8,13 @@ import pyarrow as pa
 import pytest
 
 from streamops import sketches, windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    SchemaError,
+    SketchFormatError,
+    SpecError,
+    located,
+)
 from streamops.sketches import stored as stored_module
 from streamops.testing import assert_rows, at, replay
 from tests.sketches.linear import count_items, linear_sketch
@@ -36,7 +42,8 @@ def tumbling(size: str, agg: Any, **arguments: Any) -> Any:
 
 
 def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
-    return aggregate.bind(schema, time="ts", where=WHERE)
+    with located(WHERE):
+        return aggregate.bind(schema, time="ts")
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +135,7 @@ def test_aggregates_without_a_spark_expression_raise_an_error(aggregate: Any) ->
 
 def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("windows.tumbling"):
         tumbling("1 minute", {"n": count_items("v")}).parameters.resolve(
             (changes,), carried=(None,), shards=1
         )

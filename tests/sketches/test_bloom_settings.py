@@ -25,7 +25,7 @@ def stored(
 ) -> sketches.StoredBloomFilter:
     made = sketches.bloom_filter_agg("v", capacity=capacity, false_positive_rate=rate)
     rows = pa.table({"v": values})
-    summary = made.bind(rows.schema, time="ts", where="test")
+    summary = made.bind(rows.schema, time="ts")
     states = summary.update(Groups(np.zeros(len(values), np.int64), 1), rows)
     value = sketches.read(summary.estimate(states)[0].as_py())
     assert isinstance(value, sketches.StoredBloomFilter)
@@ -123,23 +123,21 @@ def test_invalid_parameters_are_refused_where_they_are_given(
 def test_stored_filters_are_read_with_the_type_of_their_values() -> None:
     like = sketches.bloom_filter_agg("v", capacity=10)
     with pytest.raises(SpecError) as caught:
-        sketches.merge("s", like=like).bind(
-            pa.schema([("s", pa.binary())]), time="ts", where="test"
-        )
+        sketches.merge("s", like=like).bind(pa.schema([("s", pa.binary())]), time="ts")
     assert caught.value.code == "PARAMETER_MISSING"
     assert 'item_type="string"' in caught.value.fix
     typed = sketches.bloom_filter_agg("v", capacity=10, item_type="array<int>")
     assert repr(typed) == (
         "bloom_filter_agg('v', capacity=10, false_positive_rate=0.001, item_type='array<int>')"
     )
-    assert typed.sketch(None, "test").parameters["type"] == "array<int>"
+    assert typed.sketch(None).parameters["type"] == "array<int>"
     with pytest.raises(SchemaError) as other:
-        typed.bind(pa.schema([("v", pa.int64())]), time="ts", where="test")
+        typed.bind(pa.schema([("v", pa.int64())]), time="ts")
     assert (other.value.code, other.value.got) == (
         "VALUE_TYPE", "column 'v' of type bigint"
     )  # fmt: skip
     with pytest.raises(SchemaError) as unhashed:
-        like.bind(pa.schema([("v", pa.map_(pa.int8(), pa.int8()))]), time="ts", where="test")
+        like.bind(pa.schema([("v", pa.map_(pa.int8(), pa.int8()))]), time="ts")
     assert unhashed.value.code == "TYPE_UNSUPPORTED"
 
 

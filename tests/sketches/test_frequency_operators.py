@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates, sketches, windows
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.spark.operator import Operator
 from streamops.testing import at, replay
 
@@ -120,7 +120,7 @@ def test_a_change_stream_is_refused_while_the_plan_is_built() -> None:
         by="k", agg={"heavy_hitters": aggregates.approx_top_k("page", at_least=0.1)}
     )
     assert isinstance(operator, Operator)
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("windows.running"):
         operator.parameters.resolve((changes,), carried=(None,), shards=8)
     assert caught.value.code == "CHANGE_STREAM_INPUT"
     assert caught.value.where == "windows.running"

@@ -10,7 +10,13 @@ import pytest
 
 from streamops import sketches, windows
 from streamops.aggregates import approx_top_k, count_min
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    SchemaError,
+    SketchFormatError,
+    SpecError,
+    located,
+)
 from streamops.sketches import count_min_sketch, top_k_sketch_agg
 from streamops.sketches.core.sketch import Format, pack_frames
 from streamops.sketches.count_min import count_rows
@@ -59,7 +65,8 @@ def results(transform: Any, **arguments: Any) -> list[dict[str, Any]]:
 
 
 def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
-    return aggregate.bind(schema, time="ts", where=WHERE)
+    with located(WHERE):
+        return aggregate.bind(schema, time="ts")
 
 
 def emitted(result: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -296,22 +303,22 @@ def test_stored_sketches_require_the_type_of_their_items(like: Any) -> None:
 
 def test_every_row_queries_its_own_sketch() -> None:
     like = count_min_sketch("page", item_type="string")
-    sketch: Any = like.sketch(None, WHERE)
+    sketch: Any = like.sketch(None)
     minutes = results(tumbling("1 minute", {"f": count_min_sketch("page")}))
     by_key = {(row["k"], row["window_start"]): row["f"] for row in minutes}
     one, other = by_key["k", at(0)], by_key["other", at(0)]
     blobs = pa.array([one, None, other, one, one], pa.binary())
     requested = pa.array(["a", "a", "a", None, "b"], pa.large_string())
-    assert count_rows(sketch, blobs, requested, where=WHERE).to_pylist() == [
+    assert count_rows(sketch, blobs, requested).to_pylist() == [
         {"estimate": 4, "lower": 4, "upper": 4},
         None,
         {"estimate": 0, "lower": 0, "upper": 0},
         None,
         {"estimate": 2, "lower": 2, "upper": 2},
     ]
-    assert count_rows(sketch, blobs[:0], requested[:0], where=WHERE).to_pylist() == []
-    with pytest.raises(SketchFormatError) as caught:
-        count_rows(sketch, pa.array([one, b"nonsense"]), requested[:2], where=WHERE)
+    assert count_rows(sketch, blobs[:0], requested[:0]).to_pylist() == []
+    with pytest.raises(SketchFormatError) as caught, located("windows.tumbling"):
+        count_rows(sketch, pa.array([one, b"nonsense"]), requested[:2])
     assert (caught.value.code, caught.value.where) == ("SKETCH_CORRUPT", f"{WHERE}, sketch 1")
 
 

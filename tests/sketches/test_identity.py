@@ -91,7 +91,7 @@ REVISED = pa.schema([("ts", UTC), ("s", pa.binary()), ("revision", pa.int32())])
 )
 def test_revised_counts_are_not_merged(like: Any) -> None:
     with pytest.raises(SchemaError, match="would count each revision of a result again") as refused:
-        sketches.merge("s", like=like).bind(REVISED, time="ts", where="windows.tumbling")
+        sketches.merge("s", like=like).bind(REVISED, time="ts")
     assert refused.value.code == "ROWS_REVISED"
     assert "drop the column 'revision'" in refused.value.fix
 
@@ -102,4 +102,4 @@ def test_revised_sets_may_be_merged() -> None:
         sketches.theta_sketch_agg("v"),
         sketches.minhash_sketch_agg("v"),
     ):
-        assert sketches.merge("s", like=like).bind(REVISED, time="ts", where="here")
+        assert sketches.merge("s", like=like).bind(REVISED, time="ts")

@@ -14,7 +14,13 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import sketches, windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SketchFormatError, SpecError
+from streamops.kernel.errors import (
+    ColumnNotFound,
+    SchemaError,
+    SketchFormatError,
+    SpecError,
+    located,
+)
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.kll import QuantileSketch
 from streamops.sketches.core.sketch import Framed, are_valid, pack_frames
@@ -279,7 +285,8 @@ def test_no_probability_is_refused(wrong: Any) -> None:
 
 
 def bound(aggregate: Any, *fields: tuple[str, pa.DataType]) -> Any:
-    return aggregate.bind(pa.schema(fields), time="ts", where="windows.tumbling")
+    with located("windows.tumbling"):
+        return aggregate.bind(pa.schema(fields), time="ts")
 
 
 def test_errors_have_a_fix() -> None:

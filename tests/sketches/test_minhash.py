@@ -161,7 +161,7 @@ def test_invalid_parameters_of_functions_are_refused(wrong: Any) -> None:
 def test_a_type_without_a_hash_is_refused_and_the_repr_has_the_parameters() -> None:
     schema = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     with pytest.raises(SchemaError) as caught:
-        minhash_sketch_agg("m").bind(schema, time="ts", where="windows.tumbling")
+        minhash_sketch_agg("m").bind(schema, time="ts")
     assert caught.value.code == "TYPE_UNSUPPORTED"
     assert repr(minhash_sketch_agg("v", permutations=64)) == (
         "minhash_sketch_agg('v', permutations=64, seed=1, scheme='affine32')"

@@ -66,8 +66,8 @@ def test_retracted_results_were_published_before(aggregate: Any, make: Any, key:
 
 
 def test_sketches_that_depend_on_merging_declare_it() -> None:
-    arguments = [merges_exactly(item.sketch(None, "")) for item in SKETCHES[1:]]
+    arguments = [merges_exactly(item.sketch(None)) for item in SKETCHES[1:]]
     assert arguments == [False, True]
     assert not merges_exactly(
-        sketches.top_k_sketch_agg("v", counters=2, item_type="string").sketch(None, "")
+        sketches.top_k_sketch_agg("v", counters=2, item_type="string").sketch(None)
     )

@@ -18,6 +18,7 @@ from streamops.kernel.errors import (
     SketchFormatError,
     SpecError,
     StreamopsError,
+    located,
 )
 from streamops.sketches import StoredTheta, theta_sketch_agg
 from streamops.sketches.core.sketch import Format, Framed, are_valid, pack_frames
@@ -144,7 +145,8 @@ def test_aggregates_have_a_repr_and_columns() -> None:
 
 
 def bound(aggregate: Any, schema: pa.Schema = SCHEMA) -> Any:
-    return aggregate.bind(schema, time="ts", where="windows.tumbling")
+    with located("windows.tumbling"):
+        return aggregate.bind(schema, time="ts")
 
 
 @pytest.mark.parametrize(

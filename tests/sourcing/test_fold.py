@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamops import sourcing
 from streamops.errors import FunctionError, SchemaError, SpecError
+from streamops.kernel.errors import located
 from streamops.testing import laws, replay
 from tests.sourcing import wallets
 from tests.sourcing.carts import COMMAND, STATE, VALUES, carts, fold_cart
@@ -120,7 +121,7 @@ def test_an_event_schema_that_changes_half_way_through_the_log_is_upcast() -> No
     ],
 )
 def test_a_log_that_is_not_complete_is_refused(log: Rows, what: str) -> None:
-    with pytest.raises(SchemaError, match=what) as caught:
+    with pytest.raises(SchemaError, match=what) as caught, located("sourcing.fold"):
         folded(log)
     assert caught.value.code == "MALFORMED_LOG"
 

@@ -205,8 +205,8 @@ def earlier(
 ) -> Operator:
     """Count, for each left row, the right rows of its key that are not later."""
     both = delay if isinstance(delay, (tuple, list)) else (delay, delay)
-    delays = [None if d is None else parse_duration(d, parameter="delay", where="x") for d in both]
-    micros = parse_duration(lag, parameter="lag", where="x", minimum=0)
+    delays = [None if d is None else parse_duration(d, parameter="delay") for d in both]
+    micros = parse_duration(lag, parameter="lag", minimum=0)
     parameters = Parameters(tuple(by), tuple(time), (delays[0], delays[1]), micros, word)
     return _operator("joins.earlier", parameters, EARLIER, right, options)
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from streamops.environment import requirements
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.spark import columns
 from streamops.spark.columns import arrow_schema, refuse_collated, require_name, type_name
 
@@ -54,31 +54,31 @@ def struct(**types: Any) -> StructType:
 )
 def test_a_collation_is_found_at_any_depth(dtype: Any) -> None:
     with pytest.raises(SchemaError) as caught:
-        refuse_collated(FakeFrame(k=dtype), ["k"], where="windows.tumbling")
+        refuse_collated(FakeFrame(k=dtype), ["k"])
     assert caught.value.code == "TYPE_UNSUPPORTED"
-    refuse_collated(FakeFrame(k=dtype), ["other"], where="windows.tumbling")
+    refuse_collated(FakeFrame(k=dtype), ["other"])
 
 
 def test_a_field_is_not_a_collation_because_of_its_name() -> None:
     dtype = struct(collate_id=IntegerType(), text=StringType())
-    refuse_collated(FakeFrame(k=dtype), ["k"], where="windows.tumbling")
+    refuse_collated(FakeFrame(k=dtype), ["k"])
 
 
 def test_names_that_differ_only_in_case_are_one_name_to_spark() -> None:
     with pytest.raises(SchemaError) as caught:
-        arrow_schema(FakeFrame(x=IntegerType(), X=IntegerType()), where="windows.tumbling")
+        arrow_schema(FakeFrame(x=IntegerType(), X=IntegerType()))
     assert (caught.value.code, caught.value.got) == ("DUPLICATE_COLUMN", "X, x")
 
 
 def test_names_that_differ_only_in_case_are_distinct_if_spark_is_case_sensitive() -> None:
     frame = FakeFrame("true", x=IntegerType(), X=IntegerType())
-    assert arrow_schema(frame, where="windows.tumbling").names == ["x", "X"]
+    assert arrow_schema(frame).names == ["x", "X"]
 
 
 @pytest.mark.parametrize("value", [None, 1, ["ts"], b"ts"])
 def test_what_is_not_text_is_not_a_name(value: Any) -> None:
-    with pytest.raises(SpecError) as caught:
-        require_name(value, parameter="time", where="windows.tumbling")
+    with pytest.raises(SpecError) as caught, located("windows.tumbling"):
+        require_name(value, parameter="time")
     assert str(caught.value) == (
         "[PARAMETER_TYPE] windows.tumbling: `time` is not a name\n"
         f"  got:       {value!r} of type {type(value).__name__}\n"

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def to_text(frame: DataFrame) -> list[str | None]:
-    rows = frame.select(to_checked_json(F.col("v"), frame.schema["v"].dataType, where="test"))
+    rows = frame.select(to_checked_json(F.col("v"), frame.schema["v"].dataType))
     table = rows.toArrow().rename_columns(["v"])
-    refuse_invalid_text(table, ["v"], where="test")
+    refuse_invalid_text(table, ["v"])
     return table.column("v").to_pylist()  # type: ignore[no-any-return]
 
 

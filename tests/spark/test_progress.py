@@ -40,5 +40,5 @@ def test_what_is_no_instant_is_an_error() -> None:
     with pytest.raises(ValueError, match="soon"):
         parse_progress_time("soon")
     assert parse_progress_time("2024-03-10T07:00:00.000Z") == parse_instant(
-        dt.datetime(2024, 3, 10, 7, tzinfo=dt.UTC), parameter="", where=""
+        dt.datetime(2024, 3, 10, 7, tzinfo=dt.UTC), parameter=""
     )

@@ -47,7 +47,7 @@ def test_a_state_with_segments_has_another_fingerprint() -> None:
     step, stored = written(store)
     frames = [Stored(*stored).frame, *map(to_frame, store.values())]
     assert len(frames) == 3
-    assert {read_stored(frame, where="test").version for frame in frames} == {1}
+    assert {read_stored(frame).version for frame in frames} == {1}
     assert Stored(*stored).fingerprint == ~fingerprint(*step.header)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from streamops import aggregates as agg
 from streamops import changes, joins
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, located
 from streamops.spark.checks import refuse_upserts
 from streamops.spark.metadata import UPSERTS
 
@@ -25,12 +25,12 @@ def frame_of(metadata: dict[str, Any] | None) -> Any:
 
 @pytest.mark.parametrize("metadata", [None, {"comment": "of a house"}])
 def test_a_frame_that_no_reader_marked_is_taken(metadata: dict[str, Any] | None) -> None:
-    refuse_upserts(frame_of(metadata), where="changes.aggregate")
+    refuse_upserts(frame_of(metadata))
 
 
 def test_a_frame_of_upserts_is_refused_with_what_to_do() -> None:
-    with pytest.raises(SchemaError) as caught:
-        refuse_upserts(frame_of({UPSERTS: True}), where="changes.aggregate")
+    with pytest.raises(SchemaError) as caught, located("changes.aggregate"):
+        refuse_upserts(frame_of({UPSERTS: True}))
     assert str(caught.value) == (
         "[CHANGE_STREAM_INPUT] changes.aggregate: an update would add its row without removing the previous "
         "one\n"

@@ -53,13 +53,13 @@ def codes(checkpoint: Checkpoint) -> list[str]:
 
 def refused(function: Any, *arguments: Any) -> StreamopsError:
     with pytest.raises(CheckpointError) as caught:
-        function(*arguments, where="test")
+        function(*arguments)
     assert caught.value.fix
     return caught.value
 
 
 def test_a_checkpoint_without_problems(checkpoint: Checkpoint) -> None:
-    assert codes(open_checkpoint(checkpoint.path, where="test")) == []
+    assert codes(open_checkpoint(checkpoint.path)) == []
     assert (checkpoint.last, checkpoint.partitions, checkpoint.watermark) == (1, 2, 1_000)
     report = describe(checkpoint.path)
     assert report.operators == report.problems == []
@@ -78,8 +78,8 @@ def test_a_directory_that_is_not_a_checkpoint_is_refused(
 
 
 def test_paths_are_resolved() -> None:
-    assert local_path("file:/tmp/a%20b/../c", where="test") == Path("/tmp/c").resolve()
-    assert local_path("/tmp/./a", where="test") == Path("/tmp/a").resolve()
+    assert local_path("file:/tmp/a%20b/../c") == Path("/tmp/c").resolve()
+    assert local_path("/tmp/./a") == Path("/tmp/a").resolve()
     assert refused(local_path, "s3a://bucket/checkpoint").code == "CHECKPOINT_PATH"
 
 
@@ -101,9 +101,9 @@ def test_a_new_checkpoint_goes_into_an_empty_directory(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     new = tmp_path / "new"
-    assert require_target(new, checkpoint, where="test") == new
+    assert require_target(new, checkpoint) == new
     new.mkdir()
-    assert require_target(new, checkpoint, where="test") == new
+    assert require_target(new, checkpoint) == new
     (new / "file").touch()
     assert refused(require_target, new, checkpoint).code == "CHECKPOINT_PATH"
     (new / MARKER).touch()
@@ -137,7 +137,7 @@ def test_a_torn_file(checkpoint: Checkpoint, text: str) -> None:
 def test_an_unfinished_rewrite(checkpoint: Checkpoint) -> None:
     (checkpoint.path / MARKER).touch()
     (checkpoint.path / "metadata").unlink()
-    assert codes(open_checkpoint(checkpoint.path, where="test")) == ["CHECKPOINT_UNFINISHED"]
+    assert codes(open_checkpoint(checkpoint.path)) == ["CHECKPOINT_UNFINISHED"]
     assert "remedy: delete the directory" in str(describe(checkpoint.path))
 
 
@@ -152,7 +152,7 @@ def test_the_first_plan_is_torn(tmp_path: Path) -> None:
     for folder in ("offsets", "state"):
         (path / folder).mkdir(parents=True)
     (path / "metadata").write_text('{"id":"5f0c"}')
-    checkpoint = open_checkpoint(path, where="test")
+    checkpoint = open_checkpoint(path)
     assert codes(checkpoint) == ["CHECKPOINT_EMPTY"]
     (path / "offsets" / ".0.8d1f.tmp").write_text("v1")
     assert codes(checkpoint) == ["CHECKPOINT_TORN"]

@@ -82,10 +82,10 @@ def close(rows: Sequence[StoredShard]) -> list[Any]:
 def test_rows_of_segments_are_read_into_a_table() -> None:
     rows = shards(2)
     assert all(of.segments for of in rows)
-    state = decode_shards(rows, where="test")
+    state = decode_shards(rows)
     assert state.is_current
     assert state.format.version == 1
-    assert convert(state, where="test") is state
+    assert convert(state) is state
     tables = [of.tables for of in state.states.values()]
     assert [sorted(of) for of in tables] == [[UNMERGED, "panes"]] * 2
     assert state.entries == sum(of.stored.entries for of in rows)
@@ -93,21 +93,21 @@ def test_rows_of_segments_are_read_into_a_table() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_windows_continue_on_another_number_of_shards(count: int) -> None:
-    before = decode_shards(shards(2), where="test")
+    before = decode_shards(shards(2))
     after = redistribute(before, count)
     assert same_state(after, before)
     rows = encode_shards(after, dict.fromkeys(range(count), 0))
     assert not any(of.segments for of in rows)
-    assert same_state(decode_shards(rows, where="test"), after)
+    assert same_state(decode_shards(rows), after)
     assert close(rows) == close(shards(2, limit=1_000)) == close(shards(2))
     assert len(close(rows)) == 2 * len(KEYS)
 
 
 def test_a_small_shard_beside_one_with_segments_is_no_contradiction() -> None:
     rows = [shards(2)[0], shards(2, limit=1_000)[1]]
-    state = decode_shards(rows, where="test")
+    state = decode_shards(rows)
     found = encode_shards(state, {0: 0, 1: 0})
-    frames = [read_stored(of.stored.frame, where="test") for of in found]
+    frames = [read_stored(of.stored.frame) for of in found]
     assert [bool({INDEX, UNMERGED} & frame.tables().keys()) for frame in frames] == [True, False]
     assert close(found) == close(rows)
 
@@ -119,7 +119,7 @@ def test_a_segment_that_is_missing_or_left_over_is_a_contradiction() -> None:
     for segments in (missing, row.segments | {99: row.segments[first]}):
         changed = dataclasses.replace(row, segments=segments)
         with pytest.raises(CheckpointError) as refused:
-            decode_shards([changed, other], where="test")
+            decode_shards([changed, other])
         assert refused.value.code == "CHECKPOINT_INCONSISTENT"
 
 
@@ -130,7 +130,7 @@ def test_a_segment_that_the_index_does_not_name_is_refused(count: int) -> None:
     blob = next(iter(shards(count)[1].segments.values()))
     changed = dataclasses.replace(row, segments={**row.segments, first: blob})
     with pytest.raises(StateFormatError, match="segment of the index") as refused:
-        decode_shards([changed, other], where="test")
+        decode_shards([changed, other])
     assert refused.value.code == "STATE_CORRUPT"
     with pytest.raises(StateFormatError, match="segment of the index"):
         close([changed, other])
@@ -141,7 +141,7 @@ def test_a_damaged_segment_is_refused() -> None:
     (first, *_) = row.segments
     changed = dataclasses.replace(row, segments={**row.segments, first: "AAAA"})
     with pytest.raises(StateFormatError) as refused:
-        decode_shards([changed, other], where="test")
+        decode_shards([changed, other])
     assert (refused.value.code, f"segment {first}" in refused.value.where) == (
         "STATE_CORRUPT",
         True,
@@ -179,7 +179,7 @@ def test_filters_continue_on_another_number_of_shards(count: int) -> None:
         batch = KEYS[3 * number : 3 * number + 3]
         assert new_keys(rows, [*batch, *KEYS[: 3 * number]], limit=3) == sorted(batch)
     assert all(of.segments for of in rows)
-    before = decode_shards(rows, where="test")
+    before = decode_shards(rows)
     assert any(RECENT in of.tables for of in before.states.values())
     written = encode_shards(redistribute(before, count), dict.fromkeys(range(count), 0))
     assert not any(of.segments for of in written)

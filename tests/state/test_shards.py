@@ -44,7 +44,7 @@ def shard(
 
 def test_shards_are_encoded_as_they_were() -> None:
     rows = [shard(0), shard(1)]
-    state = decode_shards(rows, where="test")
+    state = decode_shards(rows)
     assert (state.name, state.shards, state.deadline, state.timer) == ("windows.grid", 2, 7, 9)
     assert state.is_current
     found = encode_shards(state, {0: 0, 1: 0})
@@ -53,19 +53,19 @@ def test_shards_are_encoded_as_they_were() -> None:
 
 
 def test_the_header_has_the_new_number_of_shards() -> None:
-    before = decode_shards([shard(0), shard(1)], where="test")
+    before = decode_shards([shard(0), shard(1)])
     after = redistribute(before, 5)
     assert same_state(after, before)
     rows = encode_shards(after, dict.fromkeys(range(5), 0))
     assert [row.shard for row in rows] == [0, 1, 2, 3, 4]
-    assert {read_stored(row.stored.frame, where="test").shards for row in rows} == {5}
+    assert {read_stored(row.stored.frame).shards for row in rows} == {5}
     assert {(row.stored.watermark, row.stored.deadline, row.timer) for row in rows} == {(5, 7, 9)}
     assert sum(row.stored.entries for row in rows) == 3
-    assert not same_state(after, decode_shards([shard(1), shard(2, shards=3)][:1], where="test"))
+    assert not same_state(after, decode_shards([shard(1), shard(2, shards=3)][:1]))
 
 
 def test_a_shard_without_a_state_is_missing() -> None:
-    state = decode_shards([shard(1, shards=4)], where="test")
+    state = decode_shards([shard(1, shards=4)])
     assert [*state.states] == [1]
     assert sum(of.rows for of in redistribute(state, 2).states.values()) == 1
 
@@ -84,23 +84,23 @@ def test_a_shard_without_a_state_is_missing() -> None:
 )
 def test_shards_that_do_not_belong_together_are_refused(other: StoredShard) -> None:
     with pytest.raises(CheckpointError) as caught:
-        decode_shards([shard(0), other], where="test")
+        decode_shards([shard(0), other])
     assert caught.value.code == "CHECKPOINT_INCONSISTENT"
 
 
 def test_unknown_layouts_are_refused() -> None:
     with pytest.raises(StateFormatError) as caught:
-        decode_shards([shard(0, format=StateFormat("windows.other", 1))], where="test")
+        decode_shards([shard(0, format=StateFormat("windows.other", 1))])
     assert caught.value.code == "STATE_VERSION"
     assert "windows.grid" in str(caught.value.expected)
 
 
 def test_versions_without_a_conversion_are_refused() -> None:
     for version in (0, 3):
-        state = decode_shards([shard(0, format=StateFormat("windows.grid", version))], where="test")
+        state = decode_shards([shard(0, format=StateFormat("windows.grid", version))])
         assert not state.is_current
         with pytest.raises(StateFormatError) as caught:
-            convert(state, where="test")
+            convert(state)
         assert caught.value.code == "STATE_VERSION"
 
 
@@ -137,7 +137,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Callable[..., OperatorState]:
             )
             for number, text in enumerate(texts)
         ]
-        return decode_shards(rows, where="test")
+        return decode_shards(rows)
 
     return stored
 
@@ -148,15 +148,15 @@ def test_an_older_version_is_converted_one_version_at_a_time(
 ) -> None:
     old = counts(version, "a", "b")
     assert not old.is_current
-    new = convert(old, where="test")
+    new = convert(old)
     assert new.is_current
     assert (new.identity, new.shards, new.timer) == ({"by": [["w", "string"]]}, 2, 9)
     for number, text in enumerate(["a", "b"]):
         assert new.states[number].watermark == 5
         assert new.states[number].tables["rows"].to_pylist() == [{"key.0": text, "count": 1}]
-    again = decode_shards(encode_shards(new, {0: 0, 1: 0}), where="test")
+    again = decode_shards(encode_shards(new, {0: 0, 1: 0}))
     assert same_state(again, new)
-    assert read_stored(encode_shards(new, {0: 0, 1: 0})[0].stored.frame, where="").version == 3
+    assert read_stored(encode_shards(new, {0: 0, 1: 0})[0].stored.frame).version == 3
 
 
 @pytest.mark.parametrize("version", [0, 4])
@@ -164,7 +164,7 @@ def test_a_version_without_a_conversion_names_those_that_have_one(
     counts: Callable[..., OperatorState], version: int
 ) -> None:
     with pytest.raises(StateFormatError) as caught:
-        convert(counts(version, "a"), where="test")
+        convert(counts(version, "a"))
     assert caught.value.code == "STATE_VERSION"
     assert caught.value.got == f"test.counts version {version}"
     assert caught.value.expected == "test.counts version 3, or 1, or 2"

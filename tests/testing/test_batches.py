@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, located
 from streamops.kernel.values import keeps_values
 from streamops.testing.batches import START, at, canonical, infer_schema, to_table
 
@@ -42,7 +42,7 @@ def test_micro_batches_without_rows_need_a_schema() -> None:
 def test_a_misspelt_name_is_refused(misspelt: str, name: str) -> None:
     row = {"k": "a", "ts": at(1), "amount": 1}
     other = {misspelt if key == name else key: value for key, value in row.items()}
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("streamops.testing"):
         infer_schema([[row], [other, row]], None)
     assert str(caught.value) == (
         f"[INVALID_ROWS] streamops.testing: no row has both {misspelt!r} and {name!r}: probably, they "

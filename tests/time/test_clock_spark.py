@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 THREE = {"sent": "sent", "received": "received"}
-NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="", where="")
+NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="")
 BORDERS = [
     *(None, NOON - DAY, NOON - DAY - 1, NOON - 1, NOON, NOON + 1, NOON + DAY, NOON + DAY + 1),
     *(0, MIN_INSTANT, MIN_INSTANT - 1, MAX_INSTANT, MAX_INSTANT + 1, -(2**63) + 1, 2**63 - 1),

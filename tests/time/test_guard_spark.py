@@ -26,8 +26,8 @@ pytestmark = pytest.mark.spark
 
 SHARDS = 2
 DAY = 86_400_000_000
-NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="", where="")
-YEAR_2999 = parse_instant(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), parameter="", where="")
+NOON = parse_instant(dt.datetime(2024, 3, 9, 12, tzinfo=dt.UTC), parameter="")
+YEAR_2999 = parse_instant(dt.datetime(2999, 1, 1, tzinfo=dt.UTC), parameter="")
 YEAR_2020 = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 # Instants near every boundary: years 1 and 9999, 1970, the bounds, 64 bits.
@@ -36,7 +36,7 @@ BASES = [*(a for a in ARRIVALS if a is not None), 0, NOON + 2 * DAY, NOON - 3 * 
 TIMES = [
     None,
     *sorted({base + off for base in BASES for off in (-1, 0, 1)}),
-    *(parse_instant(YEAR_2020, parameter="", where="") + off for off in (-1, 0, 1)),
+    *(parse_instant(YEAR_2020, parameter="") + off for off in (-1, 0, 1)),
     -(2**63) + 1,
     2**63 - 1,
 ]
@@ -73,7 +73,7 @@ def instants(spark: SparkSession, pairs: list[Any]) -> DataFrame:
             {"before": YEAR_2020, "future": "clamp", "past": "clamp", "ahead": "1 microsecond"},
             {
                 "ahead": 1,
-                "earliest": parse_instant(YEAR_2020, parameter="", where=""),
+                "earliest": parse_instant(YEAR_2020, parameter=""),
                 "clamped": ("future", "past"),
             },
             marks=pytest.mark.smoke,
@@ -144,7 +144,7 @@ def test_strings_are_cast_and_strings_that_cannot_be_cast_are_routed(
         good = sorted(micros for micros, _, reason in rows if reason is None)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    zero = parse_instant(START, parameter="", where="")
+    zero = parse_instant(START, parameter="")
     assert good == [zero, zero, zero + 123_456]
     bad = {text: what for text, what in texts.items() if isinstance(what, str)}
     assert {k: v for k, v in reasons.items() if v is not None} == bad

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from streamops import time
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError, located
 
 INSTANT = pa.timestamp("us", tz="UTC")
 TIME, TEXT = TimestampType(), StringType()
@@ -116,7 +116,7 @@ def test_tracking_after_a_watermark_is_refused() -> None:
 
 def test_the_error_for_a_key_type_has_the_type_name_of_spark() -> None:
     schema = pa.schema([("device", pa.map_(pa.string(), pa.int64()))])
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("time.track_clock"):
         track().parameters.resolve((schema,), carried=(None,), shards=8)
     assert (caught.value.code, caught.value.got) == ("TYPE_UNSUPPORTED", "map<string,bigint>")
     assert caught.value.where == "time.track_clock, key 'device'"

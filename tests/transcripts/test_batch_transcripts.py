@@ -16,6 +16,7 @@ import yaml
 
 from streamops import sourcing
 from streamops.errors import StreamopsError
+from streamops.kernel.errors import located
 from streamops.testing.notation import COLUMN_TYPES
 from tests.sourcing.folding import Rows, fold_log
 
@@ -53,7 +54,7 @@ def test_a_fold(transcript: dict[str, Any]) -> None:
             found = fold_log(sourcing.fold(**spec), rows, schema, transcript.get("snapshot"))
             assert found == transcript["expect"]
             continue
-        with pytest.raises(StreamopsError) as caught:
+        with pytest.raises(StreamopsError) as caught, located("sourcing.fold"):
             fold_log(sourcing.fold(**spec), rows, schema, transcript.get("snapshot"))
         assert caught.value.code == transcript["error"]
         assert all(row["k"] not in str(caught.value) for row in rows if len(row["k"]) > 1)

@@ -12,7 +12,7 @@ import pytest
 
 from streamops import aggregates, windows
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
 from streamops.windows.core.compare_spec import CompareSpec
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -42,7 +42,7 @@ def bound(schema: pa.Schema = SCHEMA, **arguments: Any) -> CompareSpec:
 
 
 def refused(error_type: type[StreamopsError], schema: pa.Schema = SCHEMA, **arguments: Any) -> Any:
-    with pytest.raises(error_type) as caught:
+    with pytest.raises(error_type) as caught, located("windows.compare"):
         bound(schema, **arguments)
     assert caught.value.where == "windows.compare"
     return caught.value

@@ -13,7 +13,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.aggregation import Summary
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, located
 from streamops.kernel.grids import CumulativeGrid, FixedGrid
 from streamops.kernel.groups import Groups
 from streamops.spark.operator import Operator
@@ -153,7 +153,7 @@ class OfRows:
     fields: ClassVar[Any] = (("units", pa.int64()),)
     result: ClassVar[pa.DataType] = pa.int64()
 
-    def bind(self, schema: pa.Schema, *, time: str, where: str) -> Summary:
+    def bind(self, schema: pa.Schema, *, time: str) -> Summary:
         return self
 
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
@@ -179,7 +179,7 @@ class OfRows:
 def test_an_aggregate_without_a_value_for_no_rows_is_refused(mistake: str, got: str) -> None:
     arguments = {"agg": {"own": OfRows(mistake)}}
     transform = tumbling(empty_for="1 day", **arguments)
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError) as caught, located("windows.tumbling"):
         bound(transform)
     assert str(caught.value) == (
         "[PARAMETERS_CONTRADICT] windows.tumbling: 'own' has no value for a window without rows\n"

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, located
 from streamops.spark.operator import Operator
 from tests.sketches.linear import count_items
 from tests.windows.running_operators import running_count
@@ -111,7 +111,7 @@ def test_aggregates_are_named_and_at_least_one(aggregates: Any, code: str) -> No
 )
 def test_aggregates_that_order_rows_by_event_time_are_refused_with_a_remedy(aggregate: Any) -> None:
     schema = pa.schema([("v", pa.int64()), ("s", pa.int64())])
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError) as caught, located("windows.running"):
         windows.running(agg={"x": aggregate}).parameters.resolve(
             (schema,), carried=(None,), shards=1
         )
@@ -132,15 +132,15 @@ def test_an_error_message_names_the_remedy() -> None:
 
 
 def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
-    with pytest.raises(ColumnNotFound) as missing:
+    with pytest.raises(ColumnNotFound) as missing, located("windows.running"):
         count(by="key").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert missing.value.what == "column 'key', given as `by`, does not exist"
-    with pytest.raises(ColumnNotFound) as missing:
+    with pytest.raises(ColumnNotFound) as missing, located("windows.running"):
         windows.running(agg={"n": agg.sum("x")}).parameters.resolve(
             (SCHEMA,), carried=(None,), shards=8
         )
     assert missing.value.what == "column 'x', given as `agg: sum('x')`, does not exist"
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("windows.running"):
         count(by="m").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert (caught.value.code, caught.value.where) == (
         "TYPE_UNSUPPORTED",
@@ -156,7 +156,7 @@ def test_columns_that_do_not_exist_or_cannot_be_keys_are_refused() -> None:
 )
 def test_a_change_stream_is_refused(aggregate: Any, code: str) -> None:
     changes = SCHEMA.append(pa.field("_change_type", pa.string()))
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(SchemaError) as caught, located("windows.running"):
         windows.running(by="k", agg={"n": aggregate}).parameters.resolve(
             (changes,), carried=(None,), shards=8
         )

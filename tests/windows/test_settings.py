@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
 from streamops.kernel.grids import FixedGrid
 from streamops.kernel.lateness import late_field
 from streamops.spark.columns import suggest_timestamp
@@ -62,7 +62,7 @@ def refused(
 
 
 def refused_bound(error_type: type[StreamopsError], **arguments: Any) -> Any:
-    with pytest.raises(error_type) as caught:
+    with pytest.raises(error_type) as caught, located("windows.hopping"):
         bound(**arguments)
     return caught.value
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import windows
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
 from streamops.windows.core.sliding import SlidingSpec
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -42,7 +42,7 @@ def bound(schema: pa.Schema = SCHEMA, **arguments: Any) -> SlidingSpec:
 
 
 def refused(error_type: type[StreamopsError], **arguments: Any) -> Any:
-    with pytest.raises(error_type) as caught:
+    with pytest.raises(error_type) as caught, located("windows.sliding"):
         bound(**arguments)
     return caught.value
 

@@ -336,7 +336,7 @@ def _overflow(function: str, column: str, dtype: pa.DataType) -> CapacityError:
     spark = {pa.int64(): "bigint", pa.duration("us"): "interval day to second"}
     wanted = spark.get(dtype) or f"decimal({dtype.precision},{dtype.scale})"
     return conditions.SUM_OVERFLOW.error(
-        f"aggregates.{function}",
+        at=f"aggregates.{function}",
         function=function,
         column=column,
         wanted=wanted,

@@ -89,7 +89,7 @@ def refuse_full(lists: pa.Array, function: str, column: str, at_most: int) -> No
     """Fail if a group has exceeded its bound."""
     if lists.null_count:
         raise conditions.AGGREGATE_FULL.error(
-            f"aggregates.{function}",
+            at=f"aggregates.{function}",
             column=column,
             at_most=at_most,
             got=f"more than {at_most:,} in {lists.null_count:,} of {len(lists):,} results",

@@ -56,7 +56,6 @@ def _identity_of(spec: AggregateSpec, aggregates: tuple[BoundAggregate, ...]) ->
 class AggregateSpec(Spec):
     """Parameters of ``aggregate``."""
 
-    where: str = field(repr=False)  # name of the operator, for errors
     by: tuple[str, ...] = checkpointed(with_types)
     agg: tuple[tuple[str, Aggregation], ...]
     functions: tuple[str, ...] = field(
@@ -71,22 +70,19 @@ class AggregateSpec(Spec):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.rejected, Rejected, parameter="rejected", where=self.where)
+        require_choice(self.rejected, Rejected, parameter="rejected")
         if not self.agg:
-            raise conditions.NO_AGGREGATE.error(self.where, got="agg={}")
+            raise conditions.NO_AGGREGATE.error(got="agg={}")
         for (name, aggregation), function in zip(self.agg, self.functions, strict=True):
             if function in _BY_EVENT_TIME:
                 column = aggregation.columns[0]
                 raise conditions.AGGREGATE_BY_TIME.error(
-                    self.where,
-                    aggregation=aggregation,
-                    column=column,
-                    got=f"{name}={aggregation!r}",
+                    aggregation=aggregation, column=column, got=f"{name}={aggregation!r}"
                 )
         names = [name for name, _ in self.agg]
         added = (CHANGE_TYPE, *([REJECTED] if self.rejected == "route" else []))
         given = {"by": list(self.by), "agg": names}
-        refuse_taken_names([*self.by, *names], added, given, RENAME_KEY_OR_AGGREGATE, self.where)
+        refuse_taken_names([*self.by, *names], added, given, RENAME_KEY_OR_AGGREGATE)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -109,10 +105,10 @@ class AggregateSpec(Spec):
         (schema,) = schemas
         if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
             raise conditions.NOT_A_CHANGE_STREAM.error(
-                self.where, change_type=CHANGE_TYPE, got=f"columns {', '.join(schema.names)}"
+                change_type=CHANGE_TYPE, got=f"columns {', '.join(schema.names)}"
             )
-        require_columns(schema.names, {"by": self.by}, where=self.where)
-        require_keys(schema, self.by, where=self.where)
+        require_columns(schema.names, {"by": self.by})
+        require_keys(schema, self.by)
         pairs = zip(self.agg, self.functions, strict=True)
         aggregates = tuple(self._bound(*pair, function, schema) for pair, function in pairs)
         if self.rejected == "drop":
@@ -126,9 +122,9 @@ class AggregateSpec(Spec):
     ) -> BoundAggregate:
         # An aggregate of the user's own may not check this.
         role = f"agg: {aggregation!r}"
-        require_columns(schema.names, {role: aggregation.columns}, where=self.where)
+        require_columns(schema.names, {role: aggregation.columns})
         # Sketches raise an error here, as rows cannot be retracted from them.
-        summary = aggregation.bind(schema, time="", where=self.where)
+        summary = aggregation.bind(schema, time="")
         total = _total(function, summary, schema)
         return BoundAggregate(
             name, repr(aggregation), summary, total, function in _IGNORE_EQUAL_ROWS

@@ -73,13 +73,13 @@ class TableSpec(KeyedTable, Spec):
         """Validate the parameters."""
         if {*self.key} & {*self.sequence, self.time}:
             raise conditions.SAME_COLUMN.error(
-                self.where, got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
+                got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
             )
-        require_choice(self.publish, Publish, parameter="publish", where=self.where)
-        require_choice(self.snapshots, Snapshots, parameter="snapshots", where=self.where)
-        require_choice(self.when_full, WhenFull, parameter="when_full", where=self.where)
-        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls", where=self.where)
-        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+        require_choice(self.publish, Publish, parameter="publish")
+        require_choice(self.snapshots, Snapshots, parameter="snapshots")
+        require_choice(self.when_full, WhenFull, parameter="when_full")
+        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls")
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
 
     @property
     def truncates(self) -> bool:
@@ -112,9 +112,9 @@ class TableSpec(KeyedTable, Spec):
         (schema,) = schemas
         roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
         for role, names in roles.items():
-            require_columns(schema.names, {role: names}, where=self.where)
-        require_keys(schema, self.key, where=self.where)
-        require_change_columns(schema, self.sequence, self.time, where=self.where)
+            require_columns(schema.names, {role: names})
+        require_keys(schema, self.key)
+        require_change_columns(schema, self.sequence, self.time)
         values = value_columns(schema, self.key, self.sequence)
         self._refuse_taken((*self.key, *values), (REVISION, CHANGE_TYPE, REJECTED))
         limit = -(-self.max_keys // shards)
@@ -124,7 +124,6 @@ class TableSpec(KeyedTable, Spec):
         taken = sorted(name for name in names if name.lower() in added)
         if taken:
             raise conditions.NAME_TAKEN.error(
-                self.where,
                 taken=", ".join(taken),
                 name=taken[0],
                 added=", ".join(added),
@@ -173,10 +172,10 @@ class ApplySpec(TableSpec):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.history, History, parameter="history", where=self.where)
+        require_choice(self.history, History, parameter="history")
         if self.track is not None and self.history == "overwrite":
             raise conditions.TRACK_WITHOUT_HISTORY.error(
-                self.where, got=f"track={self.track!r}, history={self.history!r}"
+                got=f"track={self.track!r}, history={self.history!r}"
             )
         super().__post_init__()
 
@@ -191,7 +190,7 @@ class ApplySpec(TableSpec):
         """The parameters, with the columns of a frame."""
         spec = super().resolve(schemas, carried=carried, shards=shards)
         if self.history == "intervals":
-            require_columns(spec.values, {"track": self.track or ()}, where=self.where)
+            require_columns(spec.values, {"track": self.track or ()})
             self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
         return spec
 

@@ -229,7 +229,7 @@ class DecimalTotal(Total):
 
 def _overflow(summary: Summary, wanted: str) -> CapacityError:
     return conditions.SUM_OVERFLOW.error(
-        "changes.aggregate", inputs=summary.inputs[0], wanted=wanted, got="a sum out of range"
+        inputs=summary.inputs[0], wanted=wanted, got="a sum out of range"
     )
 
 

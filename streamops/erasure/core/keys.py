@@ -25,23 +25,20 @@ WrappingKey = Callable[[], bytes]
 """A function that returns the wrapping key, 32 bytes. It runs wherever keys are unwrapped."""
 
 
-def aes_gcm(where: str) -> Callable[[bytes], Any]:
+def aes_gcm() -> Callable[[bytes], Any]:
     """AES-GCM as a function of the key. It is imported once per batch, not once per key."""
     module = require_package(
         "cryptography.hazmat.primitives.ciphers.aead",
         package="cryptography",
         extra="erasure",
-        where=where,
     )
     found: Callable[[bytes], Any] = module.AESGCM
     return found
 
 
-def invalid_tag(where: str) -> type[Exception]:
+def invalid_tag() -> type[Exception]:
     """The exception of bytes that are not authentic."""
-    module = require_package(
-        "cryptography.exceptions", package="cryptography", extra="erasure", where=where
-    )
+    module = require_package("cryptography.exceptions", package="cryptography", extra="erasure")
     found: type[Exception] = module.InvalidTag
     return found
 
@@ -75,10 +72,9 @@ class Wrapping:
     """Encrypts the keys of a key table by a wrapping key."""
 
     cipher: Any = field(repr=False)
-    where: str
 
     @classmethod
-    def of(cls, wrapping_key: WrappingKey | None, where: str) -> Wrapping | None:
+    def of(cls, wrapping_key: WrappingKey | None) -> Wrapping | None:
         """Call the function of the wrapping key; None if keys are not wrapped."""
         if wrapping_key is None:
             return None
@@ -87,9 +83,9 @@ class Wrapping:
             # The message has the size, and never the bytes.
             size = f", of {len(key)} bytes" if isinstance(key, bytes | str) else ""
             raise conditions.WRAPPING_KEY_SIZE.error(
-                where, key_size=KEY_SIZE, got=f"a value of type {type(key).__name__}{size}"
+                key_size=KEY_SIZE, got=f"a value of type {type(key).__name__}{size}"
             )
-        return cls(aes_gcm(where)(key), where)
+        return cls(aes_gcm()(key))
 
     def wrap(self, subject: str, key: bytes) -> bytes:
         """Encrypt a key. The result is bound to the subject."""
@@ -105,7 +101,7 @@ class Wrapping:
         nonce, rest = stored[start : start + NONCE_SIZE], stored[start + NONCE_SIZE :]
         try:
             found: bytes = self.cipher.decrypt(nonce, rest, _WRAPS + subject.encode())
-        except invalid_tag(self.where):
+        except invalid_tag():
             return None
         return found
 

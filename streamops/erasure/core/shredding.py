@@ -113,8 +113,8 @@ class _Keys:
         numbers, keys = entries.flatten().flatten()
         self._versions: list[int] = numbers.to_pylist()
         self._keys: list[bytes | None] = keys.cast(pa.binary()).to_pylist()
-        self._wrapping = Wrapping.of(spec.wrapping_key, spec.where)
-        self._cipher = aes_gcm(spec.where)
+        self._wrapping = Wrapping.of(spec.wrapping_key)
+        self._cipher = aes_gcm()
         self._usable: dict[tuple[int, int], SubjectKey | str] = {}
 
     def latest(self, code: int) -> int | str:
@@ -197,7 +197,7 @@ def unshred_columns(
     keys = _Keys(subjects, versions, spec)
     results, failures = [], []
     for column, array in zip(spec.columns, values, strict=True):
-        cells, codes = _decrypt(column, array, keys, invalid_tag(spec.where))
+        cells, codes = _decrypt(column, array, keys, invalid_tag())
         results.append(column.type.from_bytes(cells))
         failures.append(codes)
     return results, _rejected(spec, failures, None)
@@ -305,7 +305,7 @@ def _rejected(
     matrix = np.stack(failures)
     rows = np.flatnonzero(matrix.any(axis=0))
     if len(rows) and spec.rejected == "fail":
-        _fail(spec, matrix[:, rows])
+        _fail(matrix[:, rows])
     names = [column.name for column in spec.columns]
     found = matrix[:, rows]
     firsts = found[(found != _OK).argmax(axis=0), np.arange(len(rows))]
@@ -329,10 +329,10 @@ def _rejected(
     return structs.take(pa.array(positions, mask=positions < 0))
 
 
-def _fail(spec: Columns, failures: npt.NDArray[np.uint8]) -> None:
+def _fail(failures: npt.NDArray[np.uint8]) -> None:
     """Fail the query. The message has neither values nor subjects."""
     codes, counts = np.unique(failures[failures != _OK], return_counts=True)
     reasons = ", ".join(
         f"{UNSHRED_REASONS[code - 1]}: {count}" for code, count in zip(codes, counts, strict=True)
     )
-    raise conditions.VALUES_REJECTED.error(spec.where, got=f"values by reason: {reasons}")
+    raise conditions.VALUES_REJECTED.error(got=f"values by reason: {reasons}")

@@ -21,6 +21,7 @@ from streamops.joins.core.join_spec import (
     revisions_as_sequence,
 )
 from streamops.kernel.core import Input
+from streamops.kernel.errors import located
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
@@ -72,11 +73,11 @@ class AsofSpec(JoinSpec):
             late_versions=LateVersions,
             too_late=TooLate,
         )
-        require_into(self.into, where=self.where)
+        require_into(self.into)
         for parameter in ("time", "version", "sequence", "until", "deleted"):
             name = getattr(self, parameter)
             if name is not None or parameter not in ("until", "deleted"):
-                require_name(name, parameter=parameter, where=self.where)
+                require_name(name, parameter=parameter)
         self._refuse_contradictions()
         self._refuse_directions()
 
@@ -84,7 +85,7 @@ class AsofSpec(JoinSpec):
         """Refuse a forward search without a bound, on a stream."""
         if self.direction != "backward" and self.tolerance is None:
             raise conditions.TOLERANCE_MISSING.error(
-                self.where, got=f"direction={self.direction!r} on a stream, without tolerance"
+                got=f"direction={self.direction!r} on a stream, without tolerance"
             )
 
     @property
@@ -109,7 +110,7 @@ class AsofSpec(JoinSpec):
         left, right = schemas
         self._refuse_columns(left, right)
         if self.waits_for == "facts" and carried[1] is not None:
-            raise unused_watermark(carried[1], waits_for=self.waits_for, where=self.where)
+            raise unused_watermark(carried[1], waits_for=self.waits_for)
         hidden = {self.deleted, CHANGE_TYPE, TOMBSTONE}
         inputs = self.resolve_inputs(schemas, carried)
         added = added_columns(
@@ -192,63 +193,61 @@ class AsofSpec(JoinSpec):
     def _refuse_contradictions(self) -> None:
         roles = {"version": self.version, "sequence": self.sequence, **self._optional}
         used = {"by": [*set(self.right_by)], **{role: [name] for role, name in roles.items()}}
-        refuse_change_type(used, where=self.where)
+        refuse_change_type(used)
         if self.sequence == REVISION:
             fix = (
                 "store the position in the log among the values of the row, and deletes as rows "
                 "with a flag (docs/joins.md, 'A captured table')"
             )
-            raise revisions_as_sequence(self.sequence, fix, where=self.where)
+            raise revisions_as_sequence(self.sequence, fix)
         names = [name for columns in used.values() for name in columns]
         if len(set(names)) < len(names):
             raise conditions.COLUMN_TWICE.error(
-                self.where, got=", ".join(f"{k}={v!r}" for k, v in {"by": self.by, **roles}.items())
+                got=", ".join(f"{k}={v!r}" for k, v in {"by": self.by, **roles}.items())
             )
         if self.too_late == "route" and self.stragglers != "answer" and not self.retracts:
             raise conditions.TOO_LATE_WITHOUT_ANSWERS.error(
-                self.where,
                 got=f"too_late='route' with stragglers={self.stragglers!r}, "
-                f"late_versions={self.late_versions!r}",
+                f"late_versions={self.late_versions!r}"
             )
 
     def _refuse_directions(self) -> None:
         if type(self.allow_exact) is not bool:
-            raise conditions.NOT_A_BOOLEAN.error(
-                self.where, got=f"allow_exact={self.allow_exact!r}"
-            )
+            raise conditions.NOT_A_BOOLEAN.error(got=f"allow_exact={self.allow_exact!r}")
         if self.direction == "forward" and self.until is not None:
             raise conditions.UNTIL_WITHOUT_BACKWARD.error(
-                self.where, got=f"until={self.until!r} with direction='forward'"
+                got=f"until={self.until!r} with direction='forward'"
             )
         if self.tolerance == 0 and not self.allow_exact:
-            raise conditions.NO_VERSION_CAN_MATCH.error(
-                self.where, got="tolerance of 0 with allow_exact=False"
-            )
+            raise conditions.NO_VERSION_CAN_MATCH.error(got="tolerance of 0 with allow_exact=False")
 
     def _refuse_columns(self, left: pa.Schema, right: pa.Schema) -> None:
-        facts, versions = f"{self.where}, left frame", f"{self.where}, right frame"
+        with located(at="left frame"):
+            require_columns(left.names, {"by": self.left_by, "time": [self.time]})
+            require_instant(left, self.time)
+        require_key_types(left, right, self.by)
+        with located(at="right frame"):
+            self._refuse_versions(right)
+
+    def _refuse_versions(self, right: pa.Schema) -> None:
         used = {"by": self.right_by, "version": [self.version], "sequence": [self.sequence]}
         used |= {role: [name] for role, name in self._optional.items()}
-        require_columns(left.names, {"by": self.left_by, "time": [self.time]}, where=facts)
-        require_columns(right.names, used, where=versions)
-        require_instant(left, self.time, where=facts)
+        require_columns(right.names, used)
         for name in (self.version, *([self.until] if self.until is not None else [])):
-            require_instant(right, name, where=versions)
-        require_key_types(left, right, self.by, where=self.where)
-        require_sequence(right, (self.sequence,), where=versions)
+            require_instant(right, name)
+        require_sequence(right, (self.sequence,))
         flags = {
             self.deleted: ("a deletion flag", "use a condition: F.col('op') == 'd'"),
             TOMBSTONE: ("a tombstone flag", "rename it, if it does not mark tombstones"),
         }
         for flag, (use, fix) in flags.items():
             if flag in right.names and not pa.types.is_boolean(right.field(flag).type):
-                refuse_type(right, str(flag), use, "boolean", fix, where=versions)
+                refuse_type(right, str(flag), use, "boolean", fix)
         if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
             fix = "rename it, if it is not a change type"
-            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix, where=versions)
+            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix)
         if UNAVAILABLE in right.names:
             raise conditions.ROWS_NOT_WHOLE.error(
-                versions,
                 unavailable=UNAVAILABLE,
                 got=f"a column {UNAVAILABLE!r} with their names: these values are null",
             )

@@ -48,6 +48,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.lateness import build_late
 from streamops.kernel.operator import Core, Table
@@ -78,21 +79,20 @@ class EnrichSpec(JoinSpec):
 
     def __post_init__(self) -> None:
         require_choices(self, how=How, when_full=WhenFull, rejected=Rejected)
-        require_into(self.into, where=self.where)
-        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
+        require_into(self.into)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         if {*self.right_by} & {*self.sequence, self.time}:
             raise conditions.SAME_COLUMN.error(
-                self.where,
-                got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",
+                got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}"
             )
         columns = {"by": self.right_by, "sequence": self.sequence, "time": (self.time,)}
-        refuse_change_type(columns, where=self.where)
+        refuse_change_type(columns)
         if self.sequence == (REVISION,):
             fix = (
                 "sequence='position' after .withColumn('position', 2 * F.col('revision') + "
                 "F.when(F.col('_change_type') == 'delete', 1).otherwise(0))"
             )
-            raise revisions_as_sequence(self.sequence[0], fix, where=self.where)
+            raise revisions_as_sequence(self.sequence[0], fix)
 
     @property
     def declared(self) -> tuple[Input, Input]:
@@ -105,12 +105,14 @@ class EnrichSpec(JoinSpec):
     ) -> EnrichSpec:
         """Resolve the parameters against the schemas of the facts and of the changes."""
         left, right = schemas
-        where = f"{self.where}, right frame"
         used = {"by": self.right_by, "sequence": self.sequence, "time": self.times_of_table}
-        require_columns(left.names, {"by": self.left_by}, where=f"{self.where}, left frame")
-        require_columns(right.names, used, where=where)
-        require_key_types(left, right, self.by, where=self.where)
-        require_change_columns(right, self.sequence, self.time, where=where)
+        with located(at="left frame"):
+            require_columns(left.names, {"by": self.left_by})
+        with located(at="right frame"):
+            require_columns(right.names, used)
+        require_key_types(left, right, self.by)
+        with located(at="right frame"):
+            require_change_columns(right, self.sequence, self.time)
         inputs = self.resolve_inputs(schemas, carried)
         names = {*self.right_by, *value_columns(right, self.right_by, self.sequence)}
         row = pa.schema([column for column in right if column.name in names])
@@ -131,7 +133,6 @@ class EnrichSpec(JoinSpec):
         if SNAPSHOT not in schema.names:
             schema = schema.append(pa.field(SNAPSHOT, pa.bool_()))
         return KeyedTable(
-            where=self.where,
             key=self.right_by,
             sequence=self.sequence,
             time=self.time,

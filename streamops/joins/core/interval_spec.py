@@ -19,6 +19,7 @@ from streamops.joins.core.join_spec import (
     show_pair,
 )
 from streamops.kernel.core import SIDES, Input, SideName
+from streamops.kernel.errors import located
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import (
     Delays,
@@ -65,9 +66,9 @@ class IntervalSpec(JoinSpec):
         require_choices(
             self, how=How, matches=Matches, stragglers=Stragglers, too_late=TooLate, early=Early
         )
-        require_into(self.into, where=self.where)
+        require_into(self.into)
         if self.tie_break is not None:
-            require_name(self.tie_break, parameter="tie_break", where=self.where)
+            require_name(self.tie_break, parameter="tie_break")
         self._refuse_contradictions()
 
     @property
@@ -85,16 +86,18 @@ class IntervalSpec(JoinSpec):
     ) -> IntervalSpec:
         """Resolve the parameters against the schemas of both sides."""
         left, right = schemas
-        where = f"{self.where}, left frame", f"{self.where}, right frame"
         ties = [] if self.tie_break is None else [self.tie_break]
-        require_columns(left.names, {"time": self.time[:1], "by": self.left_by}, where=where[0])
-        used = {"time": self.time[1:], "by": self.right_by, "tie_break": ties}
-        require_columns(right.names, used, where=where[1])
-        require_instant(left, self.time[0], where=where[0])
-        require_instant(right, self.time[1], where=where[1])
-        require_key_types(left, right, self.by, where=self.where)
+        with located(at="left frame"):
+            require_columns(left.names, {"time": self.time[:1], "by": self.left_by})
+            require_instant(left, self.time[0])
+        with located(at="right frame"):
+            used = {"time": self.time[1:], "by": self.right_by, "tie_break": ties}
+            require_columns(right.names, used)
+            require_instant(right, self.time[1])
+        require_key_types(left, right, self.by)
         for name in ties:
-            require_order(right, name, "a tie-break", where=where[1])
+            with located(at="right frame"):
+                require_order(right, name, "a tie-break")
         joined = right if self.joins else pa.schema([])
         if not (self.joins or self.routes):
             right = pa.schema([f for f in right if f.name in {*self.right_by, self.time[1]}])
@@ -224,32 +227,31 @@ class IntervalSpec(JoinSpec):
     def _refuse_contradictions(self) -> None:
         if self.lower > self.upper:
             raise conditions.BOUNDS_REVERSED.error(
-                self.where,
-                got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}",
+                got=f"lower={show_duration(self.lower)}, upper={show_duration(self.upper)}"
             )
         if self.too_late == "route" and self.stragglers != "retract":
             raise conditions.TOO_LATE_WITHOUT_CORRECTIONS.error(
-                self.where, got=f"too_late='route' with stragglers={self.stragglers!r}"
+                got=f"too_late='route' with stragglers={self.stragglers!r}"
             )
         self._refuse_attribution()
         preserved = any(self.preserves(side) for side in SIDES)
         if self.early != "never" and not preserved and self.matches == "every":
             raise conditions.EARLY_WITHOUT_EFFECT.error(
-                self.where, got=f"early={self.early!r} with how={self.how!r}"
+                got=f"early={self.early!r} with how={self.how!r}"
             )
 
     def _refuse_attribution(self) -> None:
         if self.matches == "every":
             if self.tie_break is not None:
                 raise conditions.TIE_BREAK_WITHOUT_CHOICE.error(
-                    self.where, got=f"tie_break={self.tie_break!r} with matches='every'"
+                    got=f"tie_break={self.tie_break!r} with matches='every'"
                 )
             return
         if self.how not in ("inner", "left"):
             raise conditions.MATCHES_OF_LEFT_ROWS.error(
-                self.where, got=f"matches={self.matches!r} with how={self.how!r}"
+                got=f"matches={self.matches!r} with how={self.how!r}"
             )
         if self.tie_break is None:
             raise conditions.TIE_BREAK_MISSING.error(
-                self.where, got=f"matches={self.matches!r} without tie_break"
+                got=f"matches={self.matches!r} without tie_break"
             )

@@ -13,7 +13,7 @@ from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins import conditions
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.kernel.groups import Ids
 from streamops.kernel.lateness import LATE, late_field
 from streamops.kernel.operator import Spec, checkpointed
@@ -67,7 +67,6 @@ def show_pair(names: tuple[str, str]) -> str:
 class JoinSpec(Spec):
     """Fields of all joins. ``resolved``, ``names`` and ``output`` are resolved against the schemas."""
 
-    where: str = field(repr=False)  # name of the operator, for errors
     by: Keys = checkpointed(metadata={"shown": show_keys})
     resolved: tuple[Input, ...] = field(default=(), repr=False)
     names: JoinedNames = field(default=JoinedNames(pa.schema([]), ()), repr=False)
@@ -125,8 +124,8 @@ class JoinSpec(Spec):
         fix: str = "rename the column before the join, or set another name for the added one with into=...",
     ) -> Self:
         """The spec over these inputs, with these columns of the left, the right, and the join itself."""
-        names = join_names(left, right, self.by, self.where)
-        refuse_reserved(names.schema.names, [column.name for column in added], fix, self.where)
+        names = join_names(left, right, self.by)
+        refuse_reserved(names.schema.names, [column.name for column in added], fix)
         joined = (column.with_nullable(True) for column in names.schema)
         return replace(self, resolved=inputs, names=names, output=pa.schema([*joined, *added]))
 
@@ -157,7 +156,7 @@ def join_values(
     return pa.table(columns, schema=output)
 
 
-def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> JoinedNames:
+def join_names(left: pa.Schema, right: pa.Schema, by: Keys) -> JoinedNames:
     """The columns of a left row joined with a right row of the same key.
 
     Names are compared as in Spark, ignoring case. A right column gets the suffix ``_right`` if its
@@ -167,7 +166,7 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> Joine
     --------
     >>> searches = pa.schema([("query", pa.int64()), ("ts", pa.int64())])
     >>> clicks = pa.schema([("query", pa.int64()), ("ts", pa.int64()), ("url", pa.string())])
-    >>> joined = join_names(searches, clicks, (("query", "query"),), "doc")
+    >>> joined = join_names(searches, clicks, (("query", "query"),))
     >>> joined.schema.names, joined.right
     (['query', 'ts', 'ts_right', 'url'], (('ts', 'ts_right'), ('url', 'url')))
     """
@@ -183,7 +182,6 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> Joine
             name += SUFFIX
             if name.lower() in taken:
                 raise conditions.NO_FREE_NAME.error(
-                    where,
                     column=column.name,
                     names=", ".join(left.names),
                     suffix=SUFFIX,
@@ -195,7 +193,7 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys, where: str) -> Joine
     return JoinedNames(pa.schema([*left, *joined]), tuple(pairs))
 
 
-def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str, where: str) -> None:
+def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str) -> None:
     """Refuse joined columns with the name of a column that the operator adds."""
     reserved = {name.lower() for name in added}
     taken = [name for name in names if name.lower() in reserved]
@@ -203,93 +201,94 @@ def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str, where:
         raise SchemaError(
             "NAME_TAKEN",
             f"two columns of the result have the same name: {', '.join(taken)}",
-            where=where,
             got=f"columns {', '.join(names)}",
             expected=f"columns unlike {', '.join(sorted(reserved))}, which the join adds",
             fix=fix,
         )
 
 
-def parse_keys(by: Any, *, where: str) -> Keys:
+def parse_keys(by: Any) -> Keys:
     """Key columns as pairs, left and right, from a name, a sequence or a mapping.
 
     Examples
     --------
-    >>> parse_keys({"query": "search"}, where="doc"), parse_keys(["a", "b"], where="doc")
+    >>> parse_keys({"query": "search"}), parse_keys(["a", "b"])
     ((('query', 'search'),), (('a', 'a'), ('b', 'b')))
     """
     if isinstance(by, Mapping):
         pairs = tuple(by.items())
-        parse_names([name for pair in pairs for name in pair], parameter="by", where=where)
+        parse_names([name for pair in pairs for name in pair], parameter="by")
     else:
-        names = parse_distinct_names(by, parameter="by", where=where, empty=True)
+        names = parse_distinct_names(by, parameter="by", empty=True)
         pairs = tuple((name, name) for name in names)
     if not pairs:
-        raise conditions.NO_KEY.error(where, got=f"by={by!r}")
+        raise conditions.NO_KEY.error(got=f"by={by!r}")
     return pairs
 
 
-def parse_times(time: Any, *, where: str) -> tuple[str, str]:
+def parse_times(time: Any) -> tuple[str, str]:
     """Event-time columns of both inputs, from one name or two."""
     left, right = time if isinstance(time, tuple) and len(time) == 2 else (time, time)
     for name in (left, right):
-        require_name(name, parameter="time", where=where)
+        require_name(name, parameter="time")
     return left, right
 
 
-def parse_key_pair(key: Any, *, where: str) -> tuple[Columns, Columns]:
+def parse_key_pair(key: Any) -> tuple[Columns, Columns]:
     """Key columns of both tables: one name or several, for both or for each."""
     parts = (key, key) if isinstance(key, str | list) else key
     if not (isinstance(parts, tuple) and len(parts) == 2 and all(parts)):
         example = '("order_id", "customer_id"), or with lists: (["a", "b"], "id")'
-        raise _not_a_pair("key", key, example, where)
-    left, right = (parse_names(part, parameter="key", where=where) for part in parts)
+        raise _not_a_pair("key", key, example)
+    left, right = (parse_names(part, parameter="key") for part in parts)
     return left, right
 
 
-def parse_name_pair(value: Any, *, parameter: str, where: str) -> tuple[str, str]:
+def parse_name_pair(value: Any, *, parameter: str) -> tuple[str, str]:
     """A column of both tables: one name for both, or one for each."""
     pair = (value, value) if isinstance(value, str) else value
     if not (isinstance(pair, tuple) and len(pair) == 2):
-        raise _not_a_pair(parameter, value, '"lsn", or ("lsn", "version")', where)
+        raise _not_a_pair(parameter, value, '"lsn", or ("lsn", "version")')
     for name in pair:
-        require_name(name, parameter=parameter, where=where)
+        require_name(name, parameter=parameter)
     return pair
 
 
-def _not_a_pair(parameter: str, got: Any, example: str, where: str) -> SpecError:
+def _not_a_pair(parameter: str, got: Any, example: str) -> SpecError:
     return conditions.NOT_A_PAIR.error(
-        where, parameter=parameter, example=example, got=f"{parameter}={got!r}"
+        parameter=parameter, example=example, got=f"{parameter}={got!r}"
     )
 
 
 def require_choices(parameters: Any, **choices: Any) -> None:
     """Refuse fields whose value is not one of their choices."""
     for name, choice in choices.items():
-        require_choice(getattr(parameters, name), choice, parameter=name, where=parameters.where)
+        require_choice(getattr(parameters, name), choice, parameter=name)
 
 
-def require_into(into: Any, *, where: str) -> None:
+def require_into(into: Any) -> None:
     """Refuse a value of `into` that is not a name, or the name of another added column."""
-    require_name(into, parameter="into", where=where)
+    require_name(into, parameter="into")
     if into.lower() in ADDED:
-        raise conditions.NAME_TAKEN.error(where, added=", ".join(ADDED), got=f"into={into!r}")
+        raise conditions.NAME_TAKEN.error(added=", ".join(ADDED), got=f"into={into!r}")
 
 
-def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys, *, where: str) -> None:
+def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys) -> None:
     """Refuse keys that Spark cannot hash."""
     ours, theirs = zip(*by, strict=True)
-    require_keys(left, ours, where=f"{where}, left frame")
-    require_keys(right, theirs, where=f"{where}, right frame")
+    with located(at="left frame"):
+        require_keys(left, ours)
+    with located(at="right frame"):
+        require_keys(right, theirs)
 
 
-def require_order(schema: pa.Schema, name: str, use: str, *, where: str) -> None:
+def require_order(schema: pa.Schema, name: str, use: str) -> None:
     """Refuse a column whose values have no order."""
     if not is_comparable(schema.field(name).type):
         fix = "name a column that grows: a log position, a commit version, an id"
-        refuse_type(schema, name, use, "a type with an order", fix, where=where)
+        refuse_type(schema, name, use, "a type with an order", fix)
 
 
-def revisions_as_sequence(sequence: object, fix: str, *, where: str) -> SpecError:
+def revisions_as_sequence(sequence: object, fix: str) -> SpecError:
     """The error if the changes of a key are ordered by revision."""
-    return conditions.SEQUENCE_OF_REVISIONS.error(where, remedy=fix, got=f"sequence={sequence!r}")
+    return conditions.SEQUENCE_OF_REVISIONS.error(remedy=fix, got=f"sequence={sequence!r}")

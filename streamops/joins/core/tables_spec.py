@@ -20,7 +20,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.columns import type_name
 from streamops.kernel.core import SIDES, Input
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import require_columns, require_keys
 
@@ -91,7 +91,7 @@ class TablesSpec(JoinSpec):
             "key": () if self.key is None else self.key[0] + self.key[1],
             "sequence": () if self.sequence is None else self.sequence,
         }
-        refuse_change_type(columns, where=self.where)
+        refuse_change_type(columns)
 
     @property
     def declared(self) -> tuple[Input, Input]:
@@ -131,35 +131,31 @@ class TablesSpec(JoinSpec):
         name, by = SIDES[at], (self.left_by, self.right_by)[at]
         key = self.key[at] if self.key else ()
         sequence = self.sequence[at] if self.sequence else None
-        where = f"{self.where}, {name} side"
         used = {"by": by, "key": key, "sequence": (sequence,) if sequence else ()}
-        require_columns(schema.names, used, where=where)
-        if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
-            raise _not_a_change_stream(schema, where)
-        require_keys(schema, (*by, *key), where=where)
-        require_sequence(schema, used["sequence"], where=where)
+        with located(at=f"{name} side"):
+            require_columns(schema.names, used)
+            if CHANGE_TYPE not in schema.names or schema.field(CHANGE_TYPE).type != pa.string():
+                raise _not_a_change_stream(schema)
+            require_keys(schema, (*by, *key))
+            require_sequence(schema, used["sequence"])
         return TableSide(schema, by, key, sequence, self.how in ("full", name))
 
     def _refuse_contradictions(self) -> None:
         if self.sequence is not None and self.key is None:
-            raise conditions.SEQUENCE_WITHOUT_KEY.error(
-                self.where, got=f"sequence={self.sequence!r}, key=None"
-            )
+            raise conditions.SEQUENCE_WITHOUT_KEY.error(got=f"sequence={self.sequence!r}, key=None")
         if self.sequence is not None and REVISION in self.sequence:
             fix = "omit sequence and remember: streamops emits changes once and in order"
-            raise revisions_as_sequence(self.sequence, fix, where=self.where)
+            raise revisions_as_sequence(self.sequence, fix)
         if (self.sequence is None) != (self.remember is None):
             raise conditions.REMEMBER_WITH_SEQUENCE.error(
-                self.where, got=f"sequence={self.sequence!r}, remember={self.remember!r}"
+                got=f"sequence={self.sequence!r}, remember={self.remember!r}"
             )
         if self.remember is not None and (type(self.remember) is not int or self.remember < 0):
-            raise conditions.REMEMBER_OUT_OF_RANGE.error(
-                self.where, got=f"remember={self.remember!r}"
-            )
+            raise conditions.REMEMBER_OUT_OF_RANGE.error(got=f"remember={self.remember!r}")
 
 
-def _not_a_change_stream(schema: pa.Schema, where: str) -> SchemaError:
+def _not_a_change_stream(schema: pa.Schema) -> SchemaError:
     got = f"columns {', '.join(schema.names)}"
     if CHANGE_TYPE in schema.names:
         got = f"{CHANGE_TYPE} {type_name(schema.field(CHANGE_TYPE).type)}"
-    return conditions.NOT_A_CHANGE_STREAM.error(where, change_type=CHANGE_TYPE, got=got)
+    return conditions.NOT_A_CHANGE_STREAM.error(change_type=CHANGE_TYPE, got=got)

@@ -32,6 +32,7 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.operator import Core, Spec, Table
@@ -58,24 +59,21 @@ class TimelineParameters(Spec):
     rejected: Rejected
 
     def __post_init__(self) -> None:
-        require_name(self.ranked_by, parameter="ranked_by", where=self.where)
+        require_name(self.ranked_by, parameter="ranked_by")
         columns = {"user": self.user, "key": self.key, "ranked_by": (self.ranked_by,)}
-        refuse_change_type(columns, where=self.where)
+        refuse_change_type(columns)
         if type(self.cap) is not int or self.cap not in range(1, MAX_CAP):  # not 100.0 or True
-            raise conditions.CAP_OUT_OF_RANGE.error(
-                self.where, max_cap=MAX_CAP - 1, got=f"cap={self.cap!r}"
-            )
+            raise conditions.CAP_OUT_OF_RANGE.error(max_cap=MAX_CAP - 1, got=f"cap={self.cap!r}")
         for name in self.user:
             if name in self.join.right_by:
                 raise conditions.USER_IS_AUTHOR.error(
-                    self.where, column=name, got=f"user={self.user!r}, by={show_keys(self.by)}"
+                    column=name, got=f"user={self.user!r}, by={show_keys(self.by)}"
                 )
 
     @property
     def join(self) -> TablesSpec:
         """The join of posts and follows. A follow is identified by `user` and the join columns."""
         return TablesSpec(
-            where=self.where,
             by=self.by,
             how="inner",
             key=(self.key, self.user),
@@ -102,17 +100,17 @@ class TimelineParameters(Spec):
     ) -> TablesSpec:
         """Resolve the join against both schemas; of the right, against the columns that are used."""
         left, right = schemas
-        where = (f"{self.where}, left side", f"{self.where}, right side")
-        require_columns(
-            left.names, {"key": self.key, "ranked_by": (self.ranked_by,)}, where=where[0]
-        )
+        with located(at="left side"):
+            require_columns(left.names, {"key": self.key, "ranked_by": (self.ranked_by,)})
         for name in (self.ranked_by, *self.key):
             if not is_orderable(left.field(name).type):
                 use = "an order of posts" if name == self.ranked_by else "a tie-break of posts"
                 expected = "a type with an order: numbers, strings, binary, timestamps"
                 fix = f"df.withColumn({name!r}, ...): a part of it that has an order"
-                refuse_type(left, name, use, expected, fix, where=where[0])
-        require_columns(right.names, {"by": self.join.right_by, "user": self.user}, where=where[1])
+                with located(at="left side"):
+                    refuse_type(left, name, use, expected, fix)
+        with located(at="right side"):
+            require_columns(right.names, {"by": self.join.right_by, "user": self.user})
         used = [name for name in (*self.follows, CHANGE_TYPE) if name in right.names]
         columns = pa.schema([right.field(name) for name in used])
         spec = self.join.resolve((left, columns), carried=carried, shards=shards)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from streamops.kernel.errors import located
 from streamops.observe.core.alarms import Finding, History, Rule
 from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.rules import require_batches, require_count
@@ -46,10 +47,10 @@ class ConsumerLag(Rule):
     rows: int
     batches: int = 10
 
+    @located("observe.ConsumerLag")
     def __post_init__(self) -> None:
-        where = "observe.ConsumerLag"
         fix = "rows=100_000 is a lag of that many records"
-        require_count(self.rows, parameter="rows", where=where, fix=fix)
+        require_count(self.rows, parameter="rows", fix=fix)
         require_batches(self, least=1)
 
     def evaluate(self, history: History) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import SpecError, located
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.alarms import GAUGES, Finding, History, Rule
@@ -156,7 +156,8 @@ class LateShare(_LateRule):
     counts: Sequence[str] = LATE
 
     def __post_init__(self) -> None:
-        require_share(self.share, where=_where(self), fix="share=0.01 is one row in a hundred")
+        with located(_where(self)):
+            require_share(self.share, fix="share=0.01 is one row in a hundred")
         _LateRule.__post_init__(self)
         _require_rows(self, "at_least")
 
@@ -260,13 +261,14 @@ class PoisonedWatermark(Rule):
     ahead: Duration = "1 hour"
 
     def __post_init__(self) -> None:
-        micros = parse_duration(self.ahead, parameter="ahead", where=_where(self), minimum=0)
+        with located(_where(self)):
+            micros = parse_duration(self.ahead, parameter="ahead", minimum=0)
         object.__setattr__(self, "ahead", format_duration(micros))
 
     def evaluate(self, history: History) -> Iterator[Finding]:
         """Yield a finding if the watermark is poisoned, or will be."""
         last = history[-1]
-        limit = parse_duration(self.ahead, parameter="ahead", where="") + last.started
+        limit = parse_duration(self.ahead, parameter="ahead") + last.started
         instants = {"watermark": last.watermark, "newest event time": last.newest}
         beyond = {name: at for name, at in instants.items() if at is not None and at > limit}
         # The producer that poisoned the clock may have been evicted; then the leader is not ahead.
@@ -300,26 +302,24 @@ class PoisonedWatermark(Rule):
             )
 
 
-def require_share(share: object, *, where: str, fix: str) -> None:
+def require_share(share: object, *, fix: str) -> None:
     """Raise an error if the value is not in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise SpecError(
             "PARAMETER_OUT_OF_RANGE",
             "`share` is not a share",
-            where=where,
             got=f"share={share!r}",
             expected="a number above 0, at most 1",
             fix=fix,
         )
 
 
-def require_count(value: object, *, parameter: str, where: str, fix: str) -> None:
+def require_count(value: object, *, parameter: str, fix: str) -> None:
     """Raise an error if the value is not a positive integer."""
     if type(value) is not int or value < 1:
         raise SpecError(
             "PARAMETER_OUT_OF_RANGE",
             f"`{parameter}` is not a number of rows",
-            where=where,
             got=f"{parameter}={value!r}",
             expected="an integer, 1 or more",
             fix=fix,
@@ -328,7 +328,8 @@ def require_count(value: object, *, parameter: str, where: str, fix: str) -> Non
 
 def _require_rows(rule: Rule, parameter: str) -> None:
     fix = f"use an integer, such as {parameter}=100; for a share of the rows, use observe.LateShare"
-    require_count(getattr(rule, parameter), parameter=parameter, where=_where(rule), fix=fix)
+    with located(_where(rule)):
+        require_count(getattr(rule, parameter), parameter=parameter, fix=fix)
 
 
 def require_batches(rule: Rule, *, least: int) -> None:
@@ -336,7 +337,7 @@ def require_batches(rule: Rule, *, least: int) -> None:
     batches: object = rule.batches
     if type(batches) is not int or not least <= batches <= _MAX_BATCHES:
         raise conditions.BATCHES_OUT_OF_RANGE.error(
-            _where(rule), least=least, max_batches=_MAX_BATCHES, got=f"batches={batches!r}"
+            where=_where(rule), least=least, max_batches=_MAX_BATCHES, got=f"batches={batches!r}"
         )
 
 
@@ -345,12 +346,12 @@ def _parse_counts(rule: _LateRule) -> tuple[str, ...]:
     names = (counts,) if isinstance(counts, str) or not isinstance(counts, Sequence) else counts
     if not names or not all(isinstance(name, str) and name for name in names):
         raise conditions.NOT_A_NAME.error(
-            _where(rule), late=", ".join(LATE), got=f"counts={counts!r}"
+            where=_where(rule), late=", ".join(LATE), got=f"counts={counts!r}"
         )
     gauges = [name for name in names if name in GAUGES]
     if gauges:
         raise conditions.NOT_A_COUNT.error(
-            _where(rule), gauges=", ".join(gauges), got=f"counts={counts!r}"
+            where=_where(rule), gauges=", ".join(gauges), got=f"counts={counts!r}"
         )
     return tuple(dict.fromkeys(names))
 

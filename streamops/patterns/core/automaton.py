@@ -80,7 +80,7 @@ class Automaton:
         return any(transition.target == ACCEPT for transition in self.transitions[state])
 
 
-def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) -> Automaton:
+def compile_pattern(pattern: Pattern, bits: Mapping[str, int]) -> Automaton:
     """Compile a pattern.
 
     Parameters
@@ -88,8 +88,6 @@ def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) ->
     pattern : Pattern
     bits : mapping of str to int
         The bit of the condition of each defined variable. A row satisfies any other one.
-    where : str
-        For errors.
 
     Raises
     ------
@@ -97,14 +95,14 @@ def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) ->
         ``PATTERN_INVALID``: it matches no row, or begins or ends with a gap.
         ``PARAMETER_OUT_OF_RANGE``.
     """
-    graph = _Graph(pattern, bits, where)
+    graph = _Graph(pattern, bits)
     states: dict[tuple[tuple[int, ...], int], int] = {}
     pending = [graph.state(graph.start, 0)]
     transitions: list[tuple[Transition, ...]] = []
     states[pending[0]] = 0
     while len(transitions) < len(pending):
         if len(pending) > MAX_STATES:
-            raise _too_large(pattern, where)
+            raise _too_large(pattern)
         found = []
         for number in pending[len(transitions)][0]:
             node = graph.nodes[number]
@@ -125,7 +123,7 @@ def compile_pattern(pattern: Pattern, bits: Mapping[str, int], *, where: str) ->
         graph.count,
         _union(bits, pattern.absent),
     )
-    _refuse_open(pattern, automaton, where, ends_with_gap=graph.ends_with_gap)
+    _refuse_open(pattern, automaton, ends_with_gap=graph.ends_with_gap)
     return automaton
 
 
@@ -142,8 +140,8 @@ class _Vertex:
 class _Graph:
     """The pattern as a graph of rows and choices, built from its end to its start."""
 
-    def __init__(self, pattern: Pattern, bits: Mapping[str, int], where: str) -> None:
-        self.pattern, self.where = pattern, where
+    def __init__(self, pattern: Pattern, bits: Mapping[str, int]) -> None:
+        self.pattern = pattern
         self.bits, self.tests = bits, list[Test]()
         self.variables = pattern.variables
         self.nodes = [_Vertex(-1, NO_VARIABLE, 0)]
@@ -193,7 +191,7 @@ class _Graph:
     def _vertex(self, test: int, variable: int, step: int, following: Sequence[int]) -> int:
         # While it is built: a{1000000000} would fill the memory before its states are counted.
         if len(self.nodes) >= _MAX_VERTICES:
-            raise _too_large(self.pattern, self.where)
+            raise _too_large(self.pattern)
         self.nodes.append(_Vertex(test, variable, step, [*following]))
         return len(self.nodes) - 1
 
@@ -304,18 +302,16 @@ def _union(bits: Mapping[str, int], variables: Sequence[str]) -> int:
     return sum({bits[name] for name in variables if name in bits})
 
 
-def _refuse_open(
-    pattern: Pattern, automaton: Automaton, where: str, *, ends_with_gap: bool
-) -> None:
+def _refuse_open(pattern: Pattern, automaton: Automaton, *, ends_with_gap: bool) -> None:
     """Refuse patterns that match no row, or that begin or end at an arbitrary row."""
     if automaton.accepts(0):
-        raise conditions.PATTERN_EMPTY.error(where, got=f"{pattern.text!r}")
+        raise conditions.PATTERN_EMPTY.error(got=f"{pattern.text!r}")
     begins = any(t.variable == NO_VARIABLE for t in automaton.transitions[0])
     if begins or ends_with_gap:
         raise conditions.PATTERN_OPEN.error(
-            where, begins="begins" if begins else "may end", got=f"{pattern.text!r}"
+            begins="begins" if begins else "may end", got=f"{pattern.text!r}"
         )
 
 
-def _too_large(pattern: Pattern, where: str) -> SpecError:
-    return conditions.PATTERN_TOO_LARGE.error(where, max_states=MAX_STATES, got=f"{pattern.text!r}")
+def _too_large(pattern: Pattern) -> SpecError:
+    return conditions.PATTERN_TOO_LARGE.error(max_states=MAX_STATES, got=f"{pattern.text!r}")

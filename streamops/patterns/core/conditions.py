@@ -111,7 +111,6 @@ class Expression:
         raise SpecError(
             "CONDITION_INVALID",
             "a condition has no value before there are rows",
-            where="patterns.match",
             got=f"{self!r} with `and`, `or`, `not` or in an `if`",
             expected="&, | or ~",
             fix="write (a) & (b), (a) | (b), ~(a); chained comparisons such as a < b < c as two",
@@ -234,7 +233,6 @@ def holds(name: str, condition: Expression, values: Values) -> Mask:
         raise CapacityError(
             "NUMERIC_OVERFLOW",
             f"a number in the condition of {name!r} does not fit into its type",
-            where="patterns.match",
             got=f"{condition!r}; {', '.join(f'{text} is {dtype}' for text, dtype in types.items())}",
             expected="values that the type of the result has",
             fix="cast to a wider type in its Spark SQL, on both sides: "
@@ -271,7 +269,6 @@ def to_expression(value: object) -> Expression:
             raise SpecError(
                 "CONDITION_INVALID",
                 "an integer in a condition does not fit into 64 bits",
-                where="patterns.match",
                 got=f"{value:.5e}"
                 if abs(value) < 1 << 1000
                 else "an integer of more than 1,000 bits",
@@ -282,9 +279,7 @@ def to_expression(value: object) -> Expression:
     raise not_a_condition(value)
 
 
-def require_boolean(
-    name: str, condition: Expression, types: Mapping[str, pa.DataType], *, where: str
-) -> None:
+def require_boolean(name: str, condition: Expression, types: Mapping[str, pa.DataType]) -> None:
     """Refuse the condition of a variable if it cannot be evaluated on values of these types.
 
     Raises
@@ -299,7 +294,6 @@ def require_boolean(
         raise SchemaError(
             "CONDITION_INVALID",
             f"the condition of {name!r} does not suit the types of its columns",
-            where=where,
             got=f"{condition!r}; {listed}",
             expected="comparisons of values of one type, or of numbers",
             fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
@@ -308,7 +302,6 @@ def require_boolean(
         raise SchemaError(
             "CONDITION_INVALID",
             f"the condition of {name!r} is neither true nor false",
-            where=where,
             got=f"{condition!r} of type {type_name(value.type)}",
             expected="boolean",
             fix="compare it with something: patterns.previous('price') < 'price'",
@@ -322,7 +315,6 @@ def not_a_condition(value: object) -> SpecError:
     return SpecError(
         "CONDITION_INVALID",
         "this cannot be part of a condition",
-        where="patterns.match",
         got=f"{value!r} of type {type(value).__name__}",
         expected="Spark SQL as text, a number, patterns.previous(...), patterns.initial(...) or "
         "patterns.current(...)",

@@ -412,7 +412,7 @@ def _limit(spec: PatternSpec, rows: pa.Table) -> tuple[pa.Table, int]:
         return rows, 0
     if spec.when_full == "fail":
         raise conditions.ROWS_FULL.error(
-            spec.operator, max_rows=spec.max_rows, got=f"{int(sizes.max()):,} rows of one key"
+            max_rows=spec.max_rows, got=f"{int(sizes.max()):,} rows of one key"
         )
     # The rows of a key are adjacent, in order.
     begins = np.cumsum(sizes) - sizes

@@ -46,9 +46,7 @@ class Measure:
 
     def in_condition(self) -> SpecError:
         """The error for a measure in a condition."""
-        return conditions.CONDITION_OVER_MATCH.error(
-            "patterns.match", got=f"{self.text} in a condition"
-        )
+        return conditions.CONDITION_OVER_MATCH.error(got=f"{self.text} in a condition")
 
     def _refuse(self, other: object) -> NoReturn:
         raise self.in_condition()

@@ -123,12 +123,11 @@ class PatternSpec(ShardSpec):
     automaton: Automaton = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        where = self.operator
-        require_name(self.time, parameter="time", where=where)
-        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
-        require_choice(self.timeouts, Timeouts, parameter="timeouts", where=where)
-        require_choice(self.matches, Matches, parameter="matches", where=where)
-        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
+        require_name(self.time, parameter="time")
+        require_choice(self.stragglers, Stragglers, parameter="stragglers")
+        require_choice(self.timeouts, Timeouts, parameter="timeouts")
+        require_choice(self.matches, Matches, parameter="matches")
+        require_choice(self.when_full, WhenFull, parameter="when_full")
         self._refuse_variables()
         self._refuse_skip()
         self._refuse_bounds()
@@ -136,8 +135,8 @@ class PatternSpec(ShardSpec):
         given = {"by": list(self.by), "measures": names}
         fix = "name the measure, or rename the key column, differently"
         reserved = (MATCH_START, MATCH_END, LATE)
-        refuse_taken_names([*self.by, *names], reserved, given, fix, where)
-        automaton = compile_pattern(self.pattern, self.bits, where=where)
+        refuse_taken_names([*self.by, *names], reserved, given, fix)
+        automaton = compile_pattern(self.pattern, self.bits)
         object.__setattr__(self, "automaton", automaton)
 
     def resolve(
@@ -145,12 +144,11 @@ class PatternSpec(ShardSpec):
     ) -> Self:
         """Resolve the columns, see :class:`streamops.spark.definition.Parameters`."""
         (schema,) = schemas
-        where = self.operator
         used = {f"measures: {of!r}": self._columns_of(of) for _, of in self.measures}
         required = {"time": [self.time], "by": [*self.by], "tie_break": [*self.tie_break]}
-        require_columns(schema.names, required | used, where=where)
-        require_instant(schema, self.time, where=where)
-        require_keys(schema, self.by, where=where)
+        require_columns(schema.names, required | used)
+        require_instant(schema, self.time)
+        require_keys(schema, self.by)
         sources = tuple((text, self._source(text, schema)) for text in self.texts)
         for name, condition in self.define:
             if isinstance(condition, str):
@@ -310,7 +308,7 @@ class PatternSpec(ShardSpec):
         variables = frozenset(self.pattern.variables.index(v) for v in of.variables)
         summary = None
         if of.aggregation is not None:
-            summary = of.aggregation.bind(schema, time=self.time, where=self.operator)
+            summary = of.aggregation.bind(schema, time=self.time)
             dtype = summary.result
         elif of.column is None:
             dtype = pa.list_(pa.string())
@@ -325,15 +323,13 @@ class PatternSpec(ShardSpec):
             return text
         name = f"{_COMPUTED}{self.texts.index(text)}"
         if name not in schema.names:
-            raise conditions.CONDITION_NEEDS_SPARK.error(self.operator, got=f"{text!r} in define")
+            raise conditions.CONDITION_NEEDS_SPARK.error(got=f"{text!r} in define")
         return name
 
     def _require_boolean(self, name: str, column: pa.Field) -> None:
         if not pa.types.is_boolean(column.type):
             raise conditions.CONDITION_NOT_BOOLEAN.error(
-                self.operator,
-                name=name,
-                got=f"{dict(self.define)[name]!r} of type {type_name(column.type)}",
+                name=name, got=f"{dict(self.define)[name]!r} of type {type_name(column.type)}"
             )
 
     def _require_expressions(self) -> None:
@@ -343,7 +339,7 @@ class PatternSpec(ShardSpec):
                 types = {
                     v.text: self.input.field(sources[v.text]).type for v in values_of(condition)
                 }
-                require_boolean(name, condition, types, where=self.operator)
+                require_boolean(name, condition, types)
 
     def _refuse_variables(self) -> None:
         defined, pattern = [name for name, _ in self.define], self.pattern
@@ -353,7 +349,7 @@ class PatternSpec(ShardSpec):
         for name in pattern.negated:
             if name not in defined:
                 raise conditions.VARIABLE_UNDEFINED.error(
-                    self.operator, name=name, got=f"{pattern.text!r}, define={dict(self.define)!r}"
+                    name=name, got=f"{pattern.text!r}, define={dict(self.define)!r}"
                 )
         for _, measure in self.measures:
             for name in measure.variables:
@@ -361,7 +357,7 @@ class PatternSpec(ShardSpec):
                     self._refuse_unknown(name, repr(measure))
         if len(defined) > MAX_CONDITIONS:
             raise conditions.TOO_MANY_CONDITIONS.error(
-                self.operator, max_conditions=MAX_CONDITIONS, got=f"{len(defined)} in define"
+                max_conditions=MAX_CONDITIONS, got=f"{len(defined)} in define"
             )
 
     def _refuse_unknown(self, name: str, given: str) -> NoReturn:
@@ -370,7 +366,6 @@ class PatternSpec(ShardSpec):
         raise SpecError(
             "PATTERN_INVALID",
             f"the pattern has no variable {name!r}",
-            where=self.operator,
             got=f"{name!r} in {given}; pattern {self.pattern.text!r}",
             expected=f"one of {', '.join(map(repr, variables))}",
             fix=f"did you mean {near[0]!r}?" if near else "add it to the pattern, or leave it out",
@@ -387,7 +382,6 @@ class PatternSpec(ShardSpec):
             raise SpecError(
                 "UNKNOWN_CHOICE",
                 what,
-                where=self.operator,
                 got=f"skip={self.skip!r}",
                 expected="'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
                 fix=fix,
@@ -396,15 +390,15 @@ class PatternSpec(ShardSpec):
             self._number(variable)
         if self.matches == "first" and self.skip != _SKIPS[0]:
             raise conditions.SKIP_WITHOUT_EVERY.error(
-                self.operator, got=f"skip={self.skip!r} with matches='first'"
+                got=f"skip={self.skip!r} with matches='first'"
             )
 
     def _refuse_bounds(self) -> None:
         if self.horizon is not None and self.matches == "every":
             raise conditions.HORIZON_WITHOUT_FIRST.error(
-                self.operator, got=f"horizon={format_duration(self.horizon)!r} with matches='every'"
+                got=f"horizon={format_duration(self.horizon)!r} with matches='every'"
             )
         if type(self.max_rows) is not int or self.max_rows < 1:
             raise conditions.MAX_ROWS_OUT_OF_RANGE.error(
-                self.operator, default_max_rows=DEFAULT_MAX_ROWS, got=f"max_rows={self.max_rows!r}"
+                default_max_rows=DEFAULT_MAX_ROWS, got=f"max_rows={self.max_rows!r}"
             )

@@ -110,7 +110,7 @@ class Pattern:
         return tuple(dict.fromkeys([name for names in (*gaps, self.absent) for name in names]))
 
 
-def parse_pattern(text: object, *, where: str) -> Pattern:
+def parse_pattern(text: object) -> Pattern:
     """Parse a pattern.
 
     Raises
@@ -120,12 +120,12 @@ def parse_pattern(text: object, *, where: str) -> Pattern:
 
     Examples
     --------
-    >>> parse_pattern("a !c b{2,}? !d", where="doc").items
+    >>> parse_pattern("a !c b{2,}? !d").items
     (Row(variable='a'), Gap(forbidden=('c',)), Repetition(item=Row(variable='b'), low=2, high=None, greedy=False))
     """
     if not isinstance(text, str):
-        raise conditions.NOT_TEXT.error(where, got=f"{text!r} of type {type(text).__name__}")
-    return _Parser(text, where).parse()
+        raise conditions.NOT_TEXT.error(got=f"{text!r} of type {type(text).__name__}")
+    return _Parser(text).parse()
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -138,8 +138,8 @@ def _walk(node: Node) -> Iterator[Node]:
 class _Parser:
     """A recursive descent over the tokens."""
 
-    def __init__(self, text: str, where: str) -> None:
-        self.text, self.where, self.at, self.depth = text, where, 0, 0
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.depth = text, 0, 0
         self.tokens: list[tuple[str, int]] = []
         end = len(text.rstrip())
         at = 0
@@ -255,5 +255,5 @@ class _Parser:
 
     def _refuse(self, at: int, what: str) -> NoReturn:
         raise conditions.PATTERN_SYNTAX.error(
-            self.where, reason=what, got=f"{self.text!r}, at character {at + 1}"
+            reason=what, got=f"{self.text!r}, at character {at + 1}"
         )

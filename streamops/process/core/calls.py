@@ -34,11 +34,10 @@ class Timers:
     one fires before the next row.
     """
 
-    __slots__ = ("_after", "_where", "times")
+    __slots__ = ("_after", "times")
 
-    def __init__(self, times: list[int], where: str) -> None:
+    def __init__(self, times: list[int]) -> None:
         self.times = times
-        self._where = where
         self._after: int | None = None
 
     def set(self, time: dt.datetime) -> None:
@@ -52,8 +51,7 @@ class Timers:
         micros = self._micros(time)
         if self._after is not None and micros <= self._after:
             raise conditions.TIMER_NOT_LATER.error(
-                self._where,
-                got=f"a timer {(self._after - micros) / 1e6} s before the one that fires",
+                got=f"a timer {(self._after - micros) / 1e6} s before the one that fires"
             )
         at = bisect_left(self.times, micros)
         if self.times[at : at + 1] != [micros]:
@@ -83,7 +81,7 @@ class Timers:
             instant, got = None, str(error)
         if instant is not None:
             return micros_of(instant)
-        raise conditions.TIMER_NOT_AN_INSTANT.error(self._where, got=got)
+        raise conditions.TIMER_NOT_AN_INSTANT.error(got=got)
 
 
 @dataclass(slots=True)
@@ -180,7 +178,7 @@ def call_keys(spec: PerKeySpec, batch: Batch) -> Calls:
             raise
         except Exception as error:
             if not routes:
-                raise function_error(error, batch.hashes(key), where=spec.operator) from None
+                raise function_error(error, batch.hashes(key)) from None
             # Once more, a row at a time, to find the rows that fail. The others count.
             del calls.output[before:], calls.times[before:]
             batch.states[key], batch.timers[key] = batch.reload(key), pending
@@ -208,7 +206,7 @@ class _Caller:
         if spec.on_timer is None:
             self._call_function(key, end, None)
             return
-        timers = Timers(batch.timers[key], spec.operator)
+        timers = Timers(batch.timers[key])
         fired = 0
         while (timer := self._next(timers, end)) is not None:
             if timer:
@@ -222,7 +220,7 @@ class _Caller:
         batch, spec = self.batch, self.spec
         self.at, end = batch.starts[key], batch.starts[key + 1]
         self.now = BEFORE_ALL
-        timers = Timers(batch.timers[key], spec.operator)
+        timers = Timers(batch.timers[key])
         fired = 0
         while (timer := self._next(timers, end)) is not None:
             at, count = self.at, len(self.calls.output)
@@ -274,9 +272,7 @@ class _Caller:
         self.is_cut = False
         self._collect(spec.function(*arguments), -1 if spec.time is None else first)
         if self.at < end and not self.is_cut:
-            raise conditions.ROWS_NOT_READ.error(
-                self.spec.operator, got=f"{end - self.at} rows that were not read"
-            )
+            raise conditions.ROWS_NOT_READ.error(got=f"{end - self.at} rows that were not read")
         self._settle(key)
 
     def _collect(self, yielded: Iterator[Any], unread: int = -1) -> None:
@@ -285,9 +281,7 @@ class _Caller:
         keeps_tuples, to_tuple = self.batch.keeps_tuples, self.batch.to_tuple
         for row in yielded:
             if self.at == unread:
-                raise conditions.YIELD_BEFORE_ROW.error(
-                    self.spec.operator, got="a yield before the first row"
-                )
+                raise conditions.YIELD_BEFORE_ROW.error(got="a yield before the first row")
             output.append(row if keeps_tuples and type(row) is tuple else to_tuple(row))
             times.append(self.now)
 
@@ -312,12 +306,12 @@ class _Caller:
             return 0
         if fired >= _MOST_TIMERS_AT_THE_END:
             raise conditions.TIMERS_WITHOUT_END.error(
-                self.spec.operator, got=f"{fired:,} timers after the last row of a key"
+                got=f"{fired:,} timers after the last row of a key"
             )
         return fired + 1
 
 
-def function_error(error: Exception, key: int, *, where: str) -> FunctionError:
+def function_error(error: Exception, key: int) -> FunctionError:
     """The error for an exception of the user's function. It has no value of a row in it."""
     traceback, at = error.__traceback__, "?"
     while traceback is not None:
@@ -325,7 +319,6 @@ def function_error(error: Exception, key: int, *, where: str) -> FunctionError:
         at = f"{code.co_filename}:{traceback.tb_lineno}, in {code.co_name}"
         traceback = traceback.tb_next
     return conditions.FUNCTION_RAISED.error(
-        where,
         error=type(error).__name__,
         got=f"{type(error).__name__} at {at}, for the key with hash {key:016x}",
     )

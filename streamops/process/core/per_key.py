@@ -198,7 +198,7 @@ def _call(
     states = States(spec, stored, of_stored, touched)
     read = released.select(spec.input.names)
     mutable = [field.name for field in spec.result if is_mutable(field.type)]
-    convert = converters(spec.result, where=spec.operator, what="output", only=mutable)
+    convert = converters(spec.result, what="output", only=mutable)
     by_position = [(spec.result.names.index(name), made) for name, made in convert.items()]
     batch = Batch(
         keys=_key_values(spec, key_columns, len(touched)),
@@ -209,7 +209,7 @@ def _call(
         timers=_timers_by_key(slot[of_timers], timers, len(touched)),
         reload=states.reload,
         reload_rows=lambda start, end: to_rows(read.slice(start, end - start)),
-        settle=settler(list(spec.state), spec.operator),
+        settle=settler(list(spec.state)),
         to_tuple=partial(_to_tuple, spec, by_position),
         keeps_tuples=not mutable,
         hashes=lambda key: int(np.uint64(xxhash64([c.slice(key, 1) for c in key_columns])[0])),
@@ -301,7 +301,7 @@ def _output(spec: PerKeySpec, calls: Calls, keys: pa.Table) -> tuple[pa.Table, i
     arrays = [
         pa.array(values, field.type)  # converted when they were yielded
         if is_mutable(field.type)
-        else from_values(values, field, where=spec.operator, what="output")
+        else from_values(values, field, what="output")
         for values, field in zip(columns, spec.result, strict=True)
     ]
     return _table(spec, keys, of_key, times, arrays), ignored
@@ -344,13 +344,9 @@ def _to_tuple(
 
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
     names = spec.result.names
-    return conditions.OUTPUT_ROW.error(
-        spec.operator, names=", ".join(names), number=len(names), got=got
-    )
+    return conditions.OUTPUT_ROW.error(names=", ".join(names), number=len(names), got=got)
 
 
 def _refuse_full(spec: PerKeySpec, keys: pa.Table) -> None:
     if len(keys) > spec.limit:
-        raise conditions.KEYS_FULL.error(
-            spec.operator, limit=spec.limit, got=f"{len(keys):,} keys in one shard"
-        )
+        raise conditions.KEYS_FULL.error(limit=spec.limit, got=f"{len(keys):,} keys in one shard")

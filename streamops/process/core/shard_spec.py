@@ -9,7 +9,7 @@ from streamops.kernel.operator import Core, ShardSpec
 from streamops.process import conditions
 
 
-def require_core(core: Any, parameters: Any, *, where: str) -> None:
+def require_core(core: Any, parameters: Any) -> None:
     """Refuse what is not a core, and parameters that are not complete.
 
     Raises
@@ -18,17 +18,15 @@ def require_core(core: Any, parameters: Any, *, where: str) -> None:
         ``PARAMETER_TYPE``.
     """
     if not isinstance(core, Core):
-        raise conditions.NOT_A_CORE.error(where, got=repr(core))
+        raise conditions.NOT_A_CORE.error(got=repr(core))
     missing = [
         name
         for name in ("STATE", "step")
         if getattr(type(core), name, None) is getattr(Core, name, None)
     ]
     if missing:
-        raise conditions.CORE_WITHOUT_FUNCTION.error(
-            where, missing=", ".join(missing), got=repr(core)
-        )
+        raise conditions.CORE_WITHOUT_FUNCTION.error(missing=", ".join(missing), got=repr(core))
     if find_spec(f"streamops.{core.STATE.kind.partition('.')[0]}") is not None:
-        raise conditions.NOT_A_CORE.error(where, got=f"STATE={core.STATE!r}")
+        raise conditions.NOT_A_CORE.error(got=f"STATE={core.STATE!r}")
     if not isinstance(parameters, ShardSpec):
-        raise conditions.NOT_PARAMETERS.error(where, got=repr(parameters))
+        raise conditions.NOT_PARAMETERS.error(got=repr(parameters))

@@ -79,21 +79,20 @@ class PerKeySpec(ShardSpec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        where = self.operator
-        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
-        require_choice(self.errors, Errors, parameter="errors", where=where)
-        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
+        require_choice(self.stragglers, Stragglers, parameter="stragglers")
+        require_choice(self.errors, Errors, parameter="errors")
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         if self.time is not None:
-            require_name(self.time, parameter="time", where=where)
+            require_name(self.time, parameter="time")
         self._require_event_time()
         self._require_functions()
         if not self.result.names:
-            raise conditions.NO_OUTPUT.error(where, got="output without columns")
+            raise conditions.NO_OUTPUT.error(got="output without columns")
         time = [] if self.time is None else [self.time]
         given = {"by": list(self.by), "time": self.time, "output": self.result.names}
         names = [*self.by, *time, *self.result.names]
         fix = "name the column of the output differently"
-        refuse_taken_names(names, (LATE, CHANGE_TYPE, REVISION), given, fix, where)
+        refuse_taken_names(names, (LATE, CHANGE_TYPE, REVISION), given, fix)
 
     def _require_functions(self) -> None:
         arguments = ["key", "rows", "state"]
@@ -113,28 +112,23 @@ class PerKeySpec(ShardSpec):
         }
         for name, value in given.items():
             if value is not None:
-                raise conditions.NO_EVENT_TIME.error(
-                    self.operator, parameter=name, got=f"{name}=... without time"
-                )
+                raise conditions.NO_EVENT_TIME.error(parameter=name, got=f"{name}=... without time")
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
         """Resolve the columns, see :class:`streamops.spark.definition.Parameters`."""
         (schema,) = schemas
-        where = self.operator
         expected = self.expected_version
         required = {"by": self.by, "time": [self.time], "order_by": self.order_by}
         required["expected_version"] = [expected]
-        require_columns(schema.names, required, where=where)
+        require_columns(schema.names, required)
         dtype = pa.null() if expected is None else schema.field(expected).type
         if not pa.types.is_integer(dtype) and not pa.types.is_null(dtype):
-            raise conditions.COLUMN_TYPE.error(
-                where, column=expected, got=f"{expected!r} of type {dtype}"
-            )
+            raise conditions.COLUMN_TYPE.error(column=expected, got=f"{expected!r} of type {dtype}")
         if self.time is not None:
-            require_instant(schema, self.time, where=where)
-        require_keys(schema, self.by, where=where)
+            require_instant(schema, self.time)
+        require_keys(schema, self.by)
         return replace(
             self,
             input=schema,
@@ -178,7 +172,7 @@ def _require_function(
 ) -> None:
     """Refuse what is not a generator function with these arguments."""
     expected = f"def {parameter}({', '.join(arguments)}): ... yield ..."
-    facts = {"where": spec.operator, "expected": expected}
+    facts = {"expected": expected}
     if not callable(function):
         got = f"{parameter}={function!r}"
         fix = "pass a function"

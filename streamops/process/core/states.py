@@ -57,9 +57,7 @@ def read_tables(spec: PerKeySpec, state: State) -> dict[str, pa.Table]:
     wanted = {"keys": key_schema(spec), "timers": timer_schema(spec), "rows": row_schema(spec)}
     tables = {name: _evolve(spec, state.tables[name], wanted[name], name) for name in wanted}
     if spec.on_timer is None and len(tables["timers"]):
-        _refuse_state(
-            spec, f"{len(tables['timers'])} timers", "no on_timer", "pass `on_timer` as before"
-        )
+        _refuse_state(f"{len(tables['timers'])} timers", "no on_timer", "pass `on_timer` as before")
     return tables
 
 
@@ -71,24 +69,24 @@ def _evolve(spec: PerKeySpec, table: pa.Table, schema: pa.Schema, name: str) -> 
         field = column.name.removeprefix(_STATE)
         if position < 0 and name == "keys":
             fix = f"declare {field!r} again; a field that is no longer assigned may stay null"
-            _refuse_state(spec, f"the field {field!r}", "a state without it", fix)
+            _refuse_state(f"the field {field!r}", "a state without it", fix)
         if position >= 0 and schema.field(position).type != column.type:
             wanted = schema.field(position).type
             fix = f"declare {field!r} as before, and add a field for the new type"
-            _refuse_state(spec, f"{field!r} of type {column.type}", f"type {wanted}", fix)
+            _refuse_state(f"{field!r} of type {column.type}", f"type {wanted}", fix)
     added = [f for f in schema if f.name not in table.column_names]
     for column in added:
         field = column.name.removeprefix(_STATE)
         if name == "keys" and not spec.state.field(field).nullable:
             fix = f"declare {field!r} without NOT NULL: it is null for stored keys"
-            _refuse_state(spec, f"no field {field!r}", "one that is NOT NULL", fix)
+            _refuse_state(f"no field {field!r}", "one that is NOT NULL", fix)
     nulls = null_table(schema, len(table))
     columns = [table.column(f.name) if f not in added else nulls.column(f.name) for f in schema]
     return pa.table(columns, schema=schema)
 
 
-def _refuse_state(spec: PerKeySpec, stored: str, given: str, fix: str) -> None:
-    raise conditions.STATE_PARAMETERS.error(spec.operator, remedy=fix, stored=stored, got=given)
+def _refuse_state(stored: str, given: str, fix: str) -> None:
+    raise conditions.STATE_PARAMETERS.error(remedy=fix, stored=stored, got=given)
 
 
 @dataclass(slots=True)
@@ -111,7 +109,7 @@ class States:
 
     @property
     def _type(self) -> Any:
-        return state_type(tuple(self.spec.state), self.spec.operator)
+        return state_type(tuple(self.spec.state))
 
     def load(self, keys: Ids | None = None) -> list[Any]:
         """New objects with the states of all keys, or of these."""
@@ -124,7 +122,7 @@ class States:
         for field, value in zip(self.spec.state, self.spec.initial_values, strict=True):
             column = combine_chunks(self.stored.column(_STATE + field.name))
             # Initial values go through Arrow, too: no two keys share a list.
-            initial = from_values([value], field, where=self.spec.operator, what="state")
+            initial = from_values([value], field, what="state")
             both = pa.concat_arrays([column, initial])
             index = np.where(is_new, len(column), positions)
             columns.append(to_values(both.take(pa.array(index))))
@@ -155,7 +153,7 @@ class States:
         ]
         columns = list(zip(*(values[at] for at in changed), strict=True)) or [()] * len(names)
         arrays = [
-            from_values(list(column), field, where=spec.operator, what="state")
+            from_values(list(column), field, what="state")
             for column, field in zip(columns, spec.state, strict=True)
         ]
         index = pa.array(np.array(changed, np.int64))

@@ -70,7 +70,7 @@ def _timestamps(array: pa.Array) -> list[Any]:
     return values
 
 
-def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str) -> pa.Array:
+def from_values(values: Sequence[Any], field: pa.Field, *, what: str) -> pa.Array:
     """Return a column with these values, each of which is converted exactly.
 
     Raises
@@ -82,17 +82,16 @@ def from_values(values: Sequence[Any], field: pa.Field, *, where: str, what: str
     try:
         return to_column(values, field)
     except Refused as error:
-        raise value_error(error, field, where=where, what=what) from None
+        raise value_error(error, field, what=what) from None
 
 
-def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> FunctionError:
+def value_error(error: Refused, field: pa.Field, *, what: str) -> FunctionError:
     """The error for a value that a field does not take. It does not have the value in it."""
     if isinstance(error, Missing):
         return conditions.VALUE_MISSING.error(
-            where, thing=what, field=field.name, expected=type_name(field.type), got=str(error)
+            thing=what, field=field.name, expected=type_name(field.type), got=str(error)
         )
     return conditions.VALUE_TYPE.error(
-        where,
         thing=what,
         field=field.name,
         expected=type_name(field.type) + (", or None" if field.nullable else ""),
@@ -101,21 +100,21 @@ def value_error(error: Refused, field: pa.Field, *, where: str, what: str) -> Fu
 
 
 def converters(
-    schema: pa.Schema, *, where: str, what: str, only: Sequence[str] | None = None
+    schema: pa.Schema, *, what: str, only: Sequence[str] | None = None
 ) -> dict[str, Callable[..., Any]]:
     """The conversion of each field, or of these, with errors that name the field."""
     fields = [part for part in schema if only is None or part.name in only]
-    return {part.name: _named(part, where, what) for part in fields}
+    return {part.name: _named(part, what) for part in fields}
 
 
-def _named(field: pa.Field, where: str, what: str) -> Callable[..., Any]:
+def _named(field: pa.Field, what: str) -> Callable[..., Any]:
     convert = field_converter(field)
 
     def convert_named(value: Any, *reused: set[int]) -> Any:
         try:
             return convert(value, *reused)
         except Refused as error:
-            raise value_error(error, field, where=where, what=what) from None
+            raise value_error(error, field, what=what) from None
 
     return convert_named
 
@@ -189,11 +188,11 @@ def make_rows(made: Any, rows: Iterable[Sequence[Any]]) -> list[Any]:
     return list(map(partial(tuple.__new__, made), rows))
 
 
-def parse_initial(state: pa.Schema, initial: Any, *, where: str) -> tuple[tuple[str, Any], ...]:
+def parse_initial(state: pa.Schema, initial: Any) -> tuple[tuple[str, Any], ...]:
     """Return the initial values of a state, whose fields are names of attributes."""
 
     def refuse(what: str, got: str, expected: str, fix: str) -> NoReturn:
-        raise SpecError("INVALID_PARAMETER", what, where=where, got=got, expected=expected, fix=fix)
+        raise SpecError("INVALID_PARAMETER", what, got=got, expected=expected, fix=fix)
 
     for name in state.names:
         if not _is_attribute(name):
@@ -234,7 +233,7 @@ def _is_attribute(name: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def state_type(fields: tuple[pa.Field, ...], where: str) -> Any:
+def state_type(fields: tuple[pa.Field, ...]) -> Any:
     """Return the class of states with these fields. A value is converted when it is assigned."""
     names = [part.name for part in fields]
     # Of a frozen class, the constructor does not convert: stored values have their types.
@@ -250,7 +249,7 @@ def state_type(fields: tuple[pa.Field, ...], where: str) -> Any:
             raise AttributeError(message) from None
         except Refused as error:
             field = fields[names.index(name)]
-            raise value_error(error, field, where=where, what="state") from None
+            raise value_error(error, field, what="state") from None
 
     def delete_field(_: Any, name: str) -> None:
         message = f"the field {name!r} of the state cannot be deleted"
@@ -260,7 +259,7 @@ def state_type(fields: tuple[pa.Field, ...], where: str) -> Any:
     return type("State", (base,), {**body, "__hash__": None})
 
 
-def settler(fields: Sequence[pa.Field], where: str) -> Callable[[Any], None] | None:
+def settler(fields: Sequence[pa.Field]) -> Callable[[Any], None] | None:
     """Return what converts the lists and dicts of a state that a function changed in place, if it can.
 
     It is called after each row and timer, so that no function sees what is not stored.
@@ -282,7 +281,7 @@ def settler(fields: Sequence[pa.Field], where: str) -> Callable[[Any], None] | N
             try:
                 convert(value, own)
             except Refused as error:
-                raise value_error(error, field, where=where, what="state") from None
+                raise value_error(error, field, what="state") from None
 
     return settle
 
@@ -301,7 +300,7 @@ def _column_values(table: pa.Table, name: str) -> list[Any]:
         return to_values(table.column(name))
     except (OverflowError, ValueError) as error:
         raise conditions.VALUE_NOT_IN_PYTHON.error(
-            f"column {name!r}", column=name, got=f"{table.schema.field(name).type}, {error}"
+            where=f"column {name!r}", column=name, got=f"{table.schema.field(name).type}, {error}"
         ) from error
 
 

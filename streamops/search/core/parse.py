@@ -77,16 +77,16 @@ class Language:
         return None
 
 
-def require_luqum(where: str) -> None:
+def require_luqum() -> None:
     """Refuse to build a plan without the parser."""
-    require_package("luqum.thread", package="luqum", extra="search", where=where)
+    require_package("luqum.thread", package="luqum", extra="search")
 
 
 def compile_queries(
     language: Language, queries: Sequence[str | None]
 ) -> tuple[pa.Array, list[InvalidQuery | None]]:
     """The nodes of each query, null if it is invalid, and why it is."""
-    parse = require_package("luqum.thread", package="luqum", extra="search", where="search.match")
+    parse = require_package("luqum.thread", package="luqum", extra="search")
     trees: list[Node | None] = []
     errors: list[InvalidQuery | None] = []
     for query in queries:

@@ -18,7 +18,7 @@ from streamops.changelog.table import (
     require_change_columns,
 )
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError
+from streamops.kernel.errors import SchemaError, SpecError, located
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
@@ -57,7 +57,6 @@ class MatchSpec(Spec):
     and ``limit``, the queries that one shard may store, are resolved.
     """
 
-    where: str = field(repr=False)  # name of the operator, for errors
     text: tuple[str, ...]
     fields: tuple[str, ...]
     id: str
@@ -85,10 +84,10 @@ class MatchSpec(Spec):
             "rejected": Rejected,
         }
         for name, choice in choices.items():
-            require_choice(getattr(self, name), choice, parameter=name, where=self.where)
-        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=self.where)
-        require_distinct_columns(self.where, id=self.id, query=self.query)
-        require_name(self.into, parameter="into", where=self.where)
+            require_choice(getattr(self, name), choice, parameter=name)
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
+        require_distinct_columns(id=self.id, query=self.query)
+        require_name(self.into, parameter="into")
         both = [name for name in self.text if name in self.fields]
         if both or not self.text + self.fields:
             raise SpecError(
@@ -96,7 +95,6 @@ class MatchSpec(Spec):
                 "a column cannot be text and a field"
                 if both
                 else "the documents have neither text nor fields",
-                where=self.where,
                 got=f"text={self.text!r}, fields={self.fields!r}",
                 expected="each column once",
                 fix="name it as text to search its words, or as a field to compare its whole value",
@@ -104,22 +102,20 @@ class MatchSpec(Spec):
         reserved = {self.id, self.query} & {*self.sequence, self.time}
         if reserved:
             raise conditions.SAME_COLUMN.error(
-                self.where,
                 got=f"id={self.id!r}, query={self.query!r}, sequence={self.sequence!r}, "
-                f"time={self.time!r}",
+                f"time={self.time!r}"
             )
         columns = {"id": (self.id,), "sequence": self.sequence, "time": (self.time,)}
-        refuse_change_type(columns, where=self.where)
+        refuse_change_type(columns)
         self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
         """Refuse parameters about event time without the event time of documents, and the reverse."""
         if self.as_of is not None:
-            require_name(self.as_of, parameter="as_of", where=self.where)
+            require_name(self.as_of, parameter="as_of")
         elif self.delay != (None, None) or self.waits_for != "both":
             raise conditions.DELAY_WITHOUT_AS_OF.error(
-                self.where,
-                got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None",
+                got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None"
             )
 
     @property
@@ -154,7 +150,7 @@ class MatchSpec(Spec):
         used = {"id": (self.id,), "query": (self.query,), "sequence": self.sequence, "time": times}
         self._refuse_queries(queries, used)
         if self.as_of is not None and self.waits_for != "both" and carried[1] is not None:
-            raise unused_watermark(carried[1], waits_for=self.waits_for, where=self.where)
+            raise unused_watermark(carried[1], waits_for=self.waits_for)
         wanted = {name for names in used.values() for name in names} | {*CHANGE_COLUMNS}
         read = pa.schema([column for column in queries if column.name in wanted])
         added = [pa.field(self.into, queries.field(self.id).type)]
@@ -172,32 +168,32 @@ class MatchSpec(Spec):
             limit=-(-self.max_keys // shards),
         )
 
+    @located(at="documents")
     def _refuse_documents(self, documents: pa.Schema) -> None:
-        where = f"{self.where}, documents"
         used = {"text": self.text, "fields": self.fields, "as_of": (self.as_of,)}
-        require_columns(documents.names, used, where=where)
+        require_columns(documents.names, used)
         if self.as_of is not None:
-            require_instant(documents, self.as_of, where=where)
+            require_instant(documents, self.as_of)
         for name in self.text:
             if not pa.types.is_string(documents.field(name).type):
                 fix = f"F.array_join({name!r}, ' ') for an array; or name it in `fields`"
-                refuse_type(documents, name, "text", "string", fix, where=where)
+                refuse_type(documents, name, "text", "string", fix)
         for name in self.fields:
             if field_type(documents.field(name).type) is None:
                 fix = (
                     "cast it: a decimal without fractions to bigint; others to double, which rounds"
                 )
-                refuse_type(documents, name, "a field", EXPECTED, fix, where=where)
+                refuse_type(documents, name, "a field", EXPECTED, fix)
 
+    @located(at="queries")
     def _refuse_queries(self, queries: pa.Schema, used: Mapping[str, Sequence[str]]) -> None:
-        where = f"{self.where}, queries"
-        require_columns(queries.names, used, where=where)
-        require_keys(queries, (self.id,), where=where)
+        require_columns(queries.names, used)
+        require_keys(queries, (self.id,))
         if self.as_of is not None and self.time is not None:
-            require_instant(queries, self.time, where=where)
-        require_change_columns(queries, self.sequence, self.time, where=where)
+            require_instant(queries, self.time)
+        require_change_columns(queries, self.sequence, self.time)
         if not pa.types.is_string(queries.field(self.query).type):
-            refuse_type(queries, self.query, "the query", "string", "cast it", where=where)
+            refuse_type(queries, self.query, "the query", "string", "cast it")
         if COMPILED in queries.names and COMPILED in {name for n in used.values() for name in n}:
             raise self._name_taken(queries.names, [COMPILED])
 
@@ -213,7 +209,7 @@ class MatchSpec(Spec):
 
     def _name_taken(self, names: Sequence[str], added: Sequence[str]) -> SchemaError:
         return conditions.NAME_TAKEN.error(
-            self.where, added=", ".join(added), got=f"columns {', '.join(names)}"
+            added=", ".join(added), got=f"columns {', '.join(names)}"
         )
 
     @property
@@ -237,7 +233,6 @@ class MatchSpec(Spec):
         columns = [column for column in self.inputs[1].schema if column.name != REJECTED]
         added = [pa.field(REJECTED, REASON), pa.field(COMPILED, NODES)]
         return KeyedTable(
-            where=self.where,
             key=(self.id,),
             sequence=self.sequence,
             time=self.time,

@@ -23,7 +23,7 @@ _LOOKED_UP = 8
 
 
 def check_changes(
-    net: Net, current: pa.Table, *, key: Sequence[str], content: Sequence[str], where: str
+    net: Net, current: pa.Table, *, key: Sequence[str], content: Sequence[str]
 ) -> None:
     """Compare a change stream with the rows that the target has.
 
@@ -37,8 +37,6 @@ def check_changes(
         Columns that identify a row.
     content : sequence of str
         Columns whose values a preimage repeats.
-    where : str
-        Name of the sink, for errors.
 
     Raises
     ------
@@ -48,9 +46,9 @@ def check_changes(
     removed, added, present = _codes([net.removed, net.added, current], key)
     rows, found = _codes([net.removed, current], list(dict.fromkeys([*key, *content])))
     known = ~net.must_match | np.isin(rows, found)
-    _refuse(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED", where)
-    _refuse(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED", where)
-    _refuse(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE", where)
+    _refuse(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED")
+    _refuse(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED")
+    _refuse(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE")
 
 
 def newer_rows(
@@ -75,7 +73,7 @@ def newer_rows(
     return newer
 
 
-def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str], where: str) -> Mask:
+def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str]) -> Mask:
     """Return which rows of a multiset stay when the removed copies are taken from it.
 
     Raises
@@ -88,7 +86,7 @@ def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str], where
     ordered = present[at]
     first = np.searchsorted(ordered, removed)
     copies = np.searchsorted(ordered, removed, side="right") - first
-    _refuse(net.removed, copies < net.removed_copies, "PREIMAGE_NOT_PUBLISHED", where)
+    _refuse(net.removed, copies < net.removed_copies, "PREIMAGE_NOT_PUBLISHED")
     stays = np.ones(len(present), np.bool_)
     taken = net.removed_copies
     position = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
@@ -174,8 +172,8 @@ def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Ids]:
     return np.split(key_codes(columns, sum(lengths)), np.cumsum(lengths)[:-1])
 
 
-def _refuse(rows: pa.Table, wrong: Mask, code: str, where: str) -> None:
+def _refuse(rows: pa.Table, wrong: Mask, code: str) -> None:
     found = np.flatnonzero(wrong)
     if len(found):
         row = str(rows.slice(int(found[0]), 1).to_pylist()[0])
-        raise fault_error(code, row, where=where)
+        raise fault_error(code, row)

@@ -142,7 +142,6 @@ def decide(
     entry: Entry | None,
     delivery: Delivery,
     *,
-    sink: str,
     location: Location | None = None,
     others: Mapping[str, Entry] | None = None,
     new_checkpoint: NewCheckpoint = "refuse",
@@ -156,8 +155,6 @@ def decide(
         The entry of the sink in the target.
     delivery : Delivery
         The micro-batch.
-    sink : str
-        Name of the sink, for errors.
     location : Location, optional
         The target. None if the ledger is a part of it.
     others : mapping of str to Entry, optional
@@ -175,11 +172,11 @@ def decide(
     Examples
     --------
     >>> first = Delivery("query", "run 1", 0, rows=2, digest=7, is_first=True)
-    >>> done = decide(None, first, sink="daily")
+    >>> done = decide(None, first)
     >>> done.action, done.entry.generation
     ('write', 1)
     >>> again = Delivery("query", "run 2", 0, rows=2, digest=7, is_first=True)
-    >>> repeated = decide(done.entry, again, sink="daily")
+    >>> repeated = decide(done.entry, again)
     >>> repeated.action, repeated.entry.generation
     ('skip', 2)
     """
@@ -191,42 +188,39 @@ def decide(
             is_former = other.query == delivery.query and other.run != delivery.run
             goes_on = delivery.batch in (other.batch, other.batch + 1)
             if is_former and goes_on and new_checkpoint != "continue":
-                raise conditions.LEDGER_OTHER_NAME.error(sink, other=name, got=got)
+                raise conditions.LEDGER_OTHER_NAME.error(other=name, got=got)
         if delivery.batch and new_checkpoint != "continue":
-            raise conditions.LEDGER_LOST.error(sink, got=got)
+            raise conditions.LEDGER_LOST.error(got=got)
         return Decision("write", delivery.entry(1))
     if location is not None:
         is_new = new_checkpoint == "replace" and entry.query != delivery.query
-        require_location(entry, location, sink, accepts=is_new or new_checkpoint == "continue")
+        require_location(entry, location, accepts=is_new or new_checkpoint == "continue")
     generation = entry.generation + (delivery.run != entry.run)
     if entry.query != delivery.query:
         if not delivery.is_first or delivery.batch or delivery.query in entry.former:
-            raise fenced(entry, delivery, sink)
+            raise fenced(entry, delivery)
         if new_checkpoint == "refuse":
-            raise conditions.NEW_CHECKPOINT.error(
-                sink, query=entry.query, batch=entry.batch, got=got
-            )
+            raise conditions.NEW_CHECKPOINT.error(query=entry.query, batch=entry.batch, got=got)
         action: Action = "write" if new_checkpoint == "continue" else "replace"
         shared = [n for n in found if location is None or found[n].target_id == location.id]
         if action == "replace" and shared:
             raise conditions.TARGET_SHARED.error(
-                sink, others=", ".join(map(repr, shared)), got=f'new_checkpoint="replace", {got}'
+                others=", ".join(map(repr, shared)), got=f'new_checkpoint="replace", {got}'
             )
         return Decision(action, delivery.entry(generation, (*entry.former, entry.query)))
     if entry.run != delivery.run and not delivery.is_first:
-        raise fenced(entry, delivery, sink)
+        raise fenced(entry, delivery)
     if delivery.batch > entry.batch + 1:
-        raise conditions.BATCH_GAP.error(sink, batch=entry.batch + 1, got=got)
+        raise conditions.BATCH_GAP.error(batch=entry.batch + 1, got=got)
     if delivery.batch < entry.batch:
         raise conditions.CHECKPOINT_BEHIND.error(
-            sink, batch=entry.batch, next_batch=entry.batch + 1, got=got
+            batch=entry.batch, next_batch=entry.batch + 1, got=got
         )
     if delivery.batch == entry.batch + 1:
         return Decision("write", delivery.entry(generation, entry.former))
     is_same = (entry.rows, entry.digest) == (delivery.rows, delivery.digest)
     if repeated == "fail" and not is_same:
         raise conditions.BATCH_DIFFERS.error(
-            sink,
             rows=entry.rows,
             digest=entry.digest,
             got=f"micro-batch {delivery.batch} with {delivery.rows} rows and digest {delivery.digest}",
@@ -235,7 +229,7 @@ def decide(
     return Decision("skip", replace(entry, run=delivery.run, generation=generation))
 
 
-def require_location(entry: Entry, location: Location, sink: str, *, accepts: bool = False) -> None:
+def require_location(entry: Entry, location: Location, *, accepts: bool = False) -> None:
     """Refuse an entry of another target.
 
     Parameters
@@ -244,8 +238,6 @@ def require_location(entry: Entry, location: Location, sink: str, *, accepts: bo
         The entry of the sink.
     location : Location
         The target of the sink.
-    sink : str
-        Name of the sink, for errors.
     accepts : bool
         Whether a target that was created again or emptied is accepted.
 
@@ -257,7 +249,6 @@ def require_location(entry: Entry, location: Location, sink: str, *, accepts: bo
     is_same = location.id == entry.target_id != ""
     if not is_same and location.name != entry.target:
         raise conditions.LEDGER_OTHER_TARGET.error(
-            sink,
             target=entry.target,
             batch=entry.batch,
             query=entry.query,
@@ -268,20 +259,18 @@ def require_location(entry: Entry, location: Location, sink: str, *, accepts: bo
         return
     state = "has no rows" if location.id else "does not exist"
     raise conditions.TARGET_RECREATED.error(
-        sink,
         batch=entry.batch,
         query=entry.query,
         got=f"{location.name}, which {state if is_emptied or not location.id else 'is another one'}",
     )
 
 
-def fenced(entry: Entry | None, delivery: Delivery, sink: str) -> SinkError:
+def fenced(entry: Entry | None, delivery: Delivery) -> SinkError:
     """The error about a delivery of a run that another one has replaced."""
     newer = "the newer run, which has not committed a micro-batch yet"
     if entry is not None and (entry.query, entry.run) != (delivery.query, delivery.run):
         newer = f"run {entry.run} of query {entry.query}, generation {entry.generation}"
     return conditions.FENCED.error(
-        sink,
         expected=newer,
         got=f"run {delivery.run} of query {delivery.query}, micro-batch {delivery.batch}",
     )

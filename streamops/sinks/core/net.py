@@ -90,9 +90,7 @@ def form_of(columns: Sequence[str], key: Sequence[str] | None) -> Form:
     return "append" if key is None else "upsert"
 
 
-def compute_net(
-    rows: pa.Table, *, key: Sequence[str] | None, sequence: Sequence[str], where: str
-) -> Net:
+def compute_net(rows: pa.Table, *, key: Sequence[str] | None, sequence: Sequence[str]) -> Net:
     """Return the net effect of a micro-batch.
 
     Parameters
@@ -103,8 +101,6 @@ def compute_net(
         Columns that identify a row of the target.
     sequence : sequence of str
         Columns that order the rows of a key. Empty: a key has at most one row in a micro-batch.
-    where : str
-        Name of the sink, for errors.
 
     Raises
     ------
@@ -115,13 +111,13 @@ def compute_net(
     if form == "append":
         return _added_only(rows)
     if form == "multiset":
-        return _net_multiset(rows, where=where)
-    require_sequence(rows.schema, sequence, where=where)
+        return _net_multiset(rows)
+    require_sequence(rows.schema, sequence)
     keys = key_codes([rows.column(name) for name in key or ()], len(rows))
-    order = _order_of(rows, sequence, where=where)
+    order = _order_of(rows, sequence)
     if form == "upsert":
-        return _latest(rows, keys, order, where=where)
-    return _net_changes(rows, key or (), keys, order, sequence, where=where)
+        return _latest(rows, keys, order)
+    return _net_changes(rows, key or (), keys, order, sequence)
 
 
 def digest(rows: pa.Table) -> int:
@@ -178,12 +174,12 @@ def _added_only(rows: pa.Table) -> Net:
     )
 
 
-def _order_of(rows: pa.Table, sequence: Sequence[str], *, where: str) -> Ints:
+def _order_of(rows: pa.Table, sequence: Sequence[str]) -> Ints:
     """Ranks of the rows by the sequence, which has no null."""
     order = np.zeros(len(rows), np.int64)
     for name in sequence:
         column = combine_chunks(rows.column(name))
-        _refuse(rows, _has_null(column), np.arange(len(rows)), "NO_SEQUENCE", where=where)
+        _refuse(rows, _has_null(column), np.arange(len(rows)), "NO_SEQUENCE")
         order = ordered_pair_codes(order, ranks(column))
     return order
 
@@ -201,12 +197,12 @@ def _has_null(array: pa.Array) -> Mask:
     return result
 
 
-def _latest(rows: pa.Table, keys: Ids, order: Ints, *, where: str) -> Net:
+def _latest(rows: pa.Table, keys: Ids, order: Ints) -> Net:
     at = np.lexsort((order, keys))
     keys, order = keys[at], order[at]
     same_key = keys[1:] == keys[:-1]
     repeated = same_key & (order[1:] == order[:-1])
-    _refuse(rows, repeated, at[1:], "REVISION_OUT_OF_STEP", where=where)
+    _refuse(rows, repeated, at[1:], "REVISION_OUT_OF_STEP")
     is_last = np.append(~same_key, True)[: len(at)]
     if is_last.all():
         return _added_only(rows)  # without a copy
@@ -219,13 +215,11 @@ def _net_changes(
     keys: Ids,
     order: Ints,
     sequence: Sequence[str],
-    *,
-    where: str,
 ) -> Net:
     types = combine_chunks(rows.column(CHANGE_TYPE))
     is_known = is_change_type(types)
     values = rows.drop_columns([CHANGE_TYPE])
-    _refuse(rows, ~is_known, np.arange(len(rows)), "UNKNOWN_CHANGE", where=where)
+    _refuse(rows, ~is_known, np.arange(len(rows)), "UNKNOWN_CHANGE")
     # Rows of one key are compared, so the key need not be.
     names = [n for n in content_columns(values.column_names, sequence) if n not in key]
     content = key_codes([values.column(name) for name in names], len(rows))
@@ -250,7 +244,7 @@ def _net_changes(
         (retracts & ~is_preimage & same_key & ~exists, "DELETED_UNPUBLISHED"),
         (is_preimage & is_last, "PREIMAGE_ALONE"),
     ):
-        _refuse(rows, wrong, at, code, where=where)
+        _refuse(rows, wrong, at, code)
     first = np.flatnonzero(~same_key & retracts)
     last = np.flatnonzero(is_last & ~retracts)
     return Net(
@@ -264,9 +258,9 @@ def _net_changes(
     )
 
 
-def _net_multiset(rows: pa.Table, *, where: str) -> Net:
+def _net_multiset(rows: pa.Table) -> Net:
     types = rows.column(CHANGE_TYPE)
-    _refuse(rows, ~is_change_type(types), np.arange(len(rows)), "UNKNOWN_CHANGE", where=where)
+    _refuse(rows, ~is_change_type(types), np.arange(len(rows)), "UNKNOWN_CHANGE")
     values = rows.drop_columns([CHANGE_TYPE])
     names = content_columns(values.column_names, ())
     content = key_codes([values.column(name) for name in names], len(rows))
@@ -284,12 +278,10 @@ def _net_multiset(rows: pa.Table, *, where: str) -> Net:
     )
 
 
-def _refuse(
-    rows: pa.Table, wrong: Mask, at: npt.NDArray[np.int64], code: str, *, where: str
-) -> None:
+def _refuse(rows: pa.Table, wrong: Mask, at: npt.NDArray[np.int64], code: str) -> None:
     found = np.flatnonzero(wrong)
     if len(found):
-        raise fault_error(code, _show(rows, at[found[0]]), where=where)
+        raise fault_error(code, _show(rows, at[found[0]]))
 
 
 def _show(rows: pa.Table, row: int) -> str:

@@ -131,18 +131,15 @@ class Rows:
         The columns that are read and written.
     schema : Schema
         The Arrow types of the rows of the micro-batch.
-    where : str
-        Name of the sink, for errors.
     """
 
     def __init__(
-        self, connection: sa.Connection, target: Target, table: Any, schema: pa.Schema, where: str
+        self, connection: sa.Connection, target: Target, table: Any, schema: pa.Schema
     ) -> None:
         self.connection = connection
         self.target = target
         self.table = table
         self.schema = schema
-        self._where = where
 
     def insert(self, rows: pa.Table) -> None:
         """Insert rows."""
@@ -158,7 +155,7 @@ class Rows:
             statement = sa.insert(self.table).execution_options(preserve_rowcount=True)
             changed = self.connection.execute(statement, rows).rowcount
             if changed not in {-1, len(rows)}:
-                raise trigger_changes(f"{changed} of {len(rows)} rows inserted", where=self._where)
+                raise trigger_changes(f"{changed} of {len(rows)} rows inserted")
 
     def clear(self) -> None:
         """Delete all rows."""
@@ -209,8 +206,8 @@ class Rows:
         if -1 in changed or sum(changed) == expected:
             return
         if sum(changed) > expected:
-            raise equal_keys(names, where=self._where)
-        raise trigger_changes(f"{sum(changed)} of {expected} rows changed", where=self._where)
+            raise equal_keys(names)
+        raise trigger_changes(f"{sum(changed)} of {expected} rows changed")
 
     def like(self, rows: pa.Table, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The rows of the table that are equal to one of these in some columns, all columns."""
@@ -228,7 +225,7 @@ class Rows:
                 arrays.append(pa.array([row[part.name] for row in rows], part.type))
             except (pa.ArrowException, ArithmeticError) as error:
                 found = self.target.columns[part.name]["type"]
-                raise other_values(part.name, part.type, found, where=self._where) from error
+                raise other_values(part.name, part.type, found) from error
         return pa.table(arrays, schema=self.schema)
 
     def _like(self, rows: pa.Table, names: Sequence[str]) -> Iterator[Any]:

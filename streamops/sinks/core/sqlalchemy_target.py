@@ -45,7 +45,7 @@ class Target:
     key: tuple[str, ...]
 
 
-def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> Target | None:
+def inspect(connection: Any, table: str, schema: str | None) -> Target | None:
     """Find a table; None if it does not exist.
 
     Raises
@@ -61,7 +61,7 @@ def inspect(connection: Any, table: str, schema: str | None, *, where: str) -> T
     if problem is None and connection.dialect.name != "sqlite":  # which has none by default
         problem = _own_cascade(inspector, table, schema)
     if problem is not None:
-        raise conditions.NOT_TRANSACTIONAL.error(where, got=f"{table!r} is {problem}")
+        raise conditions.NOT_TRANSACTIONAL.error(got=f"{table!r} is {problem}")
     key = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
     columns = {column["name"]: column for column in inspector.get_columns(table, schema=schema)}
     if len(key) == 1 and isinstance(columns[key[0]]["type"], sa.Integer):
@@ -89,9 +89,7 @@ def is_required(column: Found) -> bool:
     return not (column["nullable"] or has_default or "identity" in column or is_generated(column))
 
 
-def refuse_changed(
-    rows: pa.Table, columns: Mapping[str, Found], dialect: str, *, where: str
-) -> None:
+def refuse_changed(rows: pa.Table, columns: Mapping[str, Found], dialect: str) -> None:
     """Refuse rows with a value that the database would change.
 
     Raises
@@ -106,27 +104,25 @@ def refuse_changed(
             if count:
                 empty = "" if column["nullable"] else ", not null"
                 raise conditions.VALUES_CHANGED.error(
-                    where,
-                    column=part.name,
-                    got=f"{count} times {reason}, for {column['type']!r}{empty}",
+                    column=part.name, got=f"{count} times {reason}, for {column['type']!r}{empty}"
                 )
 
 
-def equal_keys(key: Sequence[str], *, where: str) -> SinkError:
+def equal_keys(key: Sequence[str]) -> SinkError:
     """The error about a database that takes different values for equal ones."""
     return conditions.COLLATION.error(
-        where, got=f"columns {', '.join(key)}, whose collation ignores case, accents or spaces"
+        got=f"columns {', '.join(key)}, whose collation ignores case, accents or spaces"
     )
 
 
-def trigger_changes(got: str, *, where: str) -> SinkError:
+def trigger_changes(got: str) -> SinkError:
     """The error about a table that does not store what was sent."""
-    return conditions.TARGET_TRIGGER.error(where, got=got)
+    return conditions.TARGET_TRIGGER.error(got=got)
 
 
-def other_values(name: str, got: pa.DataType, found: Any, *, where: str) -> SinkError:
+def other_values(name: str, got: pa.DataType, found: Any) -> SinkError:
     """The error about rows of the table that the frame could not have."""
-    return conditions.COLUMN_TOO_WIDE.error(where, column=name, got=f"{found!r} for {got}")
+    return conditions.COLUMN_TOO_WIDE.error(column=name, got=f"{found!r} for {got}")
 
 
 def _check_sqlite(connection: Any, table: str, schema: str | None) -> tuple[str | None, bool]:

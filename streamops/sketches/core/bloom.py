@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.errors import located
 from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 from streamops.sketches import conditions
@@ -215,11 +216,12 @@ class Bloom(ColumnSketch):
 
     def _refuse(self, wrong: Mask, reason: str) -> None:
         expected = f"ascending items, or {8 * self.shape.length} bytes"
-        refuse_payloads(wrong, reason, where="sketches, bloom", expected=expected)
+        with located(at="sketches, bloom"):
+            refuse_payloads(wrong, reason, expected=expected)
 
     def _refuse_size(self, size: int, count: int) -> None:
         raise conditions.FILTERS_TOO_LARGE.error(
-            f"bloom, column {self.column!r}",
+            at=f"bloom, column {self.column!r}",
             most_bytes=_MOST_BYTES,
             got=f"{size} bytes, in {count} filters of {8 * self.shape.length} bytes and others",
         )

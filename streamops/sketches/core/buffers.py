@@ -189,16 +189,15 @@ def split_payloads(payloads: pa.Array | pa.ChunkedArray) -> tuple[Bytes, Ids, In
     return data, ends[:-1], np.diff(ends)
 
 
-def refuse_payloads(wrong: Mask, reason: str, *, where: str, expected: str) -> None:
+def refuse_payloads(wrong: Mask, reason: str, *, expected: str) -> None:
     """Raise ``SKETCH_CORRUPT`` if a payload is wrong."""
     if wrong.any():
-        raise payload_error(wrong, reason, where=where, expected=expected)
+        raise payload_error(wrong, reason, expected=expected)
 
 
-def payload_error(wrong: Mask, reason: str, *, where: str, expected: str) -> SketchFormatError:
+def payload_error(wrong: Mask, reason: str, *, expected: str) -> SketchFormatError:
     """The error ``SKETCH_CORRUPT`` about these payloads."""
     return conditions.SKETCH_CORRUPT.error(
-        where,
         reason=reason,
         expected=expected,
         got=f"{np.count_nonzero(wrong):,} of {len(wrong):,} payloads, "

@@ -121,8 +121,9 @@ class CountingSketch(ABC):
 
     def error(self, wrong: Mask, expected: str) -> SketchFormatError:
         """The error about payloads that are not as expected."""
-        where, reason = f"sketches, {self.format.kind}", "its bytes are no such sketch"
-        return payload_error(wrong, reason, where=where, expected=expected)
+        error = payload_error(wrong, "its bytes are no such sketch", expected=expected)
+        error.locate(at=f"sketches, {self.format.kind}")
+        return error
 
 
 def count_fields(lower: Ints, upper: Ints) -> list[pa.Array]:
@@ -145,7 +146,7 @@ def weigh(
     below = counted & (numbers < 0)
     if below.any():
         raise conditions.WEIGHT_NEGATIVE.error(
-            "sketches",
+            at="sketches",
             column=weight,
             got=f"weight={weight!r} with a minimum of {numbers[below].min()}",
         )
@@ -161,7 +162,7 @@ def total(groups: Groups, weights: Ints | None, column: str) -> Ints:
         return groups.sum_ints(weights)
     except OverflowError:
         raise conditions.SUM_OVERFLOW.error(
-            "sketches", column=column, got="a sum of weights out of range"
+            at="sketches", column=column, got="a sum of weights out of range"
         ) from None
 
 

@@ -149,27 +149,26 @@ def ones(array: FilterBits) -> Floats:
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
-def require_capacity(capacity: object, *, where: str) -> None:
+def require_capacity(capacity: object) -> None:
     """Refuse a capacity that is not a positive integer."""
     if type(capacity) is not int or capacity < 1:
-        raise conditions.CAPACITY_OUT_OF_RANGE.error(where, got=f"capacity={capacity!r}")
+        raise conditions.CAPACITY_OUT_OF_RANGE.error(got=f"capacity={capacity!r}")
 
 
-def require_rate(rate: object, *, where: str) -> float:
+def require_rate(rate: object) -> float:
     """Refuse a rate that is out of range."""
     if type(rate) is float and _LEAST_RATE <= rate <= _MOST_RATE:
         return rate
     raise conditions.RATE_OUT_OF_RANGE.error(
-        where, least_rate=_LEAST_RATE, most_rate=_MOST_RATE, got=f"false_positive_rate={rate!r}"
+        least_rate=_LEAST_RATE, most_rate=_MOST_RATE, got=f"false_positive_rate={rate!r}"
     )
 
 
-def too_large(got: str, *, fix: str, where: str) -> SpecError:
+def too_large(got: str, *, fix: str) -> SpecError:
     """The error for a filter with too many bits."""
     return SpecError(
         "PARAMETER_OUT_OF_RANGE",
         "a Bloom filter would be too large",
-        where=where,
         got=got,
         expected=f"at most {MOST_BITS} bits ({MOST_BITS // 8 // 1024**2} MiB) in one filter",
         fix=fix,

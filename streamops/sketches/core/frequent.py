@@ -321,7 +321,7 @@ class Frequent(CountingSketch):
     def _refuse_type(self) -> None:
         if not (pa.types.is_string(self.type) or self.type == pa.int64()):
             raise conditions.NO_APACHE_ITEMS.error(
-                "sketches, heavy hitters", got=f"items of type {type_name(self.type)}"
+                at="sketches, heavy hitters", got=f"items of type {type_name(self.type)}"
             )
 
 

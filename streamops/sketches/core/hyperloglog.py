@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import list_items
+from streamops.kernel.errors import located
 from streamops.kernel.group_states import make_lists, merge_groups
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 from streamops.sketches import conditions
@@ -407,8 +408,9 @@ def _refuse(wrong: Mask, reason: str, p: int) -> None:
     expected = (
         f"a HyperLogLog of p={p}: up to {most_coupons(p)} coupons, or {1 << p} registers up to"
     )
-    refuse_payloads(wrong, reason, where="sketches.hll", expected=f"{expected} {highest(p)}")
+    with located(at="sketches.hll"):
+        refuse_payloads(wrong, reason, expected=f"{expected} {highest(p)}")
 
 
 def _refuse_precision(got: int, p: int) -> NoReturn:
-    raise conditions.OTHER_PRECISION.error("sketches.hll", found=got, p=p, got=f"p={got}")
+    raise conditions.OTHER_PRECISION.error(at="sketches.hll", found=got, p=p, got=f"p={got}")

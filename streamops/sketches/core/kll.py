@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, plain_floats, to_doubles
+from streamops.kernel.errors import located
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
 from streamops.sketches import conditions
@@ -113,7 +114,7 @@ def make_view(states: Sequence[pa.Array], k: int) -> View:
     items, _, levels, sizes = unpack(states)
     if (2.0**levels * sizes).sum() >= _NO_OVERFLOW:
         raise conditions.SKETCHES_FULL.error(
-            "sketches.quantiles",
+            at="sketches.quantiles",
             got=f"{len(states[0]):,} sketches of {(2.0**levels * sizes).sum():.3g} values",
         )
     stored, heights = list_sizes(states[2]), list_sizes(states[3])
@@ -146,7 +147,6 @@ def make_view(states: Sequence[pa.Array], k: int) -> View:
     )
 
 
-_WHERE = "sketches.kll"
 _NUMBERS = pa.list_(pa.float64())
 STATE = (
     ("least", pa.float64()),
@@ -250,20 +250,19 @@ class QuantileSketch(ColumnSketch):
         """Each state in the format of Apache DataSketches, its lowest level sorted."""
         return kll_bytes.write(states, self.k)
 
+    @located(at="sketches.kll")
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states of payloads; every byte is checked."""
-        return _states(*kll_bytes.read(payloads, self.k, where=_WHERE))
+        return _states(*kll_bytes.read(payloads, self.k))
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """The payloads, which Apache DataSketches and Spark read; ``SKETCH_UNSUPPORTED`` if one has a NaN."""
         kll_bytes.refuse_nan(states)
         return self.payload(states)
 
-    def from_images(
-        self, images: pa.Array, *, where: str = _WHERE, dtype: str | None = None
-    ) -> list[pa.Array]:
+    def from_images(self, images: pa.Array, *, dtype: str | None = None) -> list[pa.Array]:
         """The states of sketches of Apache DataSketches or Spark with the same ``k``."""
-        states = _states(*kll_bytes.read(images, self.k, where=where, foreign=True, dtype=dtype))
+        states = _states(*kll_bytes.read(images, self.k, foreign=True, dtype=dtype))
         # Their lowest level need not be sorted.
         return self._merge(Groups(np.arange(len(images)), len(images)), states, is_sorted=False)
 

@@ -100,12 +100,12 @@ def refuse_nan(states: Sequence[pa.Array]) -> None:
     wrong = np.flatnonzero(np.asarray(pc.is_nan(states[1]).fill_null(False)))
     if len(wrong):
         raise conditions.SKETCH_HAS_NAN.error(
-            "sketches.kll", got=f"sketch {wrong[0]}, whose greatest value is NaN"
+            at="sketches.kll", got=f"sketch {wrong[0]}, whose greatest value is NaN"
         )
 
 
 def read(
-    payloads: pa.Array, k: int, *, where: str, foreign: bool = False, dtype: str | None = None
+    payloads: pa.Array, k: int, *, foreign: bool = False, dtype: str | None = None
 ) -> tuple[Floats, Floats, Floats, Ints]:
     """Least and greatest value of each sketch, all items, and the number of items per level.
 
@@ -120,13 +120,12 @@ def read(
         return found
     except _OtherItemsError as error:
         raise conditions.SKETCH_ITEM_TYPE.error(
-            where, dtype=dtype or "double", got=f"sketch {error}"
+            dtype=dtype or "double", got=f"sketch {error}"
         ) from None
     except _InvalidSketchError as error:
         raise SketchFormatError(
             "SKETCH_CORRUPT",
             "these bytes are no valid sketch of quantiles",
-            where=where,
             got=f"sketch {error}",
             expected=f"a compact kll_{_NAMES[dtype or 'double']} sketch of Apache DataSketches, with k={k}",
             fix=f"{_NAME_TYPE}; or make it again from its rows"

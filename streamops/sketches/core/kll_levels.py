@@ -231,7 +231,7 @@ def _totals(table: list[Ints]) -> Ints:
     rough = sum((held * 2.0**h for h, held in enumerate(table)), np.zeros(len(table[0])))
     if rough.max(initial=0) >= MAX_VALUES:
         raise conditions.SKETCH_FULL.error(
-            "sketches.quantiles", max_values=MAX_VALUES, got=f"about {rough.max():.3g}"
+            at="sketches.quantiles", max_values=MAX_VALUES, got=f"about {rough.max():.3g}"
         )
     exact: Ints = sum((held << h for h, held in enumerate(table)), np.zeros_like(table[0]))
     return exact

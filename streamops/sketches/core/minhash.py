@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Floats, Groups, Ids, Mask
 from streamops.sketches.core.buffers import (
     argsort_rows,
@@ -166,7 +167,8 @@ class MinHash(ColumnSketch):
     def _refuse(self, wrong: Mask, reason: str) -> None:
         functions = f"{self.permutations} permutations, {self.scheme}"
         expected = f"a MinHash of {functions}: empty, or {self._size} bytes"
-        refuse_payloads(wrong, reason, where="sketches.minhash", expected=expected)
+        with located(at="sketches.minhash"):
+            refuse_payloads(wrong, reason, expected=expected)
 
 
 def hashed(items: npt.NDArray[np.int64], scheme: str) -> Values:

@@ -298,9 +298,9 @@ def _hashes_in(longs: int, starts: Ids, preamble: Ints) -> Mask:
     return found
 
 
-def read(images: pa.Array, *, where: str) -> Samples:
+def read(images: pa.Array) -> Samples:
     """The samples of these images, ``binary`` without nulls; every word is checked."""
-    head = _Images.of(images, where)
+    head = _Images.of(images)
     packed = head.version == _PACKED
     if not packed.any():
         return _plain(head)
@@ -308,8 +308,7 @@ def read(images: pa.Array, *, where: str) -> Samples:
         return _packed(head)
     parts = [(_plain, ~packed), (_packed, packed)]
     found = [
-        unpack(_Images.of(images.filter(pa.array(chosen)), where)).columns()
-        for unpack, chosen in parts
+        unpack(_Images.of(images.filter(pa.array(chosen)))).columns() for unpack, chosen in parts
     ]
     index = np.empty(len(images), np.int64)
     index[np.concatenate([np.flatnonzero(chosen) for _, chosen in parts])] = np.arange(len(images))
@@ -317,38 +316,37 @@ def read(images: pa.Array, *, where: str) -> Samples:
     return Samples.of(*both)
 
 
-def refuse(wrong: Mask, reason: str, where: str) -> None:
+def refuse(wrong: Mask, reason: str) -> None:
     """Raise ``SKETCH_CORRUPT`` if an image is wrong."""
     expected = "a compact theta sketch, serial version 3 or 4, of seed 9001"
-    refuse_payloads(wrong, reason, where=where, expected=expected)
+    refuse_payloads(wrong, reason, expected=expected)
 
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """Images in one buffer, with verified first words: eight columns of bytes. `where` is for errors."""
+    """Images in one buffer, with verified first words: eight columns of bytes."""
 
-    where: str
     data: Bytes
     starts: Ints
     sizes: Ints
     first: Bytes
 
     @staticmethod
-    def of(images: pa.Array, where: str) -> _Images:
-        refuse(np.asarray(images.is_null()), "it is null", where)
+    def of(images: pa.Array) -> _Images:
+        refuse(np.asarray(images.is_null()), "it is null")
         ends, data = split_binary(images)
         starts, sizes = ends[:-1], np.diff(ends)
-        refuse(sizes < 8, "shorter than 8 bytes", where)
+        refuse(sizes < 8, "shorter than 8 bytes")
         first = data[starts[:, None] + np.arange(8)]
-        found = _Images(where, data, starts, sizes, first)
-        refuse(first[:, 2] != _FAMILY, "not of the family of compact theta sketches", where)
+        found = _Images(data, starts, sizes, first)
+        refuse(first[:, 2] != _FAMILY, "not of the family of compact theta sketches")
         known = (found.version == _PLAIN) | (found.version == _PACKED)
-        refuse(~known, "of another serial version", where)
+        refuse(~known, "of another serial version")
         mask, expected = _BIG_ENDIAN | _READ_ONLY | _COMPACT, _READ_ONLY | _COMPACT
-        refuse(found.flags & mask != expected, "flags of another type of sketch", where)
+        refuse(found.flags & mask != expected, "flags of another type of sketch")
         # Spark writes no seed into an empty sketch.
         seed = first[:, 6].astype(np.int64) | first[:, 7].astype(np.int64) << 8
-        refuse((seed != SEED_HASH) & ~found.empty, "its items were hashed with another seed", where)
+        refuse((seed != SEED_HASH) & ~found.empty, "its items were hashed with another seed")
         return found
 
     @property
@@ -369,7 +367,7 @@ class _Images:
         return found
 
     def refuse(self, bad: Mask, reason: str) -> None:
-        refuse(bad, reason, self.where)
+        refuse(bad, reason)
 
     def checked(self, hashes: Ints, sizes: Ints, theta: Ints) -> Samples:
         """The samples, if their hashes are valid."""

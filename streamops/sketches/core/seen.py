@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, take, timestamp_micros
 from streamops.kernel.core import Input, State, StateFormat, Step
-from streamops.kernel.errors import SchemaError
+from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
@@ -85,7 +85,6 @@ class SeenMetrics:
 class SeenParameters(Spec):
     """Parameters of the operator, as in :func:`streamops.sketches.seen`; microseconds."""
 
-    where: str = field(repr=False)
     by: tuple[str, ...] = field(metadata={"parameter": "identity"})
     capacity: int
     false_positive_rate: float
@@ -99,18 +98,17 @@ class SeenParameters(Spec):
     marked: ClassVar[str] = SEEN
 
     def __post_init__(self) -> None:
-        where = self.where
         if not self.by or len(set(self.by)) < len(self.by):
-            raise conditions.NO_IDENTITY.error(where, got=f"identity={self.by!r}")
-        require_capacity(self.capacity, where=where)
-        require_rate(self.false_positive_rate, where=where)
-        require_choice(self.again, Again, parameter="again", where=where)
-        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
+            raise conditions.NO_IDENTITY.error(got=f"identity={self.by!r}")
+        require_capacity(self.capacity)
+        require_rate(self.false_positive_rate)
+        require_choice(self.again, Again, parameter="again")
+        require_choice(self.when_full, WhenFull, parameter="when_full")
         if self.time is not None:
-            require_name(self.time, parameter="time", where=where)
+            require_name(self.time, parameter="time")
         if self.horizon is not None and self.time is None:
             raise conditions.HORIZON_WITHOUT_TIME.error(
-                where, got=f"horizon={format_duration(self.horizon)!r}, time=None"
+                got=f"horizon={format_duration(self.horizon)!r}, time=None"
             )
 
     @property
@@ -126,13 +124,13 @@ class SeenParameters(Spec):
         what = "an identity has a type that Spark does not hash"
         for name in self.by:
             dtype = schema.field(name).type
-            require_key_type(dtype, where=f"{self.where}, column {name!r}", what=what)
+            with located(at=f"column {name!r}"):
+                require_key_type(dtype, what=what)
         spec = SeenSpec(self, schema, shards)
         if spec.shape.bits > MOST_BITS:
             raise too_large(
                 f"filters of {spec.shape.bits} bits, with shards={shards}",
                 fix=f".options(shards={shards * -(-spec.shape.bits // MOST_BITS)}) or more",
-                where=self.where,
             )
         return spec
 
@@ -326,7 +324,7 @@ def _make_room(
     if parameters.when_full == "fail":
         items = sum(of.items for of in generations) + sum(of.items for of in older)
         raise conditions.SEEN_FULL.error(
-            f"sketches.seen, identity {', '.join(parameters.by)}",
+            where=f"sketches.seen, identity {', '.join(parameters.by)}",
             capacity=parameters.capacity,
             room=spec.room * parameters.generations,
             got=f"{items} in one of {spec.shards} shards",
@@ -459,7 +457,7 @@ def _hash_content(rows: pa.Table) -> Ids:
     columns = []
     for column in map(combine_chunks, rows.columns):
         try:
-            require_hashable(column.type, where="")
+            require_hashable(column.type)
         except SchemaError:
             continue
         columns += [column.is_valid(), column]

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from streamops.kernel.aggregation import Summary, merges_exactly
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import StateFormat
-from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.errors import SketchFormatError, located
 from streamops.kernel.frame import FRAME, START, Content, Header, read_frame
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.sketches.core.buffers import Bytes, make_binary, split_binary
@@ -139,13 +139,14 @@ class Framed(_Wrapper):
 class Merged(_Wrapper):
     """The merged sketches of a column of framed bytes, in which nulls are ignored.
 
-    ``answer`` is the summary over the same states that computes the result, ``where`` is for errors.
+    ``answer`` is the summary over the same states that computes the result, ``text`` is the call, for
+    errors.
     """
 
     column: str
     sketch: Sketch
     answer: Summary
-    where: str
+    text: str
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -160,7 +161,8 @@ class Merged(_Wrapper):
     def update(self, groups: Groups, rows: pa.Table) -> list[pa.Array]:
         """States of the groups over the sketches in their rows."""
         blobs = combine_chunks(rows.column(self.column))
-        states = read_states(self.sketch, blobs, where=self.where)
+        with located(at=self.text):
+            states = read_states(self.sketch, blobs)
         return self.merge(groups.where(np.asarray(blobs.is_valid())), states)
 
     def estimate(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -168,20 +170,15 @@ class Merged(_Wrapper):
         return self.answer.estimate(states)
 
 
-def read_states(sketch: Sketch, blobs: pa.Array, *, where: str) -> list[pa.Array]:
+def read_states(sketch: Sketch, blobs: pa.Array) -> list[pa.Array]:
     """The states of framed sketches, without those that are null; ``SketchFormatError`` if one differs."""
-    payloads = unpack_frames(blobs, sketch.format, sketch.parameters, where=where)
-    try:
-        return sketch.revive(payloads.drop_null())
-    except SketchFormatError as error:
-        facts = {"got": error.got, "expected": error.expected, "fix": error.fix}
-        where = f"{where}, {error.where}"
-        raise SketchFormatError(error.code, error.what, where=where, **facts) from None
+    payloads = unpack_frames(blobs, sketch.format, sketch.parameters)
+    return sketch.revive(payloads.drop_null())
 
 
-def estimate_blobs(sketch: Sketch, answer: Summary, blobs: pa.Array, *, where: str) -> pa.Array:
+def estimate_blobs(sketch: Sketch, answer: Summary, blobs: pa.Array) -> pa.Array:
     """The estimate of each framed sketch of a column by ``answer``; null for a null."""
-    found = answer.estimate(read_states(sketch, blobs, where=where))
+    found = answer.estimate(read_states(sketch, blobs))
     return fill_rows(found, np.asarray(blobs.is_valid()))
 
 
@@ -234,8 +231,6 @@ def unpack_frames(
     blobs: pa.Array | pa.ChunkedArray,
     format: Format,
     parameters: Mapping[str, Parameter],
-    *,
-    where: str,
 ) -> pa.Array:
     """The payloads of frames with these parameters; null for a null.
 
@@ -244,15 +239,15 @@ def unpack_frames(
     Examples
     --------
     >>> known = Format("hll", 1), {"p": 12}
-    >>> unpack_frames(pack_frames(*known, pa.array([b"abc"])), *known, where="doc").to_pylist()
+    >>> unpack_frames(pack_frames(*known, pa.array([b"abc"])), *known).to_pylist()
     [b'abc']
     """
     blobs = combine_chunks(blobs).cast(pa.binary())
     wrong = np.flatnonzero(~are_valid(blobs, format, parameters))
     header = Header(format, parameters)
     if len(wrong):
-        where = f"{where}, sketch {wrong[0]}"
-        _refuse_other(read_header(blobs[int(wrong[0])].as_py(), where=where), header, where)
+        with located(at=f"sketch {wrong[0]}"):
+            _refuse_other(read_header(blobs[int(wrong[0])].as_py()), header)
     return _payloads(blobs, START + len(header.names))
 
 
@@ -285,19 +280,19 @@ def are_valid(blobs: pa.Array, format: Format, parameters: Mapping[str, Paramete
     return result
 
 
-def read_header(blob: bytes, *, where: str) -> Header:
+def read_header(blob: bytes) -> Header:
     """The header of a sketch of any type and parameters.
 
     Raises ``SKETCH_CORRUPT`` or ``SKETCH_UNSUPPORTED`` of the frame.
     """
-    frame = read_frame(blob, _SKETCH, where=where)
+    frame = read_frame(blob, _SKETCH)
     if frame.layout != FRAME:  # the rest of the layout is unknown
-        _refuse_version(f"frame {frame.layout}", f"frame {FRAME}", where)
+        _refuse_version(f"frame {frame.layout}", f"frame {FRAME}")
     header = _parse(frame.type_name, frame.version, frame.parameters)
     # Equal parameters have equal bytes.
     if header is None or header.names != frame.type_name + frame.parameters or frame.shards:
         expected = "a type in UTF-8, and parameters in JSON with sorted keys and no spaces"
-        raise _SKETCH.corrupt(repr(frame.type_name + frame.parameters), expected, where)
+        raise _SKETCH.corrupt(repr(frame.type_name + frame.parameters), expected)
     return header
 
 
@@ -331,20 +326,19 @@ def _parse(type_name: bytes, version: int, text: bytes) -> Header | None:
     return Header(format, parameters) if plain else None
 
 
-def _refuse_other(found: Header, expected: Header, where: str) -> NoReturn:
+def _refuse_other(found: Header, expected: Header) -> NoReturn:
     """Refuse a whole frame of another sketch."""
     if found.format.kind != expected.format.kind:
         _refuse(
             "SKETCH_KIND",
             "this is a sketch of another type",
-            where=where,
             got=found.format.kind,
             expected=expected.format.kind,
             fix="only sketches of one type can be merged: use the aggregate that made these",
         )
     if found.format.version != expected.format.version:
         got, known = (f"{h.format.kind} version {h.format.version}" for h in (found, expected))
-        _refuse_version(got, known, where)
+        _refuse_version(got, known)
     ours, theirs = dict(expected.parameters), dict(found.parameters)
     # Compared as text: 12 and 12.0 differ in JSON.
     names = sorted(ours.keys() | theirs.keys())
@@ -352,18 +346,16 @@ def _refuse_other(found: Header, expected: Header, where: str) -> NoReturn:
     _refuse(
         "SKETCH_PARAMETERS",
         f"this sketch has other parameters: {', '.join(differing)}",
-        where=where,
         got=", ".join(f"{k}={theirs.get(k)!r}" for k in differing),
         expected=", ".join(f"{k}={ours.get(k)!r}" for k in differing),
         fix="only sketches of equal parameters can be merged: use those that these were made with",
     )
 
 
-def _refuse_version(got: str, expected: str, where: str) -> NoReturn:
+def _refuse_version(got: str, expected: str) -> NoReturn:
     _refuse(
         "SKETCH_UNSUPPORTED",
         "this sketch was written in another format",
-        where=where,
         got=got,
         expected=expected,
         fix="use a release of streamops that reads it (docs/state-formats.md)",

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks
+from streamops.kernel.errors import located
 from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.items import items, murmur3
@@ -84,11 +85,11 @@ class Theta(ColumnSketch):
 
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states of payloads, which are in the form that ``payload`` writes."""
-        where = f"sketches.{self.format.kind}"
-        samples = read(payloads, where=where)
-        refuse(samples.sizes > self.k, f"more hashes than k={self.k}", where)
-        same = np.asarray(pc.equal(image(samples), payloads))
-        refuse(~same, "not in the form that streamops writes", where)
+        with located(at=f"sketches.{self.format.kind}"):
+            samples = read(payloads)
+            refuse(samples.sizes > self.k, f"more hashes than k={self.k}")
+            same = np.asarray(pc.equal(image(samples), payloads))
+            refuse(~same, "not in the form that streamops writes")
         return samples.columns()
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
@@ -97,7 +98,8 @@ class Theta(ColumnSketch):
 
     def from_images(self, images: pa.Array) -> list[pa.Array]:
         """The states of compact theta sketches: their k lowest hashes."""
-        found = read(images, where=f"sketches.{self.format.kind}")
+        with located(f"sketches.{self.format.kind}"):
+            found = read(images)
         groups = Groups(np.arange(len(images)), len(images))
         return united(groups, found, self.k).columns()
 

@@ -9,8 +9,6 @@ from streamops.sources import conditions
 from streamops.sources.core.outbox import format_lsn, parse_lsn
 from streamops.sources.core.status import Status
 
-_WHERE = "sources.outbox"
-
 
 @dataclass(frozen=True, slots=True)
 class Offset:
@@ -40,7 +38,7 @@ class Offset:
         """
         lsn = parse_lsn(stored.get("lsn")) if isinstance(stored, dict) else None
         if lsn is None or not isinstance(stored.get("system"), str):
-            raise conditions.OFFSET_UNREADABLE.error(_WHERE, got=stored)
+            raise conditions.OFFSET_UNREADABLE.error(got=stored)
         return Offset(stored["system"], lsn)
 
     def check(self, status: Status, slot: str, confirmed: int) -> None:
@@ -52,19 +50,12 @@ class Offset:
             ``OTHER_SERVER``, ``LOG_BEHIND``, ``SLOT_AHEAD``.
         """
         if self.system != status.system:
-            raise conditions.OTHER_SERVER.error(
-                _WHERE, system=self.system, got=f"server {status.system}"
-            )
+            raise conditions.OTHER_SERVER.error(system=self.system, got=f"server {status.system}")
         if self.lsn > status.flushed:
             raise conditions.LOG_BEHIND.error(
-                _WHERE,
-                lsn=format_lsn(self.lsn),
-                got=f"the log ends at {format_lsn(status.flushed)}",
+                lsn=format_lsn(self.lsn), got=f"the log ends at {format_lsn(status.flushed)}"
             )
         if confirmed > self.lsn:
             raise conditions.SLOT_AHEAD.error(
-                _WHERE,
-                slot=slot,
-                lsn=format_lsn(self.lsn),
-                got=f"the slot is at {format_lsn(confirmed)}",
+                slot=slot, lsn=format_lsn(self.lsn), got=f"the slot is at {format_lsn(confirmed)}"
             )

@@ -162,7 +162,7 @@ def read_events(
         events, read = _read_piece(piece, outbox, wanted, read)
         yield events, read
     if read.log.open is not None and not read.is_full:
-        raise conditions.LOG_ENDS_EARLY.error("sources.outbox", got="no commit")
+        raise conditions.LOG_ENDS_EARLY.error(got="no commit")
 
 
 def _read_piece(

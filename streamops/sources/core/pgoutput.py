@@ -218,9 +218,7 @@ def _require(holds: Bools, what: str, message: Ints | None = None) -> None:
 
 
 def _refuse(what: str, message: int) -> NoReturn:
-    raise conditions.MALFORMED_MESSAGE.error(
-        "sources.outbox", got=f"{what}, message {message} of the piece"
-    )
+    raise conditions.MALFORMED_MESSAGE.error(got=f"{what}, message {message} of the piece")
 
 
 def _begins(cut: _Messages, begins: Ints) -> tuple[Ints, Ints]:

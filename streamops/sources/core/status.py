@@ -10,8 +10,6 @@ from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
 from streamops.sources.core.outbox import Outbox
 
-_WHERE = "sources.outbox"
-
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -72,13 +70,11 @@ def check_server(status: Status, names: Names) -> None:
         ``SOURCE_MISSING``.
     """
     if status.in_recovery:
-        raise conditions.SERVER_IS_A_STANDBY.error(_WHERE, got="pg_is_in_recovery() is true")
+        raise conditions.SERVER_IS_A_STANDBY.error(got="pg_is_in_recovery() is true")
     if status.wal_level != "logical":
-        raise conditions.WAL_LEVEL.error(_WHERE, got=f"wal_level={status.wal_level}")
+        raise conditions.WAL_LEVEL.error(got=f"wal_level={status.wal_level}")
     if not status.has_table:
-        raise conditions.TABLE_NOT_FOUND.error(
-            _WHERE, got=f"{names.table} in database {status.database!r}"
-        )
+        raise conditions.TABLE_NOT_FOUND.error(got=f"{names.table} in database {status.database!r}")
 
 
 def check_publication(status: Status, names: Names) -> None:
@@ -100,7 +96,6 @@ and create it again"
         raise RequirementError(
             "SOURCE_UNFIT",
             "the publication does not exist; without it the log has no rows of the outbox table",
-            where=_WHERE,
             got=f"no publication {names.publication!r} in database {status.database!r}",
             expected="a publication of the inserts and updates of the outbox table",
             fix=fix,
@@ -108,7 +103,6 @@ and create it again"
     expected = "a publication of the inserts and updates of the outbox table"
     if not status.publishes_table:
         raise conditions.PUBLICATION_WITHOUT_TABLE.error(
-            _WHERE,
             publication=publication,
             table=names.table,
             expected=expected,
@@ -116,7 +110,6 @@ and create it again"
         )
     if not status.publishes_inserts:
         raise conditions.PUBLICATION_WITHOUT_INSERTS.error(
-            _WHERE,
             publication=publication,
             expected=expected,
             got=f"inserts are not published by {names.publication!r}",
@@ -133,18 +126,17 @@ def check_slot(status: Status, names: Names) -> int:
     """
     if not status.has_slot:
         raise conditions.SLOT_MISSING.error(
-            _WHERE, create_slot=names.create_slot, plugin=sql.PLUGIN, got=f"no slot {names.slot!r}"
+            create_slot=names.create_slot, plugin=sql.PLUGIN, got=f"no slot {names.slot!r}"
         )
     found = (status.slot_type, status.plugin, status.slot_database)
     if found != ("logical", sql.PLUGIN, status.database):
         raise conditions.SLOT_UNFIT.error(
-            _WHERE,
             plugin=sql.PLUGIN,
             database=status.database,
             got=f"type {status.slot_type}, plugin {status.plugin}, database {status.slot_database}",
         )
     if status.wal_status == "lost" or status.confirmed is None:
         raise conditions.SLOT_LOST.error(
-            _WHERE, got=f"slot {names.slot!r} with wal_status={status.wal_status}"
+            got=f"slot {names.slot!r} with wal_status={status.wal_status}"
         )
     return status.confirmed

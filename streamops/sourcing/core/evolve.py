@@ -18,13 +18,13 @@ class Record:
     ----------
     schema : Schema
         The fields.
-    name, what, where : str
-        Name of the named tuple; what it is, and the operator, for errors.
+    name, what : str
+        Name of the named tuple, and what it is, for errors.
     """
 
-    def __init__(self, schema: pa.Schema, name: str, *, what: str, where: str) -> None:
+    def __init__(self, schema: pa.Schema, name: str, *, what: str) -> None:
         self.type = row_type(tuple(schema.names), name)
-        self._convert = list(converters(schema, where=where, what=what).values())
+        self._convert = list(converters(schema, what=what).values())
         self._is_nested = any(pa.types.is_nested(field.type) for field in schema)
 
     def of(self, values: Sequence[Any]) -> Any:
@@ -36,11 +36,9 @@ class Record:
         """The same for a function, which may change a list or dict without an effect."""
         return self.of(record) if self._is_nested else record
 
-    def evolve(
-        self, function: Callable[[Any, Any], Any], state: Any, event: Any, where: str
-    ) -> Any:
+    def evolve(self, function: Callable[[Any, Any], Any], state: Any, event: Any) -> Any:
         """The next state, as it is stored."""
         after = function(state, event)
         if type(after) is not self.type:
-            raise conditions.OUTPUT_ROW.error(where, got=f"a value of type {type(after).__name__}")
+            raise conditions.OUTPUT_ROW.error(got=f"a value of type {type(after).__name__}")
         return self.of(after)

@@ -66,18 +66,16 @@ class FoldSpec(Spec):
         log = schemas[0]
         required = {"by": self.by, "version": [self.version]}
         for schema in schemas:
-            require_columns(schema.names, required, where=self.operator)
-        require_keys(log, self.by, where=self.operator)
+            require_columns(schema.names, required)
+        require_keys(log, self.by)
         if not pa.types.is_integer(log.field(self.version).type):
             raise conditions.COLUMN_TYPE.error(
-                self.operator,
-                column=self.version,
-                got=f"{self.version!r} of type {log.field(self.version).type}",
+                column=self.version, got=f"{self.version!r} of type {log.field(self.version).type}"
             )
         keys = [log.field(name) for name in self.by]
         snapshot = pa.schema([*keys, (self.version, pa.int64()), *self.fields])
         if self.has_snapshot:
-            require_columns(schemas[1].names, {"snapshot": snapshot.names}, where=self.operator)
+            require_columns(schemas[1].names, {"snapshot": snapshot.names})
         return replace(self, schemas=(log, snapshot)[: len(schemas)])
 
     @property
@@ -135,7 +133,7 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     columns = [key.take(pa.array(firsts)) for key in keys]
     hashes = xxhash64(columns).view(np.uint64) if columns else np.zeros(1, np.uint64)
 
-    record = Record(spec.state, "State", what="state", where=spec.operator)
+    record = Record(spec.state, "State", what="state")
     given = dict(spec.initial)
     first = [given.get(name) for name in spec.state.names]
     # No two of them share a list.
@@ -151,9 +149,7 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     last: dict[int, int] = {}  # the row of the last event of each entity
     missing = log.column(spec.version).null_count
     if missing:
-        raise _log_error(
-            spec, "an event has no version", f"{missing} events without one", "numbers"
-        )
+        raise _log_error("an event has no version", f"{missing} events without one", "numbers")
     order = np.lexsort(
         (np.asarray(combine_chunks(log.column(spec.version)).cast(pa.int64())), of_log)
     )
@@ -168,21 +164,19 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
             rows = np.array([last.get(entity, row), row])
             if version == versions[entity] and not same(*to_rows(take(ordered, rows))):
                 got = f"version {version} twice, for the key with hash {int(hashes[entity]):016x}"
-                raise _log_error(
-                    spec, "two different events have one version", got, "one event each"
-                )
+                raise _log_error("two different events have one version", got, "one event each")
             continue  # delivered twice, or part of the snapshot
         if version != versions[entity] + 1:
             got = f"version {version} after {versions[entity]}, for the key with hash "
             got += f"{int(hashes[entity]):016x}"
-            raise _log_error(spec, "an event is missing in the log", got, "versions without gaps")
+            raise _log_error("an event is missing in the log", got, "versions without gaps")
         try:
             current = event if spec.upcast is None else spec.upcast(event)
-            state = record.evolve(spec.evolve, states[entity], current, spec.operator)
+            state = record.evolve(spec.evolve, states[entity], current)
         except FunctionError:
             raise
         except Exception as error:
-            raise function_error(error, int(hashes[entity]), where=spec.operator) from None
+            raise function_error(error, int(hashes[entity])) from None
         states[entity], versions[entity], last[entity] = state, version, row
     values = list(zip(*states, strict=True)) or [()] * len(spec.state.names)
     arrays = [pa.array(part, column.type) for part, column in zip(values, spec.state, strict=True)]
@@ -190,11 +184,10 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     return pa.table([*columns, numbers, *arrays], schema=spec.output)
 
 
-def _log_error(spec: FoldSpec, what: str, got: str, expected: str) -> StreamopsError:
+def _log_error(what: str, got: str, expected: str) -> StreamopsError:
     return SchemaError(
         "MALFORMED_LOG",
         what,
-        where=spec.operator,
         got=got,
         expected=f"{expected}: 1, 2, 3, … per entity, or after the version of the snapshot",
         fix="read the whole log, without rejections: .where('rejection IS NULL')",

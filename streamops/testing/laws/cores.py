@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import SIDES, Metrics, State, Step, mark_owned
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.placement import EVERYWHERE, redistribute_states
@@ -125,7 +126,8 @@ def _play_as_well(
     def restart(state: State) -> State:
         if not restarted:
             return state
-        tables = decode(encode(*header, state.tables), *header, where="laws")
+        with located("laws"):
+            tables = decode(encode(*header, state.tables), *header)
         expected = dict(case.core.layout(case.spec))
         assert {name: table.schema for name, table in tables.items()} == expected
         return State(state.watermark, tables)

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from streamops.kernel.errors import located
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
@@ -116,7 +117,7 @@ def check_operator(
 def _require_single(operator: Operator) -> list[Operator]:
     operators = expand(operator)
     if len(operators) > 1:
-        raise conditions.NOT_ONE_OPERATOR.error("streamops.testing.laws", got=repr(operator))
+        raise conditions.NOT_ONE_OPERATOR.error(got=repr(operator))
     return operators
 
 
@@ -156,9 +157,8 @@ def histories(
     """
     from hypothesis import strategies as st
 
-    step = dt.timedelta(
-        microseconds=parse_duration(pace, parameter="pace", where="laws.histories", minimum=1)
-    )
+    with located("laws.histories"):
+        step = dt.timedelta(microseconds=parse_duration(pace, parameter="pace", minimum=1))
     columns = dict(values)
     if time is not None:
         nudges = [

@@ -50,8 +50,8 @@ class CorrectClockSpec:
 
     def __post_init__(self) -> None:
         columns = {"time": self.time, "sent": self.sent, "received": self.received}
-        require_distinct_columns(self.where, **columns)
-        require_choice(self.otherwise, Otherwise, parameter="otherwise", where=self.where)
+        require_distinct_columns(**columns)
+        require_choice(self.otherwise, Otherwise, parameter="otherwise")
 
     @property
     def marked(self) -> str:
@@ -104,8 +104,8 @@ def calendar_micros(column: pa.ChunkedArray) -> tuple[Instants, Mask]:
     return np.where(valid, micros, 0), valid
 
 
-def parse_limit(value: Duration | None, *, parameter: str, where: str) -> int | None:
+def parse_limit(value: Duration | None, *, parameter: str) -> int | None:
     """Convert a duration >= 0 to microseconds. None is no limit."""
     if value is None:
         return None
-    return parse_duration(value, parameter=parameter, where=where, minimum=0)
+    return parse_duration(value, parameter=parameter, minimum=0)

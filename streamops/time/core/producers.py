@@ -31,6 +31,7 @@ from streamops.kernel.core import (
     StateFormat,
     Step,
 )
+from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Ints, Mask
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
@@ -61,13 +62,10 @@ class ProducersSpec(Spec):
 
     def __post_init__(self) -> None:
         optional = {} if self.arrival is None else {"arrival": self.arrival}
-        require_distinct_columns(self.where, producer=self.producer, time=self.time, **optional)
+        require_distinct_columns(producer=self.producer, time=self.time, **optional)
         if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
             raise conditions.NOT_A_LIST.error(
-                self.where,
-                producer=self.expected,
-                column=self.producer,
-                got=f"expected={self.expected!r}",
+                producer=self.expected, column=self.producer, got=f"expected={self.expected!r}"
             )
         object.__setattr__(self, "expected", tuple(self.expected))
 
@@ -77,12 +75,12 @@ class ProducersSpec(Spec):
         """Return the specification with the type of the producers."""
         (schema,) = schemas
         producer_type = schema.field(self.producer).type
-        require_hashable(producer_type, where=f"{self.where}, producer {self.producer!r}")
+        with located(at=f"producer {self.producer!r}"):
+            require_hashable(producer_type)
         try:
             pa.array(self.expected, producer_type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise conditions.EXPECTED_TYPE.error(
-                self.where,
                 column=self.producer,
                 got=f"expected={list(self.expected)!r}, {self.producer!r} of type "
                 f"{type_name(producer_type)}",

@@ -73,14 +73,14 @@ class TrackClockSpec(CorrectClockSpec, Spec):
     def __post_init__(self) -> None:
         CorrectClockSpec.__post_init__(self)
         for name in self.by:
-            require_name(name, parameter="by", where=self.where)
+            require_name(name, parameter="by")
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> TrackClockSpec:
         """Return the specification with the schema of its input."""
         (schema,) = schemas
-        require_keys(schema, self.by, where=self.where)
+        require_keys(schema, self.by)
         return replace(self, input=schema)
 
     @property

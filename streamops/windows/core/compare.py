@@ -278,7 +278,6 @@ def _overflow(
     keys = {key: column[row].as_py() for key, column in zip(spec.by, about, strict=False)}
     begin = about[len(spec.by)].cast(pa.int64())[row].as_py()
     return conditions.CHANGE_OVERFLOW.error(
-        "windows.compare",
         name=name,
         difference_type=type_name(difference_type(value.type)),
         got=f"{value[row].as_py()} after {before[row].as_py()} in {name!r} of {keys}, "

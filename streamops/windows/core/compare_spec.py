@@ -59,14 +59,14 @@ class CompareSpec(WindowSpec):
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
         if self.zone is not None:
-            require_unit(self.period, self.zone, "monday", parameter="period", where=self.operator)
+            require_unit(self.period, self.zone, "monday", parameter="period")
         self.refuse_too_late_without_corrections()
         if not self.values:
-            raise conditions.NO_VALUE.error(self.operator, got=f"values={self.values!r}")
+            raise conditions.NO_VALUE.error(got=f"values={self.values!r}")
         added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
         given = {"by": list(self.by), "values": list(self.values)}
         fix = "rename the column, or leave it out"
-        refuse_taken_names([*self.by, *added], RESERVED, given, fix, self.operator)
+        refuse_taken_names([*self.by, *added], RESERVED, given, fix)
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -75,7 +75,7 @@ class CompareSpec(WindowSpec):
         (schema,) = schemas
         self._refuse_other_frames(schema)
         resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
-        require_columns(schema.names, {"values": self.values}, where=self.operator)
+        require_columns(schema.names, {"values": self.values})
         for name in self.values:
             self._require_number(schema, name)
         revised = self._revised(schema)
@@ -124,16 +124,15 @@ class CompareSpec(WindowSpec):
 
     def _refuse_other_frames(self, schema: pa.Schema) -> None:
         """Refuse frames that are not results of windows, or that include late rows."""
-        where = self.operator
         if not {"window_start", "window_end"} <= set(schema.names):
-            raise conditions.NOT_WINDOWED.error(where, got=f"columns {', '.join(schema.names)}")
+            raise conditions.NOT_WINDOWED.error(got=f"columns {', '.join(schema.names)}")
         for name in ("window_start", "window_end"):
-            require_instant(schema, name, where=where, use="a border of windows")
+            require_instant(schema, name, use="a border of windows")
         if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
             fields = {member.name for member in schema.field("late").type}
             if fields >= _LATE_FIELDS:
                 raise conditions.LATE_ROWS_IN_INPUT.error(
-                    where, got="a column 'late', as stragglers='route' adds it"
+                    got="a column 'late', as stragglers='route' adds it"
                 )
 
     def _require_number(self, schema: pa.Schema, name: str) -> None:
@@ -141,7 +140,7 @@ class CompareSpec(WindowSpec):
         is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
         if not (is_number or pa.types.is_decimal(dtype)):
             fix = f"df.withColumn({name!r}, F.col({name!r}).cast('double')), or leave it out"
-            refuse_type(schema, name, "a value to compare", "a number", fix, where=self.operator)
+            refuse_type(schema, name, "a value to compare", "a number", fix)
 
     def _revised(self, schema: pa.Schema) -> Revised:
         """Return how the input is revised; refuse revisions that `stragglers` would ignore."""
@@ -150,16 +149,12 @@ class CompareSpec(WindowSpec):
             return "never"
         if not has_revision or not pa.types.is_integer(schema.field(REVISION).type):
             raise conditions.REVISION_MISSING.error(
-                self.operator,
-                column=REVISION,
-                change_type=CHANGE_TYPE,
-                got=f"columns {', '.join(schema.names)}",
+                column=REVISION, change_type=CHANGE_TYPE, got=f"columns {', '.join(schema.names)}"
             )
         wanted = ("retract",) if has_changes else ("update", "retract")
         if self.stragglers not in wanted:
             how = "a change stream" if has_changes else "results with a revision"
             raise conditions.REVISED_INPUT.error(
-                self.operator,
                 stragglers=self.stragglers,
                 wanted=wanted[0],
                 expected=" or ".join(f"stragglers={choice!r}" for choice in wanted),

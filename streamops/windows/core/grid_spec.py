@@ -65,12 +65,12 @@ class GridSpec(WindowSpec):
         given = f"empty_for={show_duration(self.empty_for)}"
         if self.empty_for < pace:
             raise conditions.EMPTY_FOR_TOO_SHORT.error(
-                self.operator, pace=format_duration(pace), got=f"{given}, {got}"
+                pace=format_duration(pace), got=f"{given}, {got}"
             )
         windows = self.most_empty_windows(pace)
         if windows > MOST_WINDOWS:
             raise conditions.TOO_MANY_EMPTY_WINDOWS.error(
-                self.operator, most_windows=MOST_WINDOWS, got=f"{given}, {got}: {windows:,} windows"
+                most_windows=MOST_WINDOWS, got=f"{given}, {got}: {windows:,} windows"
             )
 
     def most_empty_windows(self, pace: int) -> int:
@@ -81,10 +81,7 @@ class GridSpec(WindowSpec):
         """Refuse too many windows per event."""
         if windows > MOST_WINDOWS:
             raise conditions.TOO_MANY_WINDOWS.error(
-                self.operator,
-                parameter=parameter,
-                most_windows=MOST_WINDOWS,
-                got=f"{got}: {windows:,} windows",
+                parameter=parameter, most_windows=MOST_WINDOWS, got=f"{got}: {windows:,} windows"
             )
 
     def _refuse_without_value(
@@ -99,7 +96,7 @@ class GridSpec(WindowSpec):
             got, cause = f"{type(error).__name__}: {error}", error
         if got is not None:
             raise conditions.NO_VALUE_OF_NOTHING.error(
-                self.operator, name=name, got=f"{written} over no rows: {got}"
+                name=name, got=f"{written} over no rows: {got}"
             ) from cause
 
 
@@ -115,7 +112,7 @@ class FixedSpec(GridSpec):
         WindowSpec.__post_init__(self)
         got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         if self.hop > self.size:
-            raise conditions.HOP_EXCEEDS_SIZE.error(self.operator, got=got)
+            raise conditions.HOP_EXCEEDS_SIZE.error(got=got)
         self.refuse_many_windows(-(-self.size // self.hop), "hop", got)
         self.refuse_empty_windows(self.hop, f"hop={show_duration(self.hop)}")
         self.refuse_contradictions()
@@ -136,8 +133,7 @@ class CalendarSpec(GridSpec):
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
-        where = self.operator
-        require_unit(self.unit, self.zone, self.week_start, parameter="unit", where=where)
+        require_unit(self.unit, self.zone, self.week_start, parameter="unit")
         self.refuse_empty_windows(shortest_unit(self.unit), f"unit={self.unit!r}")
         self.refuse_contradictions()
 
@@ -159,17 +155,17 @@ class CumulativeSpec(GridSpec):
 
     def __post_init__(self) -> None:
         WindowSpec.__post_init__(self)
-        where, size = self.operator, self.size
+        size = self.size
         if self.zone is not None:
-            require_unit(size, self.zone, self.week_start, parameter="size", where=where)
+            require_unit(size, self.zone, self.week_start, parameter="size")
         elif self.week_start != "monday":
             raise conditions.WEEK_START_OF_A_PERIOD.error(
-                where, got=f"week_start={self.week_start!r} with size={show_length(size)}"
+                got=f"week_start={self.week_start!r} with size={show_length(size)}"
             )
         longest = LONGEST[size] * DAY if isinstance(size, str) else size
         got = f"every={show_duration(self.every)}, size={show_length(size)}"
         if self.every > longest:
-            raise conditions.EVERY_EXCEEDS_SIZE.error(where, got=got)
+            raise conditions.EVERY_EXCEEDS_SIZE.error(got=got)
         self.refuse_many_windows(-(-longest // self.every), "every", got)
         self.refuse_empty_windows(self.every, f"every={show_duration(self.every)}")
         self.refuse_contradictions()
@@ -199,17 +195,17 @@ class CumulativeSpec(GridSpec):
         return whole * -(-self.size // pace) + rest // pace
 
 
-def parse_origin(origin: Duration | dt.datetime, hop: int, *, where: str) -> int:
+def parse_origin(origin: Duration | dt.datetime, hop: int) -> int:
     """Return the phase of a grid: the offset of `origin` within a hop."""
     if isinstance(origin, dt.datetime):
-        return parse_instant(origin, parameter="origin", where=where) % hop
-    return parse_duration(origin, parameter="origin", where=where) % hop
+        return parse_instant(origin, parameter="origin") % hop
+    return parse_duration(origin, parameter="origin") % hop
 
 
-def parse_period_origin(origin: Duration | dt.datetime, size: int | Unit, *, where: str) -> int:
+def parse_period_origin(origin: Duration | dt.datetime, size: int | Unit) -> int:
     """Return the phase of fixed periods; refuse an origin of calendar units."""
     if isinstance(size, int):
-        return parse_origin(origin, size, where=where)
+        return parse_origin(origin, size)
     if origin != "0 seconds":
-        raise conditions.ORIGIN_WITH_ZONE.error(where, got=f"origin={origin!r} with a zone")
+        raise conditions.ORIGIN_WITH_ZONE.error(got=f"origin={origin!r} with a zone")
     return 0

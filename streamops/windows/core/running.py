@@ -88,14 +88,13 @@ class RunningSpec(AggregatingSpec, ShardSpec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        where = self.operator
-        require_choice(self.changes, Changes, parameter="changes", where=where)
-        require_choice(self.when_full, WhenFull, parameter="when_full", where=where)
-        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS, where=where)
+        require_choice(self.changes, Changes, parameter="changes")
+        require_choice(self.when_full, WhenFull, parameter="when_full")
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         self.refuse_no_aggregate()
         given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}
         names, added = [*given["by"], *given["agg"]], (REVISION, CHANGE_TYPE)
-        refuse_taken_names(names, added, given, RENAME_KEY_OR_AGGREGATE, where)
+        refuse_taken_names(names, added, given, RENAME_KEY_OR_AGGREGATE)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -113,7 +112,7 @@ class RunningSpec(AggregatingSpec, ShardSpec):
         """Resolve the aggregates against the schema of the input."""
         (schema,) = schemas
         self.require_columns(schema)
-        require_keys(schema, self.by, where=self.operator)
+        require_keys(schema, self.by)
         aggregates = self.bind_aggregates(schema, time="")
         # A sketch has already refused a change stream, with its own remedy.
         self._refuse_changes(schema)
@@ -129,9 +128,7 @@ class RunningSpec(AggregatingSpec, ShardSpec):
     def _refuse_changes(self, schema: pa.Schema) -> None:
         if CHANGE_TYPE in schema.names:
             raise conditions.CHANGE_STREAM_INPUT.error(
-                self.operator,
-                change_type=CHANGE_TYPE,
-                got=f"a frame with the column {CHANGE_TYPE!r}",
+                change_type=CHANGE_TYPE, got=f"a frame with the column {CHANGE_TYPE!r}"
             )
 
     @property
@@ -231,7 +228,7 @@ def _admit(spec: RunningSpec, new: Ids, keys: list[pa.Array], firsts: Ids, store
         return new
     if spec.when_full == "fail":
         raise conditions.KEYS_FULL.error(
-            spec.operator, limit=spec.limit, got=f"{stored + len(new):,} keys in one shard"
+            limit=spec.limit, got=f"{stored + len(new):,} keys in one shard"
         )
     # Choose by hash, so that the choice does not depend on the order of rows.
     index = pa.array(firsts[new])

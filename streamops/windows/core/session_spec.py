@@ -43,10 +43,9 @@ class SessionSpec(WindowSpec):
     def __post_init__(self) -> None:
         self._refuse_update()
         WindowSpec.__post_init__(self)
-        where = self.operator
         for parameter, name in self.extra_columns.items():
-            require_name(name, parameter=parameter, where=where)
-        require_choice(self.when_longer, WhenLonger, parameter="when_longer", where=where)
+            require_name(name, parameter=parameter)
+        require_choice(self.when_longer, WhenLonger, parameter="when_longer")
         self._refuse_lengths()
         self.refuse_contradictions()
 
@@ -64,7 +63,6 @@ class SessionSpec(WindowSpec):
                 "the gap of a row",
                 "interval day to second",
                 f"for a number of seconds: F.make_dt_interval(secs=F.col({gap!r}))",
-                where=self.operator,
             )
         if self.until is not None and not pa.types.is_boolean(schema.field(self.until).type):
             refuse_type(
@@ -73,7 +71,6 @@ class SessionSpec(WindowSpec):
                 "the mark of a closing row",
                 "boolean",
                 "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
-                where=self.operator,
             )
         return resolved
 
@@ -109,14 +106,13 @@ class SessionSpec(WindowSpec):
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":
             raise conditions.WHEN_LONGER_WITHOUT_LENGTH.error(
-                self.operator, got=f"when_longer={self.when_longer!r} without max_length"
+                got=f"when_longer={self.when_longer!r} without max_length"
             )
         if self.max_length is not None and self.max_length < self.gap:
             raise conditions.MAX_LENGTH_BELOW_GAP.error(
-                self.operator,
-                got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}",
+                got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}"
             )
 
     def _refuse_update(self) -> None:
         if self.stragglers == "update":
-            raise conditions.UPDATE_CANNOT_MERGE.error(self.operator, got="stragglers='update'")
+            raise conditions.UPDATE_CANNOT_MERGE.error(got="stragglers='update'")

@@ -277,7 +277,7 @@ def _sessions(
 def _too_long(spec: SessionSpec, length: int) -> CapacityError:
     longest = format_duration(spec.max_length or 0)
     return conditions.SESSION_TOO_LONG.error(
-        "windows.session", longest=longest, got=f"a session of {format_duration(length)}"
+        longest=longest, got=f"a session of {format_duration(length)}"
     )
 
 

@@ -94,7 +94,7 @@ class AggregatingSpec:
     def bind_aggregates(self, schema: pa.Schema, time: str) -> tuple[tuple[str, str, Summary], ...]:
         """Bind the aggregates to the columns of a frame."""
         return tuple(
-            (name, repr(aggregation), aggregation.bind(schema, time=time, where=self.operator))
+            (name, repr(aggregation), aggregation.bind(schema, time=time))
             for name, aggregation in self.agg
         )
 
@@ -103,12 +103,12 @@ class AggregatingSpec:
         required = {role: [name] for role, name in columns.items()} | {"by": [*self.by]}
         # Custom aggregates may not check their columns themselves.
         required |= {f"agg: {aggregate!r}": [*aggregate.columns] for _, aggregate in self.agg}
-        require_columns(schema.names, required, where=self.operator)
+        require_columns(schema.names, required)
 
     def refuse_no_aggregate(self) -> None:
         """Refuse an operator without aggregates."""
         if not self.agg:
-            raise conditions.NO_AGGREGATE.error(self.operator, got="agg={}")
+            raise conditions.NO_AGGREGATE.error(got="agg={}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +152,10 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     )
 
     def __post_init__(self) -> None:
-        where = self.operator
-        require_choice(self.stragglers, Stragglers, parameter="stragglers", where=where)
-        require_choice(self.too_late, TooLate, parameter="too_late", where=where)
-        require_choice(self.early, Early, parameter="early", where=where)
-        require_name(self.time, parameter="time", where=where)
+        require_choice(self.stragglers, Stragglers, parameter="stragglers")
+        require_choice(self.too_late, TooLate, parameter="too_late")
+        require_choice(self.early, Early, parameter="early")
+        require_name(self.time, parameter="time")
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -164,8 +163,8 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         """Resolve the columns and aggregates, see :class:`streamops.spark.definition.Parameters`."""
         (schema,) = schemas
         self.require_columns(schema, time=self.time, **self.extra_columns)
-        require_instant(schema, self.time, where=self.operator)
-        require_keys(schema, self.by, where=self.operator)
+        require_instant(schema, self.time)
+        require_keys(schema, self.by)
         aggregates = self.bind_aggregates(schema, self.time)
         read = {self.time, *self.by, *self.extra_columns.values()}
         read |= {column for *_, summary in aggregates for column in summary.inputs}
@@ -262,8 +261,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         self.refuse_too_late_without_corrections()
         if self.corrects and not self.allowed_lateness and not self.is_early:
             raise conditions.NOTHING_TO_CORRECT.error(
-                self.operator,
-                got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'",
+                got=f"stragglers={self.stragglers!r} with allowed_lateness='0 seconds'"
             )
         self.refuse_no_aggregate()
         self._refuse_names()
@@ -272,7 +270,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         """Refuse ``too_late`` where no straggler is accepted."""
         if self.too_late == "route" and not self.corrects:
             raise conditions.TOO_LATE_WITHOUT_CORRECTIONS.error(
-                self.operator, got=f"too_late='route' with stragglers={self.stragglers!r}"
+                got=f"too_late='route' with stragglers={self.stragglers!r}"
             )
 
     def _refuse_names(self) -> None:
@@ -284,11 +282,11 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         if self.time_columns != _WINDOW:  # the event time keeps its name in the output
             given, reserved = {"by": list(self.by), "time": self.time, "agg": names}, _EXTRA
             columns.append(self.time)
-        refuse_taken_names(columns, reserved, given, RENAME_KEY_OR_AGGREGATE, self.operator)
+        refuse_taken_names(columns, reserved, given, RENAME_KEY_OR_AGGREGATE)
 
 
 def parse_length(
-    length: Duration | Unit, zone: str | None, *, parameter: str, reason: str, where: str
+    length: Duration | Unit, zone: str | None, *, parameter: str, reason: str
 ) -> int | Unit:
     """Parse a duration to microseconds, or return a calendar unit if there is a zone.
 
@@ -300,12 +298,11 @@ def parse_length(
         raise SpecError(
             "PARAMETER_MISSING",
             reason.format(length),
-            where=where,
             got=f"{parameter}={length!r} without zone",
             expected="a zone with it, or a fixed duration",
             fix=f'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
         )
-    return parse_duration(length, parameter=parameter, where=where, minimum=1)
+    return parse_duration(length, parameter=parameter, minimum=1)
 
 
 def show_length(length: int | Unit) -> str:
@@ -318,14 +315,12 @@ def shortest_unit(unit: Unit) -> int:
     return _SHORTEST[unit] * DAY - _CLOCK_CHANGE
 
 
-def require_unit(
-    unit: object, zone: object, week_start: object, *, parameter: str, where: str
-) -> None:
+def require_unit(unit: object, zone: object, week_start: object, *, parameter: str) -> None:
     """Refuse an unknown unit, weekday or time zone, and a weekday without weeks."""
-    require_choice(unit, Unit, parameter=parameter, where=where)
-    require_choice(week_start, Weekday, parameter="week_start", where=where)
-    require_zone(zone, where=where)
+    require_choice(unit, Unit, parameter=parameter)
+    require_choice(week_start, Weekday, parameter="week_start")
+    require_zone(zone)
     if unit != "week" and week_start != "monday":
         raise conditions.WEEK_START_WITHOUT_WEEK.error(
-            where, parameter=parameter, got=f"week_start={week_start!r} with {parameter}={unit!r}"
+            parameter=parameter, got=f"week_start={week_start!r} with {parameter}={unit!r}"
         )

@@ -212,6 +212,5 @@ def _refuse_conflicts(spec: CompareSpec, table: pa.Table, rows: Ids, ids: Ids, s
     pairs = [[column[at].as_py() for column in columns] for at in (int(first[differs][0]), row)]
     begin = int(integers(table, "start")[row])
     raise conditions.WINDOW_TWICE.error(
-        "windows.compare",
-        got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}",
+        got=f"values {pairs[0]} and {pairs[1]} of {keys}, window of {format_instant(begin)}"
     )

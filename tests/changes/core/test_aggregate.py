@@ -15,7 +15,7 @@ from streamops import changes
 from streamops.changes.core.aggregate import AggregateCore
 from streamops.changes.core.aggregate_spec import AggregateSpec
 from streamops.kernel.core import Metrics, State, Step
-from streamops.kernel.errors import CapacityError
+from streamops.kernel.errors import CapacityError, located
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("_change_type", pa.string())])
 PLUS, MINUS = "insert", "delete"
@@ -258,7 +258,7 @@ def test_a_sum_may_be_out_of_range_within_a_micro_batch() -> None:
     largest = 2**63 - 1
     ahead = [("a", largest, PLUS), ("a", largest, PLUS), ("a", largest, MINUS), ("a", 0, PLUS)]
     assert emitted(play(spec, ahead)[0])[0][1] == largest
-    with pytest.raises(CapacityError) as caught:
+    with pytest.raises(CapacityError) as caught, located("changes.aggregate"):
         play(spec, ahead[:2])
     assert str(caught.value) == (
         "[NUMERIC_OVERFLOW] changes.aggregate: the sum of 'v' does not fit into its type\n"

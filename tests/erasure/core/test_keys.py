@@ -23,7 +23,7 @@ WRAPPING_KEY = bytes(range(32))
 
 
 def wrapping(key: bytes = WRAPPING_KEY) -> Wrapping:
-    found = Wrapping.of(lambda: key, "test")
+    found = Wrapping.of(lambda: key)
     assert found is not None
     return found
 
@@ -36,18 +36,18 @@ def test_keys_are_random_and_of_32_bytes() -> None:
 
 def test_the_derived_keys_differ_from_each_other_and_from_the_key() -> None:
     key = key_of("ann")
-    derived = SubjectKey.of(key, aes_gcm("test"))
+    derived = SubjectKey.of(key, aes_gcm())
     assert len(derived.nonces) == 32
     assert derived.nonces != key
     # The cipher does not use the key of the nonces.
-    other = SubjectKey.of(derived.nonces, aes_gcm("test"))
+    other = SubjectKey.of(derived.nonces, aes_gcm())
     assert other.cipher.encrypt(bytes(12), b"v", None) != derived.cipher.encrypt(
         bytes(12), b"v", None
     )
 
 
 def test_neither_a_key_nor_a_wrapping_key_is_in_a_repr() -> None:
-    for thing in (SubjectKey.of(key_of("ann"), aes_gcm("test")), wrapping()):
+    for thing in (SubjectKey.of(key_of("ann"), aes_gcm()), wrapping()):
         text = repr(thing)
         assert key_of("ann").hex() not in text
         assert "cipher" not in text
@@ -72,7 +72,7 @@ def test_a_wrapped_key_is_unwrapped_for_its_subject_only() -> None:
 @pytest.mark.parametrize("returned", [b"short", "x" * 32, None, bytes(33)])
 def test_a_wrapping_key_of_the_wrong_size_is_refused_without_showing_it(returned: Any) -> None:
     with pytest.raises(SpecError, match="INVALID_PARAMETER") as caught:
-        Wrapping.of(lambda: returned, "test")
+        Wrapping.of(lambda: returned)
     assert "short" not in str(caught.value)
     assert "xxx" not in str(caught.value)
 

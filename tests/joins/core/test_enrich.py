@@ -11,7 +11,7 @@ import pytest
 from streamops import joins
 from streamops.joins.core.enrich import EnrichCore, EnrichSpec
 from streamops.kernel.core import Metrics, State
-from streamops.kernel.errors import CapacityError
+from streamops.kernel.errors import CapacityError, located
 from streamops.testing import at
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -146,7 +146,7 @@ def test_a_value_that_was_not_sent_is_carried_forward() -> None:
 
 
 def test_more_keys_than_max_keys_fail_or_are_rejected() -> None:
-    with pytest.raises(CapacityError) as caught:
+    with pytest.raises(CapacityError) as caught, located("joins.enrich"):
         Played(max_keys=2)("", upsert("a", 1), upsert("b", 1), upsert("c", 1))
     assert (caught.value.code, caught.value.where) == ("STATE_FULL", "joins.enrich")
     play = Played(max_keys=2, when_full="reject_new")

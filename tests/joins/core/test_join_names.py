@@ -14,7 +14,7 @@ def columns(*names: str) -> pa.Schema:
 
 
 def joined(left: pa.Schema, right: pa.Schema, **by: str) -> JoinedNames:
-    return join_names(left, right, tuple(by.items()), "joins.test")
+    return join_names(left, right, tuple(by.items()))
 
 
 def test_right_keys_are_omitted_and_new_columns_keep_their_names() -> None:
@@ -51,6 +51,6 @@ def test_a_name_whose_suffixed_form_is_taken_is_refused(left: list[str], right: 
 
 def test_a_column_with_the_name_of_an_added_one_is_refused() -> None:
     with pytest.raises(SchemaError) as caught:
-        refuse_reserved(["k", "Status"], ["status"], "rename it", "joins.test")
+        refuse_reserved(["k", "Status"], ["status"], "rename it")
     assert caught.value.code == "NAME_TAKEN"
-    refuse_reserved(["k", "state"], ["status"], "rename it", "joins.test")
+    refuse_reserved(["k", "state"], ["status"], "rename it")

@@ -28,9 +28,9 @@ def draw_compiled(
     """Draw patterns until one of them compiles."""
     while True:
         query, text = draw(dice, dice.choice([None, None, 1, 2, 3, 5, 9]))
-        pattern = parse_pattern(text, where="test")
+        pattern = parse_pattern(text)
         try:
-            return query, text, pattern, compile_pattern(pattern, BITS, where="test")
+            return query, text, pattern, compile_pattern(pattern, BITS)
         except SpecError as error:
             if error.code not in {"PATTERN_INVALID", "PARAMETER_OUT_OF_RANGE"}:
                 raise

@@ -17,8 +17,8 @@ BITS = {name: 1 << at for at, name in enumerate(NAMES)}
 
 def compile_text(text: str) -> int:
     """The number of states."""
-    pattern = parse_pattern(text, where="test")
-    return len(compile_pattern(pattern, BITS, where="test").transitions)
+    pattern = parse_pattern(text)
+    return len(compile_pattern(pattern, BITS).transitions)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def build(
     text: str, held: Any, units: Any, within: int | None, keys: int = 1, **settings: Any
 ) -> Search:
     """A search over keys with equal rows; a closed tape."""
-    pattern = parse_pattern(text, where="test")
-    automaton = compile_pattern(pattern, BITS, where="test")
+    pattern = parse_pattern(text)
+    automaton = compile_pattern(pattern, BITS)
     bits, times = np.append(held, 0), np.append(units, AFTER_ALL)
     is_frontier = np.arange(len(bits)) == len(bits) - 1
     bits, times, is_frontier = (np.tile(column, keys) for column in (bits, times, is_frontier))

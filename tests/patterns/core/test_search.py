@@ -50,7 +50,7 @@ def test_absence_behind_a_match_that_the_bound_cuts_off(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_FEW", few)
-    automaton = compile_pattern(parse_pattern("a+ b !d", where="test"), BITS, where="test")
+    automaton = compile_pattern(parse_pattern("a+ b !d"), BITS)
     #       preferred: up to 9, beyond the bound. Up to 1 instead, and d follows, but not up to 6.
     rows = ["a", "ab", "a", "ad", "a", "a", "ab", "a", "a", "ab"]
     held = np.array([sum(BITS[name] for name in row) for row in rows] + [0])
@@ -78,9 +78,9 @@ def test_absence_behind_a_match_that_the_bound_cuts_off(
     ],
 )
 def test_an_iteration_over_nothing_ends_its_loop(text: str, rows: str, length: int) -> None:
-    pattern = parse_pattern(text, where="test")
+    pattern = parse_pattern(text)
     bits = {name: 1 << at for at, name in enumerate("abcdx")}
-    automaton = compile_pattern(pattern, bits, where="test")
+    automaton = compile_pattern(pattern, bits)
     held = np.array([bits[row] for row in rows.split()] + [0])
     is_frontier = np.arange(len(held)) == len(held) - 1
     tape = Tape(held, is_frontier, False)
@@ -96,9 +96,9 @@ def test_an_iteration_over_nothing_ends_its_loop(text: str, rows: str, length: i
 
 def test_an_iteration_over_nothing_does_not_count() -> None:
     # Either of two variables may take each row: `f h`, not `g` behind an iteration over nothing.
-    pattern = parse_pattern("x (b? | f | g h | h){,2} y", where="test")
+    pattern = parse_pattern("x (b? | f | g h | h){,2} y")
     bits = {"x": 1, "b": 2, "f": 4, "g": 8, "h": 16, "y": 32}
-    automaton = compile_pattern(pattern, bits, where="test")
+    automaton = compile_pattern(pattern, bits)
     held = np.array([1, 4 | 8, 16, 32, 0])
     is_frontier = np.arange(5) == 4
     times = np.where(is_frontier, AFTER_ALL, np.arange(5))

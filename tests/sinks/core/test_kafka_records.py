@@ -55,7 +55,7 @@ def test_envelopes_have_the_row_before_and_after(lives: list[list[int]]) -> None
             expected[key] = (first, None, "d")
         else:
             expected[key] = (first, last, "u")
-    net = compute_net(table(rows, True), key=["k"], sequence=["revision"], where="test")
+    net = compute_net(table(rows, True), key=["k"], sequence=["revision"])
     records = make_records(net, "changes", "debezium", SOURCE)
     found = {}
     tombstones = set()
@@ -79,7 +79,7 @@ def test_a_multiset_has_the_net_number_of_copies(changes: list[tuple[int, bool]]
     rows: list[dict[str, object]] = [
         {"v": value, "_change_type": "insert" if added else "delete"} for value, added in changes
     ]
-    net = compute_net(table(rows, False), key=None, sequence=(), where="test")
+    net = compute_net(table(rows, False), key=None, sequence=())
     records = make_records(net, "multiset", "json", SOURCE)
     weights = np.zeros(3, int)
     for value in texts(records.column("value").to_pylist()):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamops.errors import SinkError
+from streamops.kernel.errors import located
 from streamops.sinks.core.ledger import Delivery, Entry, Location, decide
 
 ENTRY = Entry("query", 3, "run", 7, rows=10, digest=99)
@@ -51,7 +52,7 @@ FIRST = {"run": "new run", "is_first": True}
 def test_accepted(
     entry: Entry | None, delivery: Delivery, policy: Any, action: str, after: dict[str, Any]
 ) -> None:
-    decision = decide(entry, delivery, sink="s", **policy)
+    decision = decide(entry, delivery, **policy)
     assert decision.action == action
     assert {name: getattr(decision.entry, name) for name in after} == after
 
@@ -80,14 +81,14 @@ def test_accepted(
     ],
 )
 def test_refused(entry: Entry | None, delivery: Delivery, code: str) -> None:
-    with pytest.raises(SinkError) as error:
-        decide(entry, delivery, sink="sinks.postgres('daily')")
+    with pytest.raises(SinkError) as error, located("sinks.postgres('daily')"):
+        decide(entry, delivery)
     assert error.value.code == code
     assert error.value.where == "sinks.postgres('daily')"
     if code not in {"LEDGER_LOST", "NEW_CHECKPOINT"}:
         for choice in ("continue", "replace"):
             with pytest.raises(SinkError, match=code):
-                decide(entry, delivery, sink="s", new_checkpoint=choice)
+                decide(entry, delivery, new_checkpoint=choice)
 
 
 HERE = Location("s.t", "1")
@@ -131,7 +132,7 @@ def test_an_entry_belongs_to_one_target(
 ) -> None:
     def decided() -> str:
         entry = ENTRY.at(HERE)
-        given = {"sink": "s", "location": location, "new_checkpoint": policy}
+        given = {"location": location, "new_checkpoint": policy}
         decision = decide(entry, delivery, **given)  # type: ignore[arg-type]
         return decision.action
 
@@ -145,21 +146,19 @@ def test_an_entry_belongs_to_one_target(
 
 def test_a_target_that_lost_no_rows_may_be_empty() -> None:
     entry = replace(ENTRY.at(HERE), rows=0)
-    assert decide(entry, NEXT, sink="s", location=EMPTIED).action == "write"
+    assert decide(entry, NEXT, location=EMPTIED).action == "write"
 
 
 def test_other_entries_of_the_target() -> None:
     first = replace(NEXT, batch=0, **FIRST)
     others = {"old name": replace(ENTRY.at(HERE), batch=0)}
     with pytest.raises(SinkError, match="LEDGER_OTHER_NAME"):
-        decide(None, first, sink="s", location=HERE, others=others)
+        decide(None, first, location=HERE, others=others)
     for allowed in (
-        decide(None, first, sink="s", location=HERE, others=others, new_checkpoint="continue"),
-        decide(None, replace(first, run="run"), sink="s", location=HERE, others=others),
-        decide(None, replace(first, query="other"), sink="s", location=HERE, others=others),
+        decide(None, first, location=HERE, others=others, new_checkpoint="continue"),
+        decide(None, replace(first, run="run"), location=HERE, others=others),
+        decide(None, replace(first, query="other"), location=HERE, others=others),
     ):
         assert allowed.action == "write"
     with pytest.raises(SinkError, match="TARGET_SHARED"):
-        decide(
-            ENTRY.at(HERE), ANEW, sink="s", location=HERE, others=others, new_checkpoint="replace"
-        )
+        decide(ENTRY.at(HERE), ANEW, location=HERE, others=others, new_checkpoint="replace")

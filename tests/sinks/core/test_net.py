@@ -25,7 +25,7 @@ def changes(*rows: tuple[str, str, int, Any]) -> pa.Table:
 def net(
     rows: pa.Table, key: Sequence[str] | None = ("k",), sequence: Sequence[str] = ("revision",)
 ) -> Any:
-    return compute_net(rows, key=key, sequence=sequence, where="sink")
+    return compute_net(rows, key=key, sequence=sequence)
 
 
 def test_forms() -> None:
@@ -107,10 +107,10 @@ def test_a_sequence_has_no_null_at_any_depth(wrong: Any) -> None:
     for values, is_right in (([good, [], good], True), ([good, [], wrong], False)):
         rows = pa.table({"k": [1, 2, 3], "s": pa.array(values, pa.list_(items))})
         if is_right:
-            assert len(compute_net(rows, key=["k"], sequence=["s"], where="sink").added) == 3
+            assert len(compute_net(rows, key=["k"], sequence=["s"]).added) == 3
         else:
             with pytest.raises(ChangeStreamError, match="NO_SEQUENCE"):
-                compute_net(rows, key=["k"], sequence=["s"], where="sink")
+                compute_net(rows, key=["k"], sequence=["s"])
 
 
 def test_copies_of_a_multiset() -> None:

@@ -67,17 +67,17 @@ def test_postgres_text_is_compared_and_checked_where_its_type_needs_it(
     column: Found, compare: str, is_checked: bool
 ) -> None:
     text = pa.list_(pa.string()) if column.base.endswith("[]") else pa.string()
-    fitting = column.fit(pa.field("a", text), is_json=False, where="sink")
+    fitting = column.fit(pa.field("a", text), is_json=False)
     assert (fitting.compare, fitting.is_checked) == (compare, is_checked)
 
 
 def test_postgres_types_without_a_conversion_are_refused() -> None:
     with pytest.raises(SinkError, match="TARGET_TYPE"):
-        found("bit", has_length=True).fit(pa.field("a", pa.string()), is_json=False, where="sink")
+        found("bit", has_length=True).fit(pa.field("a", pa.string()), is_json=False)
 
 
 def test_postgres_nested_columns_are_compared_as_jsonb() -> None:
-    fitting = found("json").fit(pa.field("a", pa.string()), is_json=True, where="sink")
+    fitting = found("json").fit(pa.field("a", pa.string()), is_json=True)
     match, *_ = sql.Match.of({"a": fitting, "b": sql.Column(dtype="bigint")}, [set()])
     assert not fitting.is_checked
     assert 'CAST(t."a" AS pg_catalog.jsonb)' in match.on
@@ -130,6 +130,6 @@ def test_an_entry_of_which_a_number_is_missing_is_none() -> None:
 
 def test_who_fences_is_named_where_it_is_known() -> None:
     delivery = Delivery("query", "run 0", 1, rows=0, digest=0, is_first=False)
-    assert "run run of query query" in str(fenced(ENTRY, delivery, "sink"))
+    assert "run run of query query" in str(fenced(ENTRY, delivery))
     for unknown in (None, Entry("query", 1, "run 0", 0, rows=0, digest=0)):
-        assert "has not committed" in str(fenced(unknown, delivery, "sink"))
+        assert "has not committed" in str(fenced(unknown, delivery))

@@ -270,7 +270,7 @@ def test_states_round_trip_through_the_codec() -> None:
     states = SMALL.update(Groups(np.append(np.zeros(20, np.int64), 1), 3), longs(range(21)))
     layout = StateFormat("test", 1)
     table = pa.table(dict(zip("abc", states, strict=True)))
-    stored = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1, where="here")["t"]
+    stored = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1)["t"]
     back = [column.combine_chunks() for column in stored.columns]
     again = [entry.to_pylist() for entry in merged(SMALL, back, back)]
     assert again == [entry.to_pylist() for entry in merged(SMALL, states, states)]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.errors import SketchFormatError, located
 from streamops.kernel.frame import Header
 from streamops.sketches.core.buffers import make_binary
 from streamops.sketches.core.sketch import (
@@ -44,15 +44,15 @@ def framed(
 def refused(blob: bytes, **known: Any) -> SketchFormatError:
     found: dict[str, Any] = {"format": FORMAT, "parameters": PARAMETERS} | known
     good = BLOBS[1].as_py()
-    with pytest.raises(SketchFormatError) as caught:
-        unpack_frames(pa.array([None, good, blob, blob[:3]], pa.binary()), **found, where="day")
+    with pytest.raises(SketchFormatError) as caught, located("day"):
+        unpack_frames(pa.array([None, good, blob, blob[:3]], pa.binary()), **found)
     if not known:
         assert caught.value.where == "day, sketch 2"
     return caught.value
 
 
 def test_packed_frames_are_unpacked() -> None:
-    assert unpack_frames(BLOBS, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS
+    assert unpack_frames(BLOBS, FORMAT, PARAMETERS).to_pylist() == PAYLOADS
     assert BLOBS.type == pa.binary()
 
 
@@ -77,9 +77,9 @@ def test_a_state_with_the_name_of_a_sketch_is_refused() -> None:
 
 def test_a_null_is_no_sketch() -> None:
     some = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
-    assert unpack_frames(some, FORMAT, PARAMETERS, where="").to_pylist() == [None, *PAYLOADS, None]
+    assert unpack_frames(some, FORMAT, PARAMETERS).to_pylist() == [None, *PAYLOADS, None]
     nothing = pa.nulls(2, pa.binary())
-    assert unpack_frames(nothing, FORMAT, PARAMETERS, where="").equals(nothing)
+    assert unpack_frames(nothing, FORMAT, PARAMETERS).equals(nothing)
 
 
 @pytest.mark.parametrize("dtype", [pa.binary(), pa.large_binary()])
@@ -87,16 +87,16 @@ def test_columns_may_be_chunked_sliced_and_have_large_offsets(dtype: pa.DataType
     parts = pa.chunked_array(
         [BLOBS.cast(dtype)[1:3], BLOBS.cast(dtype)[4:4], BLOBS.cast(dtype)[3:]]
     )
-    assert unpack_frames(parts, FORMAT, PARAMETERS, where="").to_pylist() == PAYLOADS[1:]
+    assert unpack_frames(parts, FORMAT, PARAMETERS).to_pylist() == PAYLOADS[1:]
     for none in (BLOBS[:0], pa.chunked_array([], pa.binary()), pa.array([], pa.binary())):
-        assert len(unpack_frames(none, FORMAT, PARAMETERS, where="")) == 0
+        assert len(unpack_frames(none, FORMAT, PARAMETERS)) == 0
     assert pack_frames(FORMAT, PARAMETERS, pa.array([], pa.binary())).equals(BLOBS[:0])
     assert pack_frames(FORMAT, PARAMETERS, pa.array(PAYLOADS)[2:4]).equals(BLOBS[2:4])
 
 
 def test_a_header_is_read_without_knowing_the_sketch() -> None:
     for blob in BLOBS.to_pylist():
-        assert read_header(blob, where="") == Header(FORMAT, PARAMETERS)
+        assert read_header(blob) == Header(FORMAT, PARAMETERS)
 
 
 @pytest.mark.parametrize("blob", [b"", b"SOPS", b"\x01\x01\x07" * 40, b"SOSK" + bytes(40)])
@@ -192,7 +192,7 @@ def test_any_payloads_are_read_unchanged(parts: list[Any]) -> None:
     there = [payload for payload in payloads if payload is not None]
     blobs = iter(pack_frames(FORMAT, {}, pa.array(there, pa.binary())).to_pylist())
     some = pa.array([None if p is None else next(blobs) for p in payloads], pa.binary())
-    assert unpack_frames(some, FORMAT, {}, where="").to_pylist() == payloads
+    assert unpack_frames(some, FORMAT, {}).to_pylist() == payloads
 
 
 def mutated(blob: bytes, dice: random.Random) -> bytes:

@@ -353,7 +353,7 @@ def test_states_round_trip_through_the_codec_and_are_updated() -> None:
     sketch, states = texts(*"aaaaabbbbcccdde")
     layout = StateFormat("test", 1)
     table = pa.table(dict(zip("abc", states, strict=True)))
-    stored = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1, where="here")["t"]
+    stored = decode(encode(layout, {}, 1, {"t": table}), layout, {}, 1)["t"]
     back = [column.combine_chunks() for column in stored.columns]
     _, more = texts(*"ddddddaaabbcc")
     assert reported(sketch, merged(sketch, back, more)) == [("a", 3, 8), ("d", 3, 8), ("b", 1, 6)]

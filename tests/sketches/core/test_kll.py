@@ -185,7 +185,7 @@ def test_a_state_in_a_checkpoint_is_unchanged() -> None:
     names = [name for name, _ in MEDIAN.fields]
     table = pa.table(dict(zip(names, states, strict=True)))
     frame = encode(StateFormat("doc", 1), {"k": 8}, 1, {"sketches": table})
-    again = decode(frame, StateFormat("doc", 1), {"k": 8}, 1, where="doc")["sketches"]
+    again = decode(frame, StateFormat("doc", 1), {"k": 8}, 1)["sketches"]
     assert again == table
     pieces = [column.chunk(0) for column in again.columns]
     assert MEDIAN.payload(pieces) == MEDIAN.payload(states)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.errors import SketchFormatError, located
 from streamops.kernel.groups import Groups
 from streamops.sketches.core.kll import QuantileSketch
 
@@ -37,7 +37,8 @@ def payloads_of(*columns: Any) -> list[bytes]:
 
 
 def adopted(images: Any) -> list[pa.Array]:
-    return SKETCH.from_images(images, where="doc")
+    with located("doc"):
+        return SKETCH.from_images(images)
 
 
 def apache(column: Any) -> Any:

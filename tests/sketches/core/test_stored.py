@@ -29,7 +29,7 @@ def totals(array: pa.Array) -> list[int | None]:
 
 def test_a_framed_sketch_without_rows_is_not_null() -> None:
     assert BLOBS.null_count == 0
-    assert totals(estimate_blobs(LINEAR, LINEAR, BLOBS, where="")) == [2, 0, 2, 0]
+    assert totals(estimate_blobs(LINEAR, LINEAR, BLOBS)) == [2, 0, 2, 0]
     assert (Framed(LINEAR).inputs, Framed(LINEAR).fields) == (("v",), LINEAR.fields)
 
 
@@ -71,10 +71,10 @@ def test_framed_and_merged_sketches_declare_whether_merging_is_exact() -> None:
 
 def test_a_null_has_no_estimate() -> None:
     column = pa.array([None, *BLOBS.to_pylist(), None], pa.binary())
-    assert read_states(LINEAR, column, where="")[0].equals(read_states(LINEAR, BLOBS, where="")[0])
-    assert totals(estimate_blobs(LINEAR, LINEAR, column, where="")) == [None, 2, 0, 2, 0, None]
+    assert read_states(LINEAR, column)[0].equals(read_states(LINEAR, BLOBS)[0])
+    assert totals(estimate_blobs(LINEAR, LINEAR, column)) == [None, 2, 0, 2, 0, None]
     nothing = pa.nulls(2, pa.binary())
-    assert estimate_blobs(LINEAR, LINEAR, nothing, where="").to_pylist() == [None, None]
+    assert estimate_blobs(LINEAR, LINEAR, nothing).to_pylist() == [None, None]
 
 
 def test_a_sketch_with_other_parameters_is_refused_with_its_row() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.errors import SketchFormatError
+from streamops.kernel.errors import SketchFormatError, located
 from streamops.sketches.core.samples import SEED_HASH, WHOLE, image, read
 from streamops.sketches.core.theta import Theta
 from tests.sketches.core.theta_cases import apache, items, sample, samples, states
@@ -54,7 +54,7 @@ def test_apaches_bytes_are_read(size: int, form: str) -> None:
         update.trim()
         sketch = update.compact(ordered=False)
     blob = sketch.serialize(compress=form == "packed")
-    assert sample(read(binary(blob), where="test")) == sample(samples(range(size), k=32))
+    assert sample(read(binary(blob))) == sample(samples(range(size), k=32))
 
 
 def test_all_forms_are_read_in_one_column() -> None:
@@ -63,7 +63,7 @@ def test_all_forms_are_read_in_one_column() -> None:
         for compress in (True, False):
             blobs.append(apache(range(size), 5).serialize(compress=compress))
             expected.append(sample(samples(range(size), k=32)))
-    found = read(binary(b"left out", *blobs)[1:], where="test")
+    found = read(binary(b"left out", *blobs)[1:])
     assert [sample(found, row) for row in range(len(blobs))] == expected
 
 
@@ -81,19 +81,19 @@ def test_results_of_set_operations_are_written_and_read() -> None:
     nothing.update(left)
     nothing.update(right)
     blob = nothing.get_result().serialize()
-    found = read(binary(blob), where="test")
+    found = read(binary(blob))
     assert (found.sizes.tolist(), found.theta[0] < WHOLE) == ([0], True)
     assert image(found).to_pylist() == [blob]
 
 
 def test_an_empty_column_has_no_sketches() -> None:
-    assert len(read(binary(), where="test").sizes) == 0
-    assert len(image(read(binary(), where="test"))) == 0
+    assert len(read(binary()).sizes) == 0
+    assert len(image(read(binary()))) == 0
 
 
 def test_an_empty_sketch_needs_no_seed() -> None:
     spark = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
-    assert sample(read(binary(spark), where="test")) == (frozenset(), WHOLE)
+    assert sample(read(binary(spark))) == (frozenset(), WHOLE)
 
 
 packed = apache(MANY, 5).serialize(compress=True)
@@ -144,8 +144,8 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_an_invalid_sketch_is_refused(name: str) -> None:
     blob, reason = WRONG[name]
-    with pytest.raises(SketchFormatError) as caught:
-        read(binary(payload(MANY), blob, payload(FEW)), where="sketches.theta")
+    with pytest.raises(SketchFormatError) as caught, located("sketches.theta"):
+        read(binary(payload(MANY), blob, payload(FEW)))
     error = caught.value
     assert (error.code, error.where) == ("SKETCH_CORRUPT", "sketches.theta")
     assert error.got == "1 of 3 payloads, the first is number 1" or name.startswith("packed")
@@ -164,7 +164,7 @@ def test_an_invalid_sketch_is_refused(name: str) -> None:
     ids=["more", "packed", "unused byte", "unused word", "no seed"],
 )
 def test_a_payload_has_one_form_only(blob: bytes, reason: str) -> None:
-    read(binary(blob), where="test")
+    read(binary(blob))
     with pytest.raises(SketchFormatError, match=reason):
         THETA.revive(binary(payload(FEW), blob))
 
@@ -193,12 +193,12 @@ def test_mutated_bytes_are_refused_or_valid(count: int) -> None:
     for _ in range(count):
         blob = mutated(rng, blobs)
         try:
-            read(binary(blob), where="test")
+            read(binary(blob))
         except SketchFormatError:
             continue
         accepted.append(blob)
     assert 0 < len(accepted) < count // 3
-    found = read(binary(*accepted), where="test")
+    found = read(binary(*accepted))
     owners = found.owners
     assert ((found.hashes > 0) & (found.hashes < found.theta[owners])).all()
     assert (np.diff(found.hashes) > 0)[owners[1:] == owners[:-1]].all()

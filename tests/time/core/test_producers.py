@@ -179,7 +179,7 @@ def test_a_producer_may_have_any_type_and_is_reported_as_text(
     assert metrics.held_by == metrics.led_by == name
     assert stream.step(*((value, 6, 0) for value in values)).joined == 0
     known = ProducersCore.STATE, stream.spec.identity, 1
-    again = decode(encode(*known, stream.state.tables), *known, where="")
+    again = decode(encode(*known, stream.state.tables), *known)
     assert str(again["producers"].to_pylist()) == str(stream.state.tables["producers"].to_pylist())
 
 
@@ -245,9 +245,7 @@ def test_the_state_of_other_parameters_is_refused(changed: dict[str, Any], param
         ProducersCore.STATE, spec.identity, 1, State.empty(ProducersCore().layout(spec)).tables
     )
     with pytest.raises(StateFormatError) as caught:
-        decode(
-            frame, ProducersCore.STATE, replace(spec, **changed).identity, 1, where="time.producers"
-        )
+        decode(frame, ProducersCore.STATE, replace(spec, **changed).identity, 1)
     assert caught.value.code == "STATE_PARAMETERS"
     assert caught.value.what == f"this checkpoint was written with other parameters: {parameter}"
 
@@ -258,9 +256,7 @@ def test_idle_and_expected_may_change_between_runs() -> None:
         ProducersCore.STATE, spec.identity, 1, State.empty(ProducersCore().layout(spec)).tables
     )
     other = replace(spec, idle=99, expected=("x",))
-    assert (
-        decode(frame, ProducersCore.STATE, other.identity, 1, where="")["producers"].num_rows == 0
-    )
+    assert decode(frame, ProducersCore.STATE, other.identity, 1)["producers"].num_rows == 0
 
 
 def test_a_spec_can_be_pickled() -> None:

@@ -262,7 +262,7 @@ def test_a_restart_continues_from_the_encoded_state() -> None:
     stream = Stream()
     stream.step((1000, 7), (1001, 3), (1002, 4, "b"))
     known = TrackClockCore.STATE, stream.spec.identity, 3
-    tables = decode(encode(*known, stream.state.tables), *known, where="test")
+    tables = decode(encode(*known, stream.state.tables), *known)
     assert {name: table.schema for name, table in tables.items()} == dict(
         TrackClockCore().layout(stream.spec)
     )

@@ -13,7 +13,7 @@ import pytest
 from streamops.kernel.calendar import CalendarPeriod
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import Metrics, State
-from streamops.kernel.errors import CapacityError, ChangeStreamError
+from streamops.kernel.errors import CapacityError, ChangeStreamError, located
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing.laws import to_rows
 from streamops.windows.core.compare import CompareCore
@@ -345,7 +345,7 @@ def test_two_rows_of_a_window_that_differ_are_an_error(rest: list[tuple[Any, ...
     )
     stream = Stream()
     stream.step((0, 4), (10, 4))
-    with pytest.raises(ChangeStreamError) as caught:
+    with pytest.raises(ChangeStreamError) as caught, located("windows.compare"):
         stream.step(*rest)
     assert str(caught.value) == message
     with pytest.raises(ChangeStreamError, match="INSERTED_TWICE"):
@@ -420,7 +420,7 @@ def test_the_change_is_the_difference_and_the_rate_its_share_of_the_previous_val
 def test_a_change_that_does_not_fit_is_an_error(
     dtype: pa.DataType, now: Any, before: Any, type_name: str
 ) -> None:
-    with pytest.raises(CapacityError) as caught:
+    with pytest.raises(CapacityError) as caught, located("windows.compare"):
         Stream(dtype=dtype).run((0, 1), (10, 2), (20, before), (30, now), (40, before), (10**6, 5))
     assert str(caught.value) == (
         "[NUMERIC_OVERFLOW] windows.compare: a change does not fit into its type\n"
@@ -487,7 +487,7 @@ def test_a_restart_reads_what_was_written() -> None:
     stream = Stream(stragglers="retract", revised="changes", lateness=100)
     stream.step((0, 4), (10, 6, 2), (20, 0, 0, "a", DELETE), watermark=15)
     known = CompareCore.STATE, stream.spec.identity, 3
-    tables = decode(encode(*known, stream.state.tables), *known, where="test")
+    tables = decode(encode(*known, stream.state.tables), *known)
     assert {n: t.schema for n, t in tables.items()} == dict(CompareCore().layout(stream.spec))
     assert to_rows(tables["windows"]) == to_rows(stream.state.tables["windows"])
     assert [row["revision"] for row in to_rows(tables["windows"])] == [0, -1, -1]

@@ -185,9 +185,7 @@ def test_empty_windows_are_never_early() -> None:
 
 
 def test_a_key_with_only_empty_windows_is_one_row_without_aggregates() -> None:
-    lists = {
-        "all": agg.collect_list("v", at_most=9, tie_break="v").bind(SCHEMA, time="t", where="here")
-    }
+    lists = {"all": agg.collect_list("v", at_most=9, tie_break="v").bind(SCHEMA, time="t")}
     stream = dense(10, agg=lists, empty_for=50)
     stream.step((3, "a", 7), (13, "a", 8), watermark=20)
     panes = stream.state.tables["panes"].to_pylist()

@@ -71,7 +71,7 @@ def rows(spec: GridOf, values: list[Any], instant: int) -> pa.Table:
 
 def restarted(spec: GridOf, state: State) -> State:
     known = GridCore.STATE, spec.identity, 1
-    return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
+    return State(state.watermark, decode(encode(*known, state.tables), *known))
 
 
 @pytest.mark.parametrize("dtype", KEYS, ids=str)

@@ -11,7 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops.kernel.columns import concat
 from streamops.kernel.core import Metrics, State, Step
-from streamops.kernel.errors import CapacityError
+from streamops.kernel.errors import CapacityError, located
 from streamops.windows.core.running import RunningCore, RunningSpec
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
@@ -100,7 +100,7 @@ def test_without_keys_there_is_one_value() -> None:
 
 def test_too_many_keys_fail_the_query_or_are_ignored() -> None:
     some = [(key, 1) for key in "abc"]
-    with pytest.raises(CapacityError) as caught:
+    with pytest.raises(CapacityError) as caught, located("windows.running"):
         play(spec_of(max_keys=2), some[:2], some)
     assert str(caught.value) == (
         "[STATE_FULL] windows.running: there are more keys than `max_keys`\n"

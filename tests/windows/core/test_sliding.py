@@ -410,7 +410,7 @@ def test_keys_of_every_type_meet_again_after_a_restart(dtype: pa.DataType) -> No
 
 def restarted(spec: SlidingSpec, state: State) -> State:
     known = SlidingCore.STATE, spec.identity, 1
-    return State(state.watermark, decode(encode(*known, state.tables), *known, where="test"))
+    return State(state.watermark, decode(encode(*known, state.tables), *known))
 
 
 # Early results.
