@@ -237,7 +237,10 @@ def prepare(target: str, at: Location) -> None:
 def last_batch(sink: Sink) -> int:
     """The last micro-batch in the ledger of the target; -1 if there is none."""
     # The transaction of a driver that was killed stays open: it is not waited for.
-    entry = sink._read_entry(wait=False)[0] if isinstance(sink, KafkaSink) else sink.read_ledger()
+    if isinstance(sink, KafkaSink):
+        entry = sink._read_entries(wait=False)[0].get(sink.name)
+    else:
+        entry = sink.read_ledger()
     return -1 if entry is None else entry.batch
 
 
