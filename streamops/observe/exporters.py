@@ -187,6 +187,7 @@ class OpenTelemetryListener(_Exporter):
     As in `PrometheusListener`.
     """
 
+    @located("observe.OpenTelemetryListener")
     def __init__(self, meter: Meter | None = None, *, max_queries: int = 100) -> None:
         super().__init__(max_queries)
         self._metrics = require_package(

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamops.kernel.conninfo import public_path, secrets_of
-from streamops.kernel.errors import SinkError
+from streamops.kernel.errors import SinkError, located
 from streamops.kernel.parameters import require_choice
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
@@ -174,8 +174,8 @@ def read_parquet(
     >>> table = sinks.read_parquet("/data/archive").to_table()
     """
     require_choice(check, Check, parameter="check")
-    folder = _Folder(path, filesystem, f"sinks.read_parquet({public_path(path)!r})")
-    with folder.errors():
+    folder = _Folder(path, filesystem)
+    with located(f"sinks.read_parquet({public_path(path)!r})"), folder.errors():
         schema, files = _committed(folder.read_all(check))
         folder.check(files, check)
     if spark is not None:
@@ -207,8 +207,7 @@ def _damaged(what: str, got: str, expected: str) -> SinkError:
 class _Folder:
     """The files of a folder. As the connection of a session, it knows the newest manifest."""
 
-    def __init__(self, path: str, filesystem: pafs.FileSystem | None, label: str) -> None:
-        self.label = label
+    def __init__(self, path: str, filesystem: pafs.FileSystem | None) -> None:
         self.secrets = secrets_of(path)
         if filesystem is None:
             is_url = re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path)
@@ -448,7 +447,7 @@ class ParquetSink(Sink):
 
     def _open(self) -> _Folder:
         if self.session.connection is None:
-            self.session.connection = _Folder(self.path, self.filesystem, self.label)
+            self.session.connection = _Folder(self.path, self.filesystem)
         folder: _Folder = self.session.connection
         return folder
 

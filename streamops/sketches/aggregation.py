@@ -107,7 +107,7 @@ class SketchAggregate(Aggregation, ABC):
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression, if Spark has the sketch: not here."""
-        raise no_spark(repr(self))
+        raise no_spark(self.where, repr(self))
 
 
 def refuse_changes(schema: pa.Schema, *, text: str, instead: str) -> None:
@@ -251,9 +251,9 @@ def wrong_type(
     )
 
 
-def no_spark(text: str) -> SpecError:
+def no_spark(at: str, text: str) -> SpecError:
     """The error for an aggregate that Spark does not have."""
-    return conditions.NO_SPARK_SKETCH.error(got=f"{text}.to_spark()")
+    return conditions.NO_SPARK_SKETCH.error(at=at, got=f"{text}.to_spark()")
 
 
 def require_like(like: object) -> None:
@@ -310,7 +310,7 @@ class MergedSketches:
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression: there is none."""
-        raise no_spark(repr(self))
+        raise no_spark("sketches.merge", repr(self))
 
 
 def merge(column: str, *, like: SketchAggregate) -> MergedSketches:

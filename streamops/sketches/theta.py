@@ -329,7 +329,7 @@ class OverlapAggregate:
 
     def to_spark(self, *, time: str | None = None) -> Column:
         """The equivalent Spark expression: there is none."""
-        raise no_spark(repr(self))
+        raise no_spark("aggregates.approx_overlap", repr(self))
 
     def _audiences(self, schema: pa.Schema) -> pa.Array:
         dtype = schema.field(self.of).type

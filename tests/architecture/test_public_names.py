@@ -134,3 +134,23 @@ def test_public_modules_are_attributes_of_the_package() -> None:
         assert inspect.ismodule(getattr(streamops, family))
     with pytest.raises(AttributeError, match="nonsense"):
         streamops.nonsense  # noqa: B018  (looking is the test)
+
+
+FUNCTIONS = [
+    f"{package}.{name}"
+    for package in streamops.__all__
+    if inspect.ismodule(module := getattr(streamops, package))
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_error_of_a_public_function_says_where(name: str) -> None:
+    package, _, function = name.partition(".")
+    call = getattr(getattr(streamops, package), function)
+    with pytest.raises(errors.CallError) as caught:
+        call(no_such_parameter=1)
+    assert caught.value.where == (f"streamops.{name}" if package == "testing" else name)
+    # The same frame locates errors from within: tests/errors.
+    assert inspect.unwrap(call) is not call
