@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql.types import StructType
 
 from streamops.changes.debezium_records import Absent, DebeziumSpec, Preimages, Tombstones
-from streamops.kernel.parameters import parse_distinct_names
+from streamops.kernel.parameters import Text, parse_distinct_names
 from streamops.spark.operator import Operator
 
 __all__ = ["from_debezium"]
@@ -21,7 +21,7 @@ def from_debezium(
     message_key: str | None = None,
     sequence: str | Sequence[str] = "auto",
     absent: Absent = "null",
-    placeholder: str = "__debezium_unavailable_value",
+    placeholder: Text = "__debezium_unavailable_value",
     preimages: Preimages = "drop",
     tombstones: Tombstones = "drop",
     keep: Sequence[str] = (),

@@ -103,11 +103,6 @@ REMEMBER_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "an integer, 0 or more",
     "remember=100_000, or the number of deletes between a change and its late copy",
 )
-NOT_A_BOOLEAN = codes.PARAMETER_TYPE(
-    "`allow_exact` is neither true nor false",
-    "True or False",
-    "allow_exact=False excludes versions at exactly the event time",
-)
 NOT_A_PAIR = codes.PARAMETER_TYPE(
     "`{parameter}` is neither one value for both inputs nor a pair",
     "one value for both inputs, or a pair: left, right",

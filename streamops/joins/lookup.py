@@ -25,7 +25,6 @@ from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import (
     refuse_type,
-    require_choice,
     require_columns,
     require_keys,
     show_duration,
@@ -39,7 +38,6 @@ from streamops.spark.columns import (
     refuse_collated,
     relax_nulls,
     require_frame,
-    require_name,
     type_name,
 )
 from streamops.spark.operator import show_call
@@ -134,8 +132,6 @@ def lookup(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Stream-table joins".
     """
     keys = parse_keys(by)
-    require_choice(how, How, parameter="how")
-    require_name(into, parameter="into")
     every: str | int = "never"
     if refresh in get_args(Refresh):
         every = str(refresh)

@@ -6,11 +6,14 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from streamops.kernel import conditions
 from streamops.kernel.errors import CallError, StreamopsError
+from streamops.kernel.parameters import require_choice, require_name
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -60,6 +63,9 @@ def explain_calls(namespace: dict[str, Any]) -> None:
     ``UNKNOWN_PARAMETER``, ``PARAMETER_MISSING``, ``TOO_MANY_ARGUMENTS`` or ``NOT_CALLED``. Completion shows
     ``__all__``, and not what the package imports.
 
+    Arguments are validated by their annotations: ``Literal`` lists the choices, ``bool`` is true or false,
+    and ``str`` is a name: text that is not empty. A function validates what is ``Annotated`` itself.
+
     Parameters
     ----------
     namespace : dict
@@ -75,10 +81,11 @@ def explain_calls(namespace: dict[str, Any]) -> None:
     ]
 
 
-def explain_call(where: str) -> Callable[[_Function], _Function]:
+def explain_call(where: str, *, validates: bool = True) -> Callable[[_Function], _Function]:
     """Decorate a function or a method as :func:`explain_calls` does; ``where`` is how users call it.
 
-    Errors that do not know where they are raised are located there.
+    Errors that do not know where they are raised are located there. Unless it ``validates``, the function
+    validates its arguments itself.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -86,19 +93,50 @@ def explain_call(where: str) -> Callable[[_Function], _Function]:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             try:
+                if validates:
+                    _validate(function, args, kwargs)
                 return function(*args, **kwargs)
-            except StreamopsError as error:
-                error.locate(where)
-                raise
-            except TypeError:
+            except (StreamopsError, TypeError) as error:
                 explained = _explained(function, args, kwargs, where)
-                if explained is None:  # an error of its own
-                    raise
-                raise explained from None
+                if explained is not None:
+                    raise explained from None
+                if isinstance(error, StreamopsError):
+                    error.locate(where)
+                raise
 
         return cast(_Function, call)
 
     return decorate
+
+
+def _validate(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    names, accepted = _annotated(function)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name, (accepts, is_optional) in accepted.items():
+        if name not in given or (given[name] is None and is_optional):
+            continue
+        if accepts is str:
+            require_name(given[name], parameter=name)
+        elif accepts is not bool:
+            require_choice(given[name], accepts, parameter=name)
+        elif not isinstance(given[name], bool):
+            raise conditions.NOT_A_BOOLEAN.error(parameter=name, got=f"{name}={given[name]!r}")
+
+
+@functools.cache
+def _annotated(function: Any) -> tuple[Sequence[str], Mapping[str, tuple[Any, bool]]]:
+    """Positional parameters; and by name, what its annotation accepts, and whether None, too."""
+    accepted, scope = {}, inspect.unwrap(function).__globals__
+    parameters = inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        annotated = SimpleNamespace(__annotations__={name: parameter.annotation})
+        with suppress(NameError):  # a type that is imported for type checkers only has no choices
+            hint = get_type_hints(annotated, scope, include_extras=True)[name]
+            union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            accepts, *others = (of for of in union if of is not NoneType)
+            if not others and (accepts in (str, bool) or get_origin(accepts) is Literal):
+                accepted[name] = accepts, NoneType in union
+    return [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD], accepted
 
 
 def _explained(

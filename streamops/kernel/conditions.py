@@ -83,6 +83,11 @@ MAX_KEYS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "an integer, 1 or more",
     "leave it out ({default:,}), or say how many keys there may be",
 )
+NOT_A_BOOLEAN = codes.PARAMETER_TYPE(
+    "`{parameter}` is neither true nor false",
+    "True or False",
+    "write {parameter}=True or {parameter}=False",
+)
 DELAY_WITHOUT_WATERMARK = codes.PARAMETER_WITHOUT_EFFECT(
     "the right input has a delay, and is not part of the watermark",
     "one delay, that of the left input",

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import pyarrow as pa
 
@@ -24,6 +24,9 @@ RENAME_KEY_OR_AGGREGATE = (
 
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""
+
+Text = Annotated[str, "validated by the function"]
+"""A parameter of the type ``str`` is a name; this one is other text."""
 
 Delays = tuple[int | None, int | None]
 """Delays of the watermarks on the inputs, left and right, in microseconds."""
@@ -98,16 +101,15 @@ def require_topic(name: str, *, parameter: str) -> None:
         raise conditions.NOT_A_TOPIC.error(parameter=parameter, got=f"{name!r}")
 
 
-def require_servers(servers: object) -> None:
+def require_servers(servers: str) -> None:
     """Raise an error if the text does not list addresses of brokers of Kafka.
 
     Raises
     ------
     SpecError
-        ``PARAMETER_TYPE``, ``INVALID_PARAMETER``.
+        ``INVALID_PARAMETER``.
     """
-    require_name(servers, parameter="servers")
-    if not all(map(_is_server, str(servers).split(","))):
+    if not all(map(_is_server, servers.split(","))):
         raise conditions.NOT_SERVERS.error(got="text that is not such a list")
 
 
@@ -119,7 +121,7 @@ def _is_server(text: str) -> bool:
 def require_choice(value: object, choices: Any, *, parameter: str) -> None:
     """Raise an error if the value is not among the choices."""
     allowed = get_args(choices)
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(repr(word) for word in allowed)
         text = value.lower().replace(" ", "_") if isinstance(value, str) else ""
         other = _SYNONYMS.get(text)

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.parameters import (
+    Text,
     parse_distinct_names,
     parse_names,
     parse_optional_delay,
@@ -38,7 +39,7 @@ _WHERE = "patterns.match"
 
 
 def match(
-    pattern: str,
+    pattern: Text,
     *,
     define: Mapping[str, str | Expression],
     time: str,
@@ -47,7 +48,7 @@ def match(
     measures: Mapping[str, Measure] | None = None,
     matches: Matches = "every",
     horizon: Duration | None = None,
-    skip: str = "past last row",
+    skip: Text = "past last row",
     tie_break: str | Sequence[str] = (),
     delay: Duration | None = None,
     stragglers: Stragglers = "drop",

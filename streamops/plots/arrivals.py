@@ -14,6 +14,7 @@ from matplotlib.ticker import PercentFormatter
 from streamops.kernel.calendar import DAY
 from streamops.kernel.errors import SpecError
 from streamops.kernel.palette import COLORS, lighten
+from streamops.kernel.parameters import Text
 from streamops.kernel.time import Duration
 from streamops.plots import artists, conditions
 from streamops.plots.artists import EVENT, ON_TIME, STRAGGLER, TOO_LATE, Style
@@ -52,7 +53,7 @@ def plot_watermark(
     allowed_lateness: Duration | float | None = None,
     operator: Operator | None = None,
     watermark: str | None = None,
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot event time against arrival, with the watermark as a staircase.

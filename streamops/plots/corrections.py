@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.artists import (
     CORRECTED,
@@ -54,7 +55,7 @@ def plot_corrections(
     batch: str = "batch",
     start: str = "window_start",
     end: str = "window_end",
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot what every micro-batch emitted: results, corrections, retractions and late rows.

@@ -11,6 +11,7 @@ from matplotlib.dates import num2date
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.data import Data, Floats, read_rows, to_coordinates, zone_of
 
@@ -119,7 +120,7 @@ def plot_estimates(
     upper: str,
     truth: str | None = None,
     by: str | None = None,
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot estimates between their lower and upper bounds, beside the exact values.

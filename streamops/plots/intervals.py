@@ -8,6 +8,7 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 
 from streamops.kernel.palette import COLORS
+from streamops.kernel.parameters import Text
 from streamops.kernel.time import Duration
 from streamops.plots import artists
 from streamops.plots.artists import WINDOW, Style
@@ -30,7 +31,7 @@ def plot_windows(
     label: str | None = None,
     start: str = "window_start",
     end: str = "window_end",
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot windows as bars over the events of their key.
@@ -101,7 +102,7 @@ def plot_sessions(
     label: str | None = None,
     start: str = "window_start",
     end: str = "window_end",
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot sessions as bars over the events of their key, and the gap after the last event of each.
@@ -149,7 +150,7 @@ def plot_history(
     label: str | None = None,
     start: str = "valid_from",
     end: str = "valid_to",
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the versions of rows as bars, such as a type 2 history of ``changes.apply``.

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from streamops.kernel.palette import COLORS
+from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.artists import EVENT, Style
 from streamops.plots.data import (
@@ -37,7 +38,7 @@ def draw_lanes(
     end: str,
     styles: Sequence[Style],
     ax: Axes | None,
-    zone: str | None = None,
+    zone: Text | None = None,
     tail: float = 0.0,
     is_closed: bool = False,
     order: Sequence[Style] = (),

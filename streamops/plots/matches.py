@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.axes import Axes
 
+from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.artists import WINDOW
 from streamops.plots.data import Data, Floats, read_rows
@@ -28,7 +29,7 @@ def plot_matches(
     label: str | None = None,
     start: str = "match_start",
     end: str = "match_end",
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the matches of a pattern as bars over the events of their key.

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from streamops.kernel.palette import COLORS
+from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.data import Data, read_batches, to_coordinates, zone_of
 
@@ -21,7 +22,7 @@ def plot_state(
     bound: str | float | None = None,
     rows: str | None = None,
     by: str | None = None,
-    zone: str | None = None,
+    zone: Text | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Plot the size of the state after every micro-batch, against its bound.

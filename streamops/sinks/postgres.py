@@ -19,6 +19,7 @@ from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
 from streamops.kernel.errors import SinkError
 from streamops.kernel.ordering import is_orderable
 from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import Text
 from streamops.sinks import conditions, postgres_table
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
@@ -52,7 +53,7 @@ _NULLS_NOT_DISTINCT = 15
 
 
 def postgres(
-    url: str,
+    url: Text,
     table: str,
     *,
     key: str | Sequence[str] | None = None,
@@ -170,7 +171,6 @@ class PostgresSink(TableSink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        self._require_names("url", "table", "name", "schema")
         for parameter in ("table", "schema"):
             name = getattr(self, parameter)
             if name is not None and len(name.encode()) > postgres_table.MAX_BYTES:

@@ -21,6 +21,7 @@ from streamops.kernel.database_urls import (
 )
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import Text
 from streamops.sinks import conditions
 from streamops.sinks.core.effect import (
     check_changes,
@@ -48,7 +49,7 @@ _ATTEMPTS = 20
 
 
 def sqlalchemy(
-    url: str,
+    url: Text,
     table: str,
     *,
     key: str | Sequence[str] | None = None,
@@ -174,7 +175,6 @@ class SqlalchemySink(TableSink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        self._require_names("url", "table", "name", "schema")
         self._parsed_url()
 
     def _read_ledger(self) -> Entry | None:

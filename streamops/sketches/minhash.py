@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.parameters import Text
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, refuse_like, require_item
 from streamops.sketches.core.items import murmur3
@@ -35,7 +36,6 @@ class MinHashSketch(SketchAggregate):
     instead: ClassVar[str] = "aggregates.collect_list(column, at_most=..., tie_break=...)"
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
         permutations, seed, scheme = self.permutations, self.seed, self.scheme
         if not _is_known(permutations, seed, scheme):
             raise conditions.PERMUTATIONS_OUT_OF_RANGE.error(
@@ -55,7 +55,7 @@ class MinHashSketch(SketchAggregate):
 
 
 def minhash_sketch_agg(
-    column: str, *, permutations: int = 128, seed: int = 1, scheme: str = "affine32"
+    column: str, *, permutations: int = 128, seed: int = 1, scheme: Text = "affine32"
 ) -> MinHashSketch:
     """A sketch of a set of values, as bytes, that estimates its similarity to other sets.
 

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SpecError, located
 from streamops.kernel.groups import Groups
+from streamops.kernel.parameters import Text
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, require_like
 from streamops.sketches.core.sketch import (
@@ -29,7 +30,7 @@ from streamops.sketches.core.sketch import (
     unpack_frames,
 )
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name, spark_schema
+from streamops.spark.columns import spark_schema
 
 __all__ = [
     "SKETCH_TYPES",
@@ -210,7 +211,7 @@ def read(blob: bytes) -> StoredSketch:
     return known.value.of(sketch, read_states(sketch, blobs))
 
 
-def as_item(column: Column, dtype: str) -> Column:
+def as_item(column: Column, dtype: Text) -> Column:
     """The value cast to this flat type; null if it has no such value, as 1.5 has no bigint."""
     value = column.try_cast(dtype)
     # Compared only if the cast succeeded: the comparison casts, too, and would fail the query.
@@ -260,8 +261,6 @@ def compare_columns(
     like: SketchAggregate,
 ) -> Column:
     """A function of the states of two columns of sketches, row by row; null if one of them is null."""
-    for parameter, column in (("left", left), ("right", right)):
-        require_name(column, parameter=parameter)
     sketch, location = like.sketch(None), f"{where}({left!r}, {right!r}, like={like!r})"
 
     def run(*columns: pa.Array) -> pa.Array:
@@ -294,7 +293,6 @@ def estimate(column: str, *, like: SketchAggregate) -> Column:
     >>> minutes.select(estimate("users", like=hll_sketch_agg("user")).alias("users"))
     DataFrame[users: struct<estimate:bigint,lower:bigint,upper:bigint,relative_error:double>]
     """
-    require_name(column, parameter="column")
     require_like(like)
     sketch = like.sketch(None)
     answer, location = like.answer(sketch), f"sketches.estimate({column!r}, like={like!r})"
@@ -341,7 +339,7 @@ def to_datasketches(column: str, *, like: SketchAggregate) -> Column:
     return _map_rows(images, pa.binary(), column)
 
 
-def from_datasketches(column: str, *, like: SketchAggregate, dtype: str | None = None) -> Column:
+def from_datasketches(column: str, *, like: SketchAggregate, dtype: Text | None = None) -> Column:
     """The images of Apache DataSketches in a column as stored sketches, to merge and query them.
 
     Spark's own sketches are such images: ``hll_sketch_agg(xxhash64(user), 12)`` has the same items as
@@ -394,7 +392,6 @@ def require_image_type(dtype: str | None, sketch: Sketch) -> None:
 
 
 def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:
-    require_name(column, parameter="column")
     sketch = like.sketch(None) if isinstance(like, SketchAggregate) else None
     if not hasattr(sketch, "images"):
         _refuse_exchange(f"like={like!r}")

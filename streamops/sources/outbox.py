@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.errors import located_methods
 from streamops.kernel.parameters import (
+    Text,
     parse_distinct_names,
     refuse_taken_names,
-    require_choice,
     require_distinct_columns,
-    require_name,
 )
 from streamops.sources import conditions
 from streamops.sources.core.outbox import COLUMNS, Outbox
@@ -32,7 +31,7 @@ _ADDED = ("_lsn", "_position", "_committed_at", "rejected")
 
 
 def outbox(
-    url: str,
+    url: Text,
     table: str = "outbox",
     *,
     slot: str,
@@ -135,13 +134,9 @@ def outbox(
     PostgreSQL: "Logical Decoding".
     """
     require_url(url)
-    for parameter, value in (("table", table), ("schema", schema), ("slot", slot)):
-        require_name(value, parameter=parameter)
-    require_choice(create, Create, parameter="create")
     if not _SLOT.fullmatch(slot):
         raise conditions.NOT_A_SLOT.error(got=f"slot={slot!r}")
     name = slot if publication is None else publication
-    require_name(name, parameter="publication")
     if type(max_rows) is not int or max_rows < 1:
         raise conditions.MAX_ROWS_OUT_OF_RANGE.error(got=f"max_rows={max_rows!r}")
     described = Outbox(

@@ -76,7 +76,7 @@ class Operator(Definition):
         second = replace(self.execution, name=name)
         return first, replace(self.follow_up, execution=second)
 
-    @explain_call("Operator.options")
+    @explain_call("Operator.options", validates=False)
     def options(
         self,
         *,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import Unit, Weekday
 from streamops.kernel.parameters import (
+    Text,
     parse_aggregates,
     parse_delay,
     parse_names,
@@ -24,7 +25,7 @@ __all__ = ["calendar"]
 
 def calendar(
     unit: Unit,
-    zone: str,
+    zone: Text,
     *,
     time: str,
     agg: Mapping[str, Aggregation],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.kernel.calendar import Unit
-from streamops.kernel.parameters import parse_delay, parse_names, parse_optional_delay
+from streamops.kernel.parameters import Text, parse_delay, parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 from streamops.windows.core.compare import CompareCore
@@ -20,7 +20,7 @@ def compare(
     *,
     values: str | Sequence[str],
     by: str | Sequence[str] = (),
-    zone: str | None = None,
+    zone: Text | None = None,
     delay: Duration | None = None,
     allowed_lateness: Duration = "0 seconds",
     stragglers: Stragglers = "drop",

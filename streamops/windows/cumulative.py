@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import Unit, Weekday
 from streamops.kernel.parameters import (
+    Text,
     parse_aggregates,
     parse_delay,
     parse_names,
@@ -30,7 +31,7 @@ def cumulative(
     time: str,
     agg: Mapping[str, Aggregation],
     by: str | Sequence[str] = (),
-    zone: str | None = None,
+    zone: Text | None = None,
     week_start: Weekday = "monday",
     origin: Duration | dt.datetime = "0 seconds",
     delay: Duration | None = None,

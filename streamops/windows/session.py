@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import (
@@ -35,7 +35,7 @@ def session(
     when_longer: WhenLonger = "split",
     delay: Duration | None = None,
     allowed_lateness: Duration = "0 seconds",
-    stragglers: Literal["drop", "route", "retract"] = "drop",
+    stragglers: Annotated[Literal["drop", "route", "retract"], "refused with a remedy"] = "drop",
     too_late: TooLate = "drop",
     early: Early = "never",
 ) -> Operator:

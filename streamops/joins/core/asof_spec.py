@@ -15,7 +15,6 @@ from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
-    require_choices,
     require_into,
     require_key_types,
     revisions_as_sequence,
@@ -29,7 +28,6 @@ from streamops.kernel.parameters import (
     refuse_type,
     require_columns,
     require_instant,
-    require_name,
     show_delays,
     show_duration,
     unused_watermark,
@@ -64,20 +62,7 @@ class AsofSpec(JoinSpec):
     into: str
 
     def __post_init__(self) -> None:
-        require_choices(
-            self,
-            how=How,
-            direction=Direction,
-            waits_for=WaitsFor,
-            stragglers=Stragglers,
-            late_versions=LateVersions,
-            too_late=TooLate,
-        )
         require_into(self.into)
-        for parameter in ("time", "version", "sequence", "until", "deleted"):
-            name = getattr(self, parameter)
-            if name is not None or parameter not in ("until", "deleted"):
-                require_name(name, parameter=parameter)
         self._refuse_contradictions()
         self._refuse_directions()
 
@@ -212,8 +197,6 @@ class AsofSpec(JoinSpec):
             )
 
     def _refuse_directions(self) -> None:
-        if type(self.allow_exact) is not bool:
-            raise conditions.NOT_A_BOOLEAN.error(got=f"allow_exact={self.allow_exact!r}")
         if self.direction == "forward" and self.until is not None:
             raise conditions.UNTIL_WITHOUT_BACKWARD.error(
                 got=f"until={self.until!r} with direction='forward'"

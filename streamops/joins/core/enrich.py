@@ -40,7 +40,6 @@ from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
     join_values,
-    require_choices,
     require_into,
     require_key_types,
     revisions_as_sequence,
@@ -78,7 +77,6 @@ class EnrichSpec(JoinSpec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        require_choices(self, how=How, when_full=WhenFull, rejected=Rejected)
         require_into(self.into)
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         if {*self.right_by} & {*self.sequence, self.time}:

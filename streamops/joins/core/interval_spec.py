@@ -12,7 +12,6 @@ from streamops.joins import conditions
 from streamops.joins.core.join_spec import (
     JoinSpec,
     added_columns,
-    require_choices,
     require_into,
     require_key_types,
     require_order,
@@ -25,7 +24,6 @@ from streamops.kernel.parameters import (
     Delays,
     require_columns,
     require_instant,
-    require_name,
     show_delays,
     show_duration,
 )
@@ -63,12 +61,7 @@ class IntervalSpec(JoinSpec):
     into: str
 
     def __post_init__(self) -> None:
-        require_choices(
-            self, how=How, matches=Matches, stragglers=Stragglers, too_late=TooLate, early=Early
-        )
         require_into(self.into)
-        if self.tie_break is not None:
-            require_name(self.tie_break, parameter="tie_break")
         self._refuse_contradictions()
 
     @property

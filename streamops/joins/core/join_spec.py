@@ -22,7 +22,6 @@ from streamops.kernel.parameters import (
     parse_distinct_names,
     parse_names,
     refuse_type,
-    require_choice,
     require_keys,
     require_name,
 )
@@ -260,15 +259,8 @@ def _not_a_pair(parameter: str, got: Any, example: str) -> SpecError:
     )
 
 
-def require_choices(parameters: Any, **choices: Any) -> None:
-    """Refuse fields whose value is not one of their choices."""
-    for name, choice in choices.items():
-        require_choice(getattr(parameters, name), choice, parameter=name)
-
-
-def require_into(into: Any) -> None:
-    """Refuse a value of `into` that is not a name, or the name of another added column."""
-    require_name(into, parameter="into")
+def require_into(into: str) -> None:
+    """Refuse a value of `into` that is the name of another added column."""
     if into.lower() in ADDED:
         raise conditions.NAME_TAKEN.error(added=", ".join(ADDED), got=f"into={into!r}")
 

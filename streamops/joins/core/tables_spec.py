@@ -15,7 +15,6 @@ from streamops.joins.core.join_spec import (
     Columns,
     JoinSpec,
     added_columns,
-    require_choices,
     revisions_as_sequence,
 )
 from streamops.kernel.columns import type_name
@@ -84,7 +83,6 @@ class TablesSpec(JoinSpec):
     remember_per_shard: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        require_choices(self, how=How, rejected=Rejected)
         self._refuse_contradictions()
         columns = {
             "by": self.left_by + self.right_by,

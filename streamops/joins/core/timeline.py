@@ -37,7 +37,7 @@ from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.ordering import is_orderable, ranks
-from streamops.kernel.parameters import refuse_type, require_columns, require_name
+from streamops.kernel.parameters import refuse_type, require_columns
 from streamops.kernel.placement import ByKey, Placement
 
 MAX_CAP = 1 << 31
@@ -59,7 +59,6 @@ class TimelineParameters(Spec):
     rejected: Rejected
 
     def __post_init__(self) -> None:
-        require_name(self.ranked_by, parameter="ranked_by")
         columns = {"user": self.user, "key": self.key, "ranked_by": (self.ranked_by,)}
         refuse_change_type(columns)
         if type(self.cap) is not int or self.cap not in range(1, MAX_CAP):  # not 100.0 or True

@@ -57,7 +57,6 @@ class CompareSpec(WindowSpec):
     revised: Revised = checkpointed(default="never", repr=False)
 
     def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
         if self.zone is not None:
             require_unit(self.period, self.zone, "monday", parameter="period")
         self.refuse_too_late_without_corrections()

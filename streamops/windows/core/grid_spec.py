@@ -109,7 +109,6 @@ class FixedSpec(GridSpec):
     origin: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
         got = f"hop={show_duration(self.hop)}, size={show_duration(self.size)}"
         if self.hop > self.size:
             raise conditions.HOP_EXCEEDS_SIZE.error(got=got)
@@ -132,7 +131,6 @@ class CalendarSpec(GridSpec):
     week_start: Weekday = checkpointed()
 
     def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
         require_unit(self.unit, self.zone, self.week_start, parameter="unit")
         self.refuse_empty_windows(shortest_unit(self.unit), f"unit={self.unit!r}")
         self.refuse_contradictions()
@@ -154,7 +152,6 @@ class CumulativeSpec(GridSpec):
     origin: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
         size = self.size
         if self.zone is not None:
             require_unit(size, self.zone, self.week_start, parameter="size")

@@ -30,7 +30,6 @@ from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
-    require_choice,
     require_keys,
     require_most_keys,
 )
@@ -88,8 +87,6 @@ class RunningSpec(AggregatingSpec, ShardSpec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        require_choice(self.changes, Changes, parameter="changes")
-        require_choice(self.when_full, WhenFull, parameter="when_full")
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         self.refuse_no_aggregate()
         given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}

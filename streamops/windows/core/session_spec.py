@@ -9,9 +9,9 @@ from typing import Literal, Self
 import pyarrow as pa
 
 from streamops.kernel.operator import checkpointed
-from streamops.kernel.parameters import refuse_type, require_choice, require_name, show_duration
+from streamops.kernel.parameters import refuse_type, require_choice, show_duration
 from streamops.windows import conditions
-from streamops.windows.core.spec import DURATION, WindowSpec
+from streamops.windows.core.spec import DURATION, Stragglers, WindowSpec
 
 WhenLonger = Literal["split", "fail"]
 
@@ -42,10 +42,6 @@ class SessionSpec(WindowSpec):
 
     def __post_init__(self) -> None:
         self._refuse_update()
-        WindowSpec.__post_init__(self)
-        for parameter, name in self.extra_columns.items():
-            require_name(name, parameter=parameter)
-        require_choice(self.when_longer, WhenLonger, parameter="when_longer")
         self._refuse_lengths()
         self.refuse_contradictions()
 
@@ -116,3 +112,4 @@ class SessionSpec(WindowSpec):
     def _refuse_update(self) -> None:
         if self.stragglers == "update":
             raise conditions.UPDATE_CANNOT_MERGE.error(got="stragglers='update'")
+        require_choice(self.stragglers, Stragglers, parameter="stragglers")

@@ -59,7 +59,6 @@ class SlidingSpec(WindowSpec):
     size: int = checkpointed(metadata=DURATION)
 
     def __post_init__(self) -> None:
-        WindowSpec.__post_init__(self)
         self.refuse_contradictions()
 
     @property

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
-from streamops.kernel.calendar import DAY, Unit, Weekday, require_zone
+from streamops.kernel.calendar import DAY, Unit, require_zone
 from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
@@ -27,7 +27,6 @@ from streamops.kernel.parameters import (
     require_columns,
     require_instant,
     require_keys,
-    require_name,
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
@@ -150,12 +149,6 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
         identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
     )
-
-    def __post_init__(self) -> None:
-        require_choice(self.stragglers, Stragglers, parameter="stragglers")
-        require_choice(self.too_late, TooLate, parameter="too_late")
-        require_choice(self.early, Early, parameter="early")
-        require_name(self.time, parameter="time")
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -318,7 +311,6 @@ def shortest_unit(unit: Unit) -> int:
 def require_unit(unit: object, zone: object, week_start: object, *, parameter: str) -> None:
     """Refuse an unknown unit, weekday or time zone, and a weekday without weeks."""
     require_choice(unit, Unit, parameter=parameter)
-    require_choice(week_start, Weekday, parameter="week_start")
     require_zone(zone)
     if unit != "week" and week_start != "monday":
         raise conditions.WEEK_START_WITHOUT_WEEK.error(
