@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamops import aggregates
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.parameters import parse_names, require_name
+from streamops.kernel.parameters import parse_names
 from streamops.patterns import conditions
 from streamops.patterns.core.conditions import Expression, Initial, Value
 from streamops.patterns.core.measures import Function, Measure
@@ -111,7 +111,6 @@ def previous(value: str, offset: int = 1) -> Expression:
     >>> "volume > 0" & (patterns.previous("price") > "price")
     (current('volume > 0') & (previous('price') > current('price')))
     """
-    require_name(value, parameter="value")
     if type(offset) is not int or offset < 1:
         raise conditions.OFFSET_OUT_OF_RANGE.error(got=f"offset={offset!r}")
     return Value(value, offset)
@@ -135,7 +134,6 @@ def initial(value: str) -> Expression:
     >>> "price" < patterns.initial("price") * 0.9
     ((initial('price') * 0.9) > current('price'))
     """
-    require_name(value, parameter="value")
     return Initial(value)
 
 
@@ -147,12 +145,10 @@ def current(value: str) -> Expression:
     value : str
         Spark SQL, such as the name of a column.
     """
-    require_name(value, parameter="value")
     return Value(value, 0)
 
 
 def _ordered(function: Function, variable: Variables, column: str) -> Measure:
-    require_name(column, parameter="column")
     variables = _variables(variable)
     return Measure(_text(function, variable, (column,)), function, variables, column)
 

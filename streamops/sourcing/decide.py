@@ -15,7 +15,6 @@ from streamops.kernel.parameters import (
     parse_names,
     parse_optional_delay,
     refuse_taken_names,
-    require_name,
 )
 from streamops.kernel.time import Duration
 from streamops.kernel.values import record_values
@@ -172,10 +171,6 @@ def decide(
             raise conditions.NOT_A_FUNCTION_OF_STATE.error(
                 parameter=name, got=f"{name}={function!r}"
             )
-    for name, value in (("command_id", command_id), ("time", time)):
-        require_name(value, parameter=name)
-    if expected_version is not None:
-        require_name(expected_version, parameter="expected_version")
     if type(max_ids) is not int or max_ids < 1:
         raise conditions.MAX_IDS_OUT_OF_RANGE.error(
             default_max_ids=DEFAULT_MAX_IDS, got=f"max_ids={max_ids!r}"

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike
-from streamops.kernel.parameters import parse_names, refuse_taken_names, require_name
+from streamops.kernel.parameters import parse_names, refuse_taken_names
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
 from streamops.sourcing import conditions
@@ -99,7 +99,6 @@ def fold(
     for name, function in (("evolve", evolve), ("upcast", upcast)):
         if not callable(function) and (name == "evolve" or function is not None):
             raise conditions.NOT_A_FUNCTION.error(parameter=name, got=f"{name}={function!r}")
-    require_name(version, parameter="version")
     fields = to_schema(state, parameter="state")
     keys = parse_names(by, parameter="by")
     given = {"by": list(keys), "version": version, "state": fields.names}

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
+from streamops.kernel.parameters import require_distinct_columns, show_duration
 from streamops.kernel.time import (
     MAX_INSTANT,
     MIN_INSTANT,
@@ -167,9 +167,6 @@ class GuardSpec:
     def __post_init__(self) -> None:
         optional = {} if self.arrival is None else {"arrival": self.arrival}
         require_distinct_columns(time=self.time, **optional)
-        require_choice(self.future, OutOfBounds, parameter="future")
-        require_choice(self.past, OutOfBounds, parameter="past")
-        require_choice(self.unusable, Unusable, parameter="unusable")
 
     @property
     def marked(self) -> str:

@@ -9,7 +9,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.kernel.parameters import require_name
 from streamops.spark.operator import Operator
 
 __all__ = ["processing_time"]
@@ -90,9 +89,6 @@ class _ProcessingTime:
     where: ClassVar[str] = "time.processing_time"
 
     into: str
-
-    def __post_init__(self) -> None:
-        require_name(self.into, parameter="into")
 
     @property
     def adds(self) -> tuple[str, ...]:

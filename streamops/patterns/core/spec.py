@@ -17,11 +17,9 @@ from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
     MILLISECOND,
     refuse_taken_names,
-    require_choice,
     require_columns,
     require_instant,
     require_keys,
-    require_name,
     show_duration,
 )
 from streamops.kernel.time import format_duration
@@ -123,11 +121,6 @@ class PatternSpec(ShardSpec):
     automaton: Automaton = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        require_name(self.time, parameter="time")
-        require_choice(self.stragglers, Stragglers, parameter="stragglers")
-        require_choice(self.timeouts, Timeouts, parameter="timeouts")
-        require_choice(self.matches, Matches, parameter="matches")
-        require_choice(self.when_full, WhenFull, parameter="when_full")
         self._refuse_variables()
         self._refuse_skip()
         self._refuse_bounds()

@@ -15,12 +15,10 @@ from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
-    require_choice,
     require_columns,
     require_instant,
     require_keys,
     require_most_keys,
-    require_name,
 )
 from streamops.process import conditions
 
@@ -79,11 +77,7 @@ class PerKeySpec(ShardSpec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        require_choice(self.stragglers, Stragglers, parameter="stragglers")
-        require_choice(self.errors, Errors, parameter="errors")
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
-        if self.time is not None:
-            require_name(self.time, parameter="time")
         self._require_event_time()
         self._require_functions()
         if not self.result.names:

@@ -24,13 +24,11 @@ from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     Delays,
     refuse_type,
-    require_choice,
     require_columns,
     require_distinct_columns,
     require_instant,
     require_keys,
     require_most_keys,
-    require_name,
     show_delays,
     unused_watermark,
 )
@@ -77,17 +75,8 @@ class MatchSpec(Spec):
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
-        choices = {
-            "default_operator": DefaultOperator,
-            "waits_for": WaitsFor,
-            "when_full": WhenFull,
-            "rejected": Rejected,
-        }
-        for name, choice in choices.items():
-            require_choice(getattr(self, name), choice, parameter=name)
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         require_distinct_columns(id=self.id, query=self.query)
-        require_name(self.into, parameter="into")
         both = [name for name in self.text if name in self.fields]
         if both or not self.text + self.fields:
             raise SpecError(
@@ -111,9 +100,7 @@ class MatchSpec(Spec):
 
     def _refuse_waiting(self) -> None:
         """Refuse parameters about event time without the event time of documents, and the reverse."""
-        if self.as_of is not None:
-            require_name(self.as_of, parameter="as_of")
-        elif self.delay != (None, None) or self.waits_for != "both":
+        if self.as_of is None and (self.delay != (None, None) or self.waits_for != "both"):
             raise conditions.DELAY_WITHOUT_AS_OF.error(
                 got=f"delay={show_delays(self.delay)}, waits_for={self.waits_for!r}, as_of=None"
             )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from streamops.kernel.columns import combine_chunks, timestamp_micros
 from streamops.kernel.groups import Mask
 from streamops.kernel.operator import checkpointed
-from streamops.kernel.parameters import require_choice, require_distinct_columns, show_duration
+from streamops.kernel.parameters import require_distinct_columns, show_duration
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Duration, Instants, parse_duration
 
 Otherwise = Literal["received", "device", "null"]
@@ -51,7 +51,6 @@ class CorrectClockSpec:
     def __post_init__(self) -> None:
         columns = {"time": self.time, "sent": self.sent, "received": self.received}
         require_distinct_columns(**columns)
-        require_choice(self.otherwise, Otherwise, parameter="otherwise")
 
     @property
     def marked(self) -> str:

@@ -35,7 +35,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes, running_max
 from streamops.kernel.operator import Core, Spec, Table, checkpointed, with_types
-from streamops.kernel.parameters import require_keys, require_name, show_duration
+from streamops.kernel.parameters import require_keys, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, Instants
 from streamops.time.core.correct_clock import (
@@ -69,11 +69,6 @@ class TrackClockSpec(CorrectClockSpec, Spec):
     step: int = checkpointed(metadata={"shown": show_duration})
     input: pa.Schema = field(default=pa.schema([]), repr=False)
     """Schema of the input, set by ``resolve``."""
-
-    def __post_init__(self) -> None:
-        CorrectClockSpec.__post_init__(self)
-        for name in self.by:
-            require_name(name, parameter="by")
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
