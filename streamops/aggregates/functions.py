@@ -24,7 +24,7 @@ from streamops.aggregates.core.functions import (
 )
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.ordering import is_orderable
-from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.parameters import require_columns
 from streamops.sketches.aggregation import wrong_type
 from streamops.spark.columns import column as quoted
 
@@ -65,11 +65,6 @@ class Aggregate(Aggregation):
     tie_break : str, optional
         The column that orders rows which are equal in the sort column of ``first``, ``last``,
         ``collect_list`` and ``top``.
-
-    Raises
-    ------
-    SpecError
-        ``PARAMETER_TYPE``: a column is not given by its name.
     """
 
     function: str
@@ -77,12 +72,6 @@ class Aggregate(Aggregation):
     tie_break: str | None = None
 
     native: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.function != "count" or self.column is not None:
-            require_name(self.column, parameter="column")
-        if self.function in ("first", "last", "collect_list", "top"):
-            require_name(self.tie_break, parameter="tie_break")
 
     def __repr__(self) -> str:
         arguments = [repr(self.column)] if self.column is not None else []

@@ -15,7 +15,6 @@ from streamops.aggregates.core.ordered import CountDistinct, Keep, Percentile, R
 from streamops.aggregates.functions import ORDERED, TIE_BREAK, Aggregate, is_number
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.ordering import is_comparable, is_orderable
-from streamops.kernel.parameters import require_choice, require_name
 from streamops.sketches.aggregation import parse_percentages, require_percentages, wrong_type
 from streamops.spark.columns import column as quoted
 
@@ -39,10 +38,7 @@ class BoundedAggregate(Aggregate):
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        Aggregate.__post_init__(self)
         require_positive(self.at_most, "at_most")
-        choices = WhenCollected if self.function == "collect_list" else WhenFull
-        require_choice(self.when_full, choices, parameter="when_full")
         if self.percentage is not None:
             require_percentages(self._percentages)
 
@@ -156,9 +152,7 @@ class Top(Aggregate):
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        Aggregate.__post_init__(self)
         require_positive(self.k, "k")
-        require_name(self.ranked_by, parameter="ranked_by")
 
     def __repr__(self) -> str:
         ranked = f"ranked_by={self.ranked_by!r}, tie_break={self.tie_break!r}"

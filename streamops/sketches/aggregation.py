@@ -24,7 +24,7 @@ from streamops.sketches import conditions
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import type_name
 from streamops.spark.json_text import exact_json
 
 __all__ = [
@@ -66,9 +66,6 @@ class SketchAggregate(Aggregation, ABC):
     """The exact alternative, for the error of a change stream."""
     counts: ClassVar[bool] = False
     """Whether a sketch that is merged twice counts twice."""
-
-    def __post_init__(self) -> None:
-        require_name(self.column, parameter="column")
 
     def __repr__(self) -> str:
         common = {field.name for field in fields(SketchAggregate)}
@@ -177,7 +174,6 @@ def require_item_type(item_type: str | None, *, nested: bool = False) -> None:
     """Refuse a name of a type that items cannot have; None is accepted."""
     if item_type is None:
         return
-    require_name(item_type, parameter="item_type")
     if core.flat_type(item_type) is None and not (nested and item_type.startswith(_NESTED)):
         raise conditions.UNKNOWN_TYPE.error(
             nested="a type" if nested else _FLAT, got=f"item_type={item_type!r}"
@@ -277,7 +273,6 @@ class MergedSketches:
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_name(self.column, parameter="column")
         require_like(self.like)
 
     def __repr__(self) -> str:

@@ -58,7 +58,6 @@ class BloomFilter(SketchAggregate):
     instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
         require_capacity(self.capacity)
         require_rate(self.false_positive_rate)
         if Shape.of(self.capacity, self.false_positive_rate).bits > MOST_BITS:

@@ -40,7 +40,6 @@ from streamops.sketches.core.items import flat_type, type_name
 from streamops.sketches.core.sketch import Parameter, Sketch, fill_rows, read_states
 from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name
 
 __all__ = [
     "SKETCH_TYPE",
@@ -150,9 +149,6 @@ class CountingAggregate(SketchAggregate, ABC):
     counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
-        if self.weight is not None:
-            require_name(self.weight, parameter="weight")
         require_item_type(self.item_type)
 
     @property
@@ -216,7 +212,6 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
     >>> days.select(estimate_count("pages", F.lit("/cart"), like=like).alias("cart"))
     DataFrame[cart: struct<estimate:bigint,lower:bigint,upper:bigint>]
     """
-    require_name(column, parameter="column")
     if not isinstance(like, CountingAggregate):
         refuse_like(like, "top_k_sketch_agg(...), ...")
     sketch: _Counting = like.sketch(None)  # type: ignore[assignment]

@@ -35,7 +35,6 @@ class Hll(SketchAggregate):
     instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
         fix = "use the default, p=12 (4 KB per key, 1.6 % standard error)"
         require_range(self.p, "p", _LEAST, _MOST, fix=fix)
 

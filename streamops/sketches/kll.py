@@ -42,7 +42,6 @@ class Kll(SketchAggregate):
     counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
         require_percentages(self.percentage)
         fix = f"use the default, k={DEFAULT_K} ({rank_error(DEFAULT_K):.2%} rank error)"
         require_range(self.k, "k", _LEAST, _MOST, fix=fix)

@@ -26,7 +26,7 @@ from streamops.sketches.core.samples import Compared, Samples, beside
 from streamops.sketches.core.sketch import Framed
 from streamops.sketches.core.theta import PARTS, Overlap, Theta, compare_samples
 from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
-from streamops.spark.columns import require_name, type_name
+from streamops.spark.columns import type_name
 
 __all__ = [
     "SKETCH_TYPE",
@@ -56,7 +56,6 @@ class ThetaAggregate(SketchAggregate):
     instead: ClassVar[str] = _INSTEAD
 
     def __post_init__(self) -> None:
-        SketchAggregate.__post_init__(self)
         _require_k(self.k)
 
     def sketch(self, dtype: pa.DataType | None) -> Theta:
@@ -306,8 +305,6 @@ class OverlapAggregate:
     native: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_name(self.column, parameter="column")
-        require_name(self.of, parameter="of")
         _require_audiences(self.between)
         _require_k(self.k)
 

@@ -185,7 +185,6 @@ def test_a_missing_or_unsupported_column_is_refused() -> None:
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        (lambda: linear_sketch(3), "PARAMETER_TYPE"),  # type: ignore[arg-type]
         (lambda: sketches.merge(None, like=linear_sketch("v")), "PARAMETER_TYPE"),  # type: ignore[arg-type]
         (lambda: sketches.merge("s", like="hll"), "PARAMETER_TYPE"),  # type: ignore[arg-type]
         (lambda: sketches.estimate("s", like=None), "PARAMETER_TYPE"),  # type: ignore[arg-type]

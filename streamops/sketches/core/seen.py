@@ -29,8 +29,8 @@ from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
-from streamops.kernel.parameters import require_choice, require_name, show_duration
 from streamops.kernel.parameters import require_hashable as require_key_type
+from streamops.kernel.parameters import show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
 from streamops.sketches import conditions
@@ -102,10 +102,6 @@ class SeenParameters(Spec):
             raise conditions.NO_IDENTITY.error(got=f"identity={self.by!r}")
         require_capacity(self.capacity)
         require_rate(self.false_positive_rate)
-        require_choice(self.again, Again, parameter="again")
-        require_choice(self.when_full, WhenFull, parameter="when_full")
-        if self.time is not None:
-            require_name(self.time, parameter="time")
         if self.horizon is not None and self.time is None:
             raise conditions.HORIZON_WITHOUT_TIME.error(
                 got=f"horizon={format_duration(self.horizon)!r}, time=None"
