@@ -17,12 +17,11 @@ from streamops.kernel.core import State
 from streamops.kernel.groups import Ints, Mask
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.ordering import require_sequence
-from streamops.kernel.parameters import refuse_type, require_name
+from streamops.kernel.parameters import refuse_type
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 Snapshots = Literal["below_log", "by_sequence"]
 WhenFull = Literal["fail", "reject_new"]
-Flag = Literal[True, False]
 
 SEQUENCE = "_sequence"
 SNAPSHOT = "_snapshot"
@@ -143,8 +142,6 @@ def parse_horizon(horizon: Duration | int | None, time: str | None, *, parameter
     SpecError
         ``PARAMETER_MISSING``, or an error of ``parse_duration``.
     """
-    if time is not None:
-        require_name(time, parameter="time")
     if isinstance(horizon, str | dt.timedelta) and time is not None:
         return Microseconds(parse_duration(horizon, parameter=parameter, minimum=0))
     if isinstance(horizon, int) and type(horizon) is int and horizon >= 0 and time is None:

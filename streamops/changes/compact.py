@@ -17,7 +17,6 @@ from streamops.changelog.table import (
     SNAPSHOT,
     TOMBSTONE,
     UNAVAILABLE,
-    Flag,
     Snapshots,
     parse_horizon,
     refuse_change_type,
@@ -30,9 +29,7 @@ from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
-    require_choice,
     require_columns,
-    require_name,
 )
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, comparable, refuse_incomparable
@@ -158,10 +155,6 @@ class CompactTransform:
     def __post_init__(self) -> None:
         """Validate the parameters."""
         refuse_change_type({"key": self.key, "sequence": self.sequence})
-        require_choice(self.snapshots, Snapshots, parameter="snapshots")
-        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls")
-        if self.value is not None:
-            require_name(self.value, parameter="value")
 
     def __repr__(self) -> str:
         return show_call("changes.compact", self)

@@ -40,7 +40,6 @@ from streamops.kernel.parameters import (
     refuse_taken_names,
     require_choice,
     require_columns,
-    require_name,
 )
 from streamops.spark.columns import arrow_schema, column, make_nullable, map_type
 from streamops.spark.json_values import (
@@ -103,18 +102,12 @@ class DebeziumSpec:
         """Validate the parameters. A schema in DDL is parsed by Spark, once there is a frame."""
         schema = self.schema
         placeholder: Any = self.placeholder
-        require_name(self.value, parameter="value")
-        if self.message_key is not None:
-            require_name(self.message_key, parameter="message_key")
-            if "payload" in self.key:
-                raise conditions.KEY_CALLED_PAYLOAD.error(
-                    got=f"key={self.key!r}, message_key={self.message_key!r}"
-                )
+        if self.message_key is not None and "payload" in self.key:
+            raise conditions.KEY_CALLED_PAYLOAD.error(
+                got=f"key={self.key!r}, message_key={self.message_key!r}"
+            )
         if isinstance(self.sequence, str):
             require_choice(self.sequence, Position, parameter="sequence")
-        require_choice(self.absent, Absent, parameter="absent")
-        require_choice(self.preimages, Preimages, parameter="preimages")
-        require_choice(self.tombstones, Tombstones, parameter="tombstones")
         if not _is_placeholder(placeholder):
             raise conditions.NOT_A_PLACEHOLDER.error(got=f"placeholder={placeholder!r}")
         if self.tombstones == "keep" and self.message_key is None:

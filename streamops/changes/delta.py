@@ -27,7 +27,7 @@ from streamops.changelog.table import (
     SEQUENCE,
 )
 from streamops.changes import conditions
-from streamops.kernel.parameters import parse_distinct_names, require_choice, require_columns
+from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import Operator
@@ -122,7 +122,6 @@ class DeltaSpec:
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.preimages, Preimages, parameter="preimages")
         if taken := [name for name in self.key if name in _FEED]:
             raise conditions.KEY_OF_THE_FEED.error(taken=taken[0], got=f"key={self.key!r}")
 

@@ -35,7 +35,6 @@ from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_type,
-    require_choice,
     require_columns,
 )
 from streamops.spark.columns import (
@@ -181,7 +180,6 @@ class FoldTransform:
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.rows, Rows, parameter="rows")
         if self.rows == "multiset" and self.sequence != (REVISION,):
             raise conditions.SEQUENCE_OF_A_MULTISET.error(
                 got=f"sequence={self.sequence!r}, rows='multiset'"

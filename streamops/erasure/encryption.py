@@ -52,7 +52,6 @@ class Encryption:
     names: tuple[tuple[str, str], ...] = field(metadata={"shown": lambda names: repr(dict(names))})
 
     def __post_init__(self) -> None:
-        require_name(self.subject, parameter="subject")
         if self.subject in self.columns:
             raise conditions.SAME_COLUMN.error(
                 got=f"subject={self.subject!r} in columns={[*self.columns]!r}"

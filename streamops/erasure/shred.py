@@ -15,7 +15,7 @@ from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import SHRED_REASONS, Rejected, shred_columns
 from streamops.erasure.core.values import TYPES, ValueType
 from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
-from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_choice
+from streamops.kernel.parameters import parse_distinct_names, refuse_type
 from streamops.spark.columns import arrow_schema, column
 from streamops.spark.json_text import exact_json
 from streamops.spark.metadata import WATERMARK
@@ -112,7 +112,6 @@ def shred(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Limitations of immutability".
     """
     parsed = parse_distinct_names(columns, parameter="columns")
-    require_choice(rejected, Rejected, parameter="rejected")
     spec = ShredSpec(
         columns=parsed,
         subject=subject,

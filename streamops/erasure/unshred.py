@@ -14,7 +14,7 @@ from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import UNSHRED_REASONS, unshred_columns
 from streamops.erasure.core.values import TYPES, ValueType
 from streamops.erasure.encryption import SHREDDED, Encryption, parse_bound_names
-from streamops.kernel.parameters import parse_distinct_names, require_choice
+from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.operator import Operator
 
 __all__ = ["unshred"]
@@ -91,7 +91,6 @@ def unshred(
     --------
     shred : encrypts the values.
     """
-    require_choice(rejected, Literal["null", "fail"], parameter="rejected")
     types = dict(columns) if isinstance(columns, Mapping) else {}
     named = list(types) if isinstance(columns, Mapping) else columns
     parsed = parse_distinct_names(named, parameter="columns")

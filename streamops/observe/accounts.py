@@ -19,7 +19,7 @@ from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_share
 from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
-from streamops.spark.columns import column, refuse_duplicates, require_name
+from streamops.spark.columns import column, refuse_duplicates
 
 __all__ = ["BOUNDS", "MEASURES", "Scale", "account_late", "lateness_needed", "merge_accounts"]
 
@@ -115,8 +115,6 @@ def account_late(
     merge_accounts : combine accounts.
     lateness_needed : the allowed lateness that would have saved a share of the rows.
     """
-    if producer is not None:
-        require_name(producer, parameter="producer")
     reserved = ("reason", *(() if producer is None else ("producer",)), *MEASURES)
     keys = parse_keys(by, reserved)
     return _LateAccounts("observe.account_late", keys, producer, Scale.parse(bounds))

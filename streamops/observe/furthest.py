@@ -14,7 +14,7 @@ from streamops.kernel.parameters import require_columns
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_count
 from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
-from streamops.spark.columns import column, instant_field, refuse_duplicates, require_name
+from streamops.spark.columns import column, instant_field, refuse_duplicates
 
 __all__ = ["furthest_ahead"]
 
@@ -75,7 +75,6 @@ def furthest_ahead(
     --------
     PoisonedWatermark : the alarm that this function helps to explain.
     """
-    require_name(time, parameter="time")
     keys = parse_keys(by, _ADDED)
     require_count(most, parameter="most", fix="use the default, most=10")
     return _FurthestAhead("observe.furthest_ahead", keys, time, most)

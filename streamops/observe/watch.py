@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from streamops.kernel.packages import require_package
-from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import Duration, parse_duration
 from streamops.observe.core.progress import Progress
 from streamops.observe.core.totals import QueryTotals
@@ -87,7 +86,6 @@ def watch(
     # Of the type: a property would ask Spark.
     if not all(hasattr(type(query), name) for name in ("lastProgress", "isActive", "exception")):
         raise not_a_query(query)
-    require_choice(display, Display, parameter="display")
     is_notebook = display == "notebook" or (display == "auto" and _in_notebook())
     recorder = _Recorder(query)
     with _notebook() if is_notebook else _terminal() as show:

@@ -19,7 +19,6 @@ from streamops.kernel.operator import Spec, checkpointed, with_types
 from streamops.kernel.parameters import (
     RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
-    require_choice,
     require_columns,
     require_keys,
 )
@@ -70,7 +69,6 @@ class AggregateSpec(Spec):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.rejected, Rejected, parameter="rejected")
         if not self.agg:
             raise conditions.NO_AGGREGATE.error(got="agg={}")
         for (name, aggregation), function in zip(self.agg, self.functions, strict=True):

@@ -17,10 +17,7 @@ from streamops.changelog.table import (
     DEFAULT_MAX_KEYS,
     DELTA_SEQUENCE,
     REJECTED,
-    Flag,
     KeyedTable,
-    Snapshots,
-    WhenFull,
     require_change_columns,
     value_columns,
 )
@@ -30,7 +27,6 @@ from streamops.kernel.core import Input, Metrics
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.operator import Spec, checkpointed
 from streamops.kernel.parameters import (
-    require_choice,
     require_columns,
     require_keys,
     require_most_keys,
@@ -75,10 +71,6 @@ class TableSpec(KeyedTable, Spec):
             raise conditions.SAME_COLUMN.error(
                 got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
             )
-        require_choice(self.publish, Publish, parameter="publish")
-        require_choice(self.snapshots, Snapshots, parameter="snapshots")
-        require_choice(self.when_full, WhenFull, parameter="when_full")
-        require_choice(self.ignore_nulls, Flag, parameter="ignore_nulls")
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
 
     @property
@@ -172,7 +164,6 @@ class ApplySpec(TableSpec):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        require_choice(self.history, History, parameter="history")
         if self.track is not None and self.history == "overwrite":
             raise conditions.TRACK_WITHOUT_HISTORY.error(
                 got=f"track={self.track!r}, history={self.history!r}"
