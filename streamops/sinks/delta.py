@@ -181,7 +181,6 @@ class DeltaSink(TableSink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        self._require_names("path", "name")
         if "://" not in self.path and _ESCAPE.search(self.path):
             raise conditions.PATH_UNSUPPORTED.error(got=repr(self.path))
         options: Any = self.storage_options

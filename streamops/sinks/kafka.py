@@ -184,11 +184,9 @@ class KafkaSink(KeyedSink):
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
-        self._require_names("topic", "name", "ledger")
         for parameter in ("topic", "ledger"):
             require_topic(getattr(self, parameter), parameter=parameter)
         require_servers(self.servers)
-        self._require_choices(records=Envelope, new_checkpoint=Literal["refuse", "continue"])
         super().__post_init__()
         own = sorted(_OWN_SETTINGS & set(self.client))
         if own:

@@ -22,7 +22,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamops.kernel.conninfo import public_path, secrets_of
 from streamops.kernel.errors import SinkError, located
-from streamops.kernel.parameters import require_choice
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
@@ -173,7 +172,6 @@ def read_parquet(
     >>> from streamops import sinks
     >>> table = sinks.read_parquet("/data/archive").to_table()
     """
-    require_choice(check, Check, parameter="check")
     folder = _Folder(path, filesystem)
     with located(f"sinks.read_parquet({public_path(path)!r})"), folder.errors():
         schema, files = _committed(folder.read_all(check))
@@ -424,8 +422,6 @@ class ParquetSink(Sink):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         super().__post_init__()
-        self._require_names("path")
-        self._require_choices(columns=Columns)
         given: Any = self.filesystem
         if given is not None and not isinstance(given, pafs.FileSystem):
             raise conditions.NOT_A_FILESYSTEM.error(got=type(given).__name__)

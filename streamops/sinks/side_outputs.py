@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampType
 
 from streamops.kernel.errors import located
-from streamops.kernel.parameters import parse_distinct_names, require_columns, require_name
+from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.sinks import conditions
 from streamops.sinks.sink import BatchWriter, Sink
 from streamops.spark.columns import column
@@ -104,9 +104,6 @@ def side_outputs(
     for parameter, sink in (("results", results), ("rejected", rejected)):
         if not isinstance(sink, BatchWriter):
             raise conditions.NOT_A_SINK.error(parameter=parameter, got=repr(sink))
-    require_name(operator, parameter="operator")
-    if time is not None:
-        require_name(time, parameter="time")
     return SideOutputs(
         results=results,
         rejected=rejected,

@@ -18,9 +18,7 @@ from streamops.changelog.change_types import REVISION
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     parse_distinct_names,
-    require_choice,
     require_columns,
-    require_name,
 )
 from streamops.sinks import conditions
 from streamops.sinks.core.checked import Checked, CheckedTarget
@@ -223,23 +221,9 @@ class Sink(BatchWriter):
     session: Session = field(default_factory=Session, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Validate the parameters."""
         if self.session.is_taken:  # by the sink of which this one is a changed copy
             object.__setattr__(self, "session", Session())
         self.session.is_taken = True
-        self._require_choices(new_checkpoint=NewCheckpoint, repeated=Repeated)
-
-    def _require_choices(self, **allowed: object) -> None:
-        """Refuse fields that are not one of the allowed words."""
-        for parameter, choices in allowed.items():
-            require_choice(getattr(self, parameter), choices, parameter=parameter)
-
-    def _require_names(self, *parameters: str) -> None:
-        """Refuse fields that are neither a name nor omitted."""
-        for parameter in parameters:
-            value = getattr(self, parameter)
-            if value is not None:
-                require_name(value, parameter=parameter)
 
     @property
     def label(self) -> str:
@@ -362,11 +346,6 @@ class TableSink(KeyedSink):
 
     columns: Columns
     missing: Missing
-
-    def __post_init__(self) -> None:
-        """Validate the parameters."""
-        super().__post_init__()
-        self._require_choices(columns=Columns, missing=Missing)
 
 
 def parse_key(key: str | Sequence[str] | None, *, parameter: str) -> Any:

@@ -23,7 +23,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.parameters import (
     parse_distinct_names,
     refuse_taken_names,
-    require_choice,
     require_columns,
 )
 from streamops.sources import conditions
@@ -184,8 +183,6 @@ class KafkaEventsSpec:
 
     def __post_init__(self) -> None:
         """Validate the parameters. A schema in DDL or Avro is parsed by Spark, once there is a frame."""
-        require_choice(self.format, Format, parameter="format")
-        require_choice(self.tombstones, Tombstones, parameter="tombstones")
         if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
             raise conditions.NOT_A_SCHEMA_ID.error(
                 max_id=_MAX_ID, got=f"schema_id={self.schema_id!r}"

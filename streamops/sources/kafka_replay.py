@@ -11,10 +11,10 @@ from typing import Any, Literal, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.kernel.errors import SpecError, located, located_methods
+from streamops.kernel.calls import explain_call
+from streamops.kernel.errors import SpecError, located_methods
 from streamops.kernel.parameters import (
     parse_distinct_names,
-    require_choice,
     require_servers,
     require_topic,
 )
@@ -103,6 +103,7 @@ class KafkaReplay:
             "endingOffsets": _to_json(self.end),
         }
 
+    @explain_call("KafkaReplay.stream_options")
     def stream_options(self, *, since: Since = "end") -> dict[str, str]:
         """The options of ``spark.readStream.format("kafka")`` for the records that follow.
 
@@ -122,8 +123,6 @@ class KafkaReplay:
         RequirementError
             ``PACKAGE_MISSING`` or ``SOURCE_UNAVAILABLE``.
         """
-        with located("KafkaReplay.stream_options"):
-            require_choice(since, Since, parameter="since")
         known = self.start if since == "start" else self.end
         with open_client(self.servers, self.isolation, self.client) as client:
             partitions = client.partitions(self.topics)
@@ -225,7 +224,6 @@ def replay(
     for name in names:
         require_topic(name, parameter="topics")
     require_servers(servers)
-    require_choice(isolation, Isolation, parameter="isolation")
     further = dict(options or {})
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 from streamops.kernel.errors import ChangeStreamError, ColumnNotFound
-from streamops.kernel.parameters import require_choice
 from streamops.testing import conditions
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
@@ -77,7 +76,6 @@ def fold(
     >>> fold([{"n": 1, "_change_type": type_} for type_ in ("insert", "insert", "delete")], rows="multiset")
     [{'n': 1}]
     """
-    require_choice(rows, Semantics, parameter="rows")
     names = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if rows == "multiset" and names is not None:
         raise conditions.KEY_OF_A_MULTISET.error(got=f"key={key!r} and rows='multiset'")

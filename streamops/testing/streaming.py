@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
-from streamops.kernel.parameters import require_choice
 from streamops.kernel.time import format_duration, parse_duration
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
@@ -92,7 +91,6 @@ def micro_batches(
     >>> frame.isStreaming
     True
     """
-    require_choice(source, Source, parameter="source")
     if directory is None:
         directory = tempfile.mkdtemp(prefix="streamops-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
