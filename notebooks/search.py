@@ -137,12 +137,7 @@ results = replay(
     [([document], [{"id": n, "query": text, "lsn": n} for n, text in enumerate(meanings)])],
 )  # fmt: skip
 found = {number for _, number in matches_of(results) if number is not None}
-invalid = {
-    row["rejected"]["row"]["id"]
-    for result in results
-    for row in result.table.to_pylist()
-    if row["rejected"] is not None
-}
+invalid = {row["row"]["right"]["id"] for result in results for row in result.late_rows}
 print(*(document[name] for name in ("title", "text", "price", "city")), sep=" · ")
 pd.DataFrame(
     [
@@ -443,15 +438,10 @@ strict = search.match(
     None, text=["title", "text"], fields="price", sequence="lsn", horizon=1_000, rejected="route"
 )
 script = [([bike], [{"id": n, "query": text, "lsn": n} for n, text in enumerate(mistaken)])]
-rejections = [
-    row["rejected"] | {"query": row["rejected"]["row"]["query"]}
-    for result in replay(strict, script)
-    for row in result.table.to_pylist()
-    if row["rejected"] is not None
-]
-assert len(rejections) == len(mistaken)
-for row in sorted(rejections, key=lambda row: row["row"]["id"]):
-    print(f"{row['query']}\n{' ' * row['position']}^ {row['message']}\n")
+refused = [row for result in replay(strict, script) for row in result.late_rows]
+assert len(refused) == len(mistaken)
+for row in sorted(refused, key=lambda row: row["row"]["right"]["id"]):
+    print(f"{row['row']['right']['query']}\n{' ' * row['position']}^ {row['message']}\n")
 
 # %% [markdown]
 # ## 8. What they do not do

@@ -15,6 +15,7 @@ from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
 from streamops.kernel.groups import Ints, Mask
+from streamops.kernel.lateness import LATE
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import refuse_type
@@ -32,6 +33,9 @@ REJECTED = "rejected"
 
 CHANGE_COLUMNS = (CHANGE_TYPE, SEQUENCE, SNAPSHOT, UNAVAILABLE, CHANGED_AT, TOMBSTONE, REJECTED)
 """Columns that describe a change; they are not values of the row."""
+
+SIDE_OUTPUT = (REJECTED, LATE)
+"""Columns in which an operator before has a reason why a row is not a result."""
 
 COMMIT_COLUMNS = ("_commit_version", "_commit_timestamp")
 """The same columns of Delta's change data feed."""

@@ -27,6 +27,7 @@ from streamops.changelog.table import (
     CHANGE_COLUMNS,
     COMMIT_COLUMNS,
     REJECTED,
+    SIDE_OUTPUT,
     refuse_change_type,
 )
 from streamops.changes import conditions
@@ -60,7 +61,6 @@ __all__ = [
 
 Rows = Literal["keyed", "multiset"]
 
-_SIDE_OUTPUT = (REJECTED, "late")
 _BASE, _CONTENT, _PREVIOUS, _BEFORE, _NEXT, _FAULT, _IN_TABLE = (
     f"__streamops_{name}"
     for name in ("base", "content", "previous", "before", "next", "fault", "in_table")
@@ -210,7 +210,7 @@ class FoldTransform:
                 column=CHANGE_TYPE, got=f"columns {', '.join(frame.columns)}"
             )
         for part in frame.schema.fields:
-            if part.name in _SIDE_OUTPUT and _has_reason(part.dataType):
+            if part.name in SIDE_OUTPUT and _has_reason(part.dataType):
                 frame = frame.where(column(part.name).isNull()).drop(part.name)
         if not has_types:
             frame = frame.withColumn(CHANGE_TYPE, F.lit(None).cast("string"))

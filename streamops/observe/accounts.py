@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, TimestampType
 
 from streamops.kernel.errors import SpecError, StreamopsError, located
-from streamops.kernel.parameters import MILLISECOND, require_columns
+from streamops.kernel.lateness import LATE_FIELDS
+from streamops.kernel.parameters import MILLISECOND, require_columns, require_name
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_share
@@ -42,7 +43,6 @@ _PREFIX = {_LATENESS: "up_to_", _SAVED: "with_"}
 _MAX_BOUNDS = 64
 _EXACT = "decimal(38,6)"
 _MICROSECOND = dt.timedelta(microseconds=1)
-_NO_KEYS = ("reason", "lateness", "watermark", "window", "row")
 
 
 def account_late(
@@ -326,7 +326,7 @@ class _LateAccounts(KeyedTransform):
             isinstance(types.get(name), required_type) for name, required_type in required.items()
         ):
             raise conditions.NOT_LATE_ROWS.error(got=_format_types(types))
-        keys = [name for name in types if name not in _NO_KEYS]
+        keys = [name for name in types if name not in LATE_FIELDS]
         require_columns(keys, {"by": self.by})
         if self.producer is not None:
             names = types["row"].names

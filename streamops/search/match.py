@@ -62,9 +62,8 @@ def match(
                  _unavailable: array<string>, _snapshot, _tombstone: boolean, rejected, as in the output
                  of ``changes.from_debezium``; other columns are ignored
     Output       one row for each document and matching query: all columns of the document · `into`: the
-                 id of the query · where rejected rows are routed: rejected: struct<reason, position,
-                 message, row>, with `as_of` struct<reason, position, message, lateness, watermark,
-                 document, row>
+                 id of the query · where rejected rows are routed: late: struct<side, reason, lateness,
+                 watermark, window, row, position, message>
     Output mode  append
     Watermark    none is needed, and an existing one is lost; with `as_of` defined by `delay`, or brought
                  by the frames: the lower one of both, or that of the documents alone (`waits_for`)

@@ -9,13 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.table import SIDE_OUTPUT
 from streamops.kernel.core import SIDES
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.operator import Spec
 from streamops.spark.columns import column, make_nullable, spark_schema
 from streamops.spark.metadata import REVISED, WATERMARK
 
-_SIDE_OUTPUT = (LATE, "rejected")
 _REVISING = (REVISION, CHANGE_TYPE, LATE)
 """Columns that distinguish revisions and side output from rows that count once."""
 
@@ -52,7 +52,7 @@ def declare(
         origin = origins[name].dataType
         types[name] = _original_type(types[name], origin if is_same else ArrayType(origin))
     side_rows = _side_output_rows(spec, inputs)
-    for name in _SIDE_OUTPUT:
+    for name in SIDE_OUTPUT:
         if name in types and name not in origins:
             types[name] = _with_row_types(types[name], side_rows)
     marked = spec.event_time or output.names[0]
@@ -98,7 +98,7 @@ def _side_output_rows(
     spec: Spec, inputs: Sequence[Mapping[str, StructField]]
 ) -> dict[str, StructType]:
     """The types of the input rows in the side output, by the field that contains them."""
-    if not has_side_output(spec.output):  # the column `rejected`
+    if LATE in spec.origins or not has_side_output(spec.output):  # the column `rejected`
         names = spec.inputs[0].schema.names if len(inputs) == 1 else []
         return {"row": _select(inputs[0], names)} if names else {}
     row = spec.output.field(LATE).type.field("row").type

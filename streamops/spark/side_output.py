@@ -10,16 +10,12 @@ from pyspark.sql.types import DataType, StructType
 
 from streamops.kernel.core import SIDES
 from streamops.kernel.errors import located
-from streamops.kernel.parameters import require_columns
+from streamops.kernel.lateness import LATE, LATE_FIELDS
+from streamops.kernel.parameters import require_columns, require_name
 from streamops.spark import conditions
-from streamops.spark.columns import column, require_frame, require_name
+from streamops.spark.columns import column, require_frame
 
-_LATE = ("reason", "lateness", "watermark")
-_TAGS = (
-    ("late", {*_LATE, "row"}),
-    ("rejected", {"reason"}),
-    ("guarded", {"reason", "outcome"}),
-)
+_TAGS = {LATE: {*LATE_FIELDS}, "rejected": {"reason"}, "guarded": {"reason", "outcome"}}
 """The columns that tag side output, and fields of each."""
 
 
@@ -54,9 +50,9 @@ def split_side_output(
     matches : results, late
         Results, without the column ``late``; late rows and partial matches: key columns,
         ``match_start``, ``match_end``, the fields of ``late``, ``steps``.
-    joins : results, late_left, late_right
+    joins, search : results, late_left, late_right
         Results, without the column ``late``; late or rejected rows of each side: ``reason``,
-        ``lateness``, ``watermark``, ``row``.
+        ``lateness``, ``watermark``, ``row``; of ``search.match`` also ``position``, ``message``.
     changes : good, rejected
         Changes, without the column ``rejected``; the other rows, with ``rejected``: the reason, and
         the input row.
@@ -101,9 +97,11 @@ def split_side_output(
     if name == "rejected":
         return results, batch.where(value.isNotNull())
     if joined:
-        fields = [value[field].alias(field) for field in _LATE]
+        names = [field for field in tags[name] if field not in ("side", "window")]
         left, right = (
-            batch.where(value["side"] == side).select(*fields, value["row"][side].alias("row"))
+            batch.where(value["side"] == side).select(
+                *((value[of][side] if of == "row" else value[of]).alias(of) for of in names)
+            )
             for side in SIDES
         )
         return results, left, right
@@ -116,13 +114,10 @@ def side_output_tags(frame: DataFrame) -> dict[str, list[str]]:
     return {
         field.name: field.dataType.names
         for field in frame.schema.fields
-        if isinstance(field.dataType, StructType) and _is_tag(field.name, field.dataType.names)
+        if isinstance(field.dataType, StructType)
+        and field.name in _TAGS
+        and _TAGS[field.name] <= {*field.dataType.names}
     }
-
-
-def _is_tag(name: str, fields: list[str]) -> bool:
-    """Whether a struct tags side output."""
-    return any(name == tag and required <= set(fields) for tag, required in _TAGS)
 
 
 def has_sides(dtype: DataType) -> bool:

@@ -59,7 +59,6 @@ _DURATION = re.compile(rf"(-?)((?:{_TERM})+)")
 _WINDOW = re.compile(r"\[([^,\[\]()]+),\s*([^,\[\]()]+)\)")
 
 _LINE = {"restart", "no_data", "expect", "late", "watermark", "counts", "state_rows", "clock"}
-_LATE = {"row", "reason", "lateness", "watermark"}
 _CLOCK = set(ClockMetrics.__dataclass_fields__)
 
 
@@ -248,7 +247,7 @@ def read_line(
         checks["watermark"] = instant(line["watermark"], epoch)
     expected = _require_list(line.get("expect", []), "expect")
     if len(schemas) > 1:
-        read_late = functools.partial(_late_with_side, spec=spec, schemas=schemas, epoch=epoch)
+        read_late = functools.partial(_late_with_side, spec=spec, epoch=epoch)
     elif spec.inputs[0].time is None and not has_side_output(spec.output):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch)
     elif spec.event_time == "match_end":
@@ -298,7 +297,7 @@ def _result(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
 
 def _late(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     has_window = "window_start" in spec.output.names
-    known = _LATE | {"window"} if has_window else _LATE
+    known = _late_names(spec, value) - {"side"} - (set() if has_window else {"window"})
     late = require_keys(value, known, {"row", "reason"})
     row = _row(late["row"], spec.inputs[0].schema, epoch)
     times = {spec.event_time: row[spec.inputs[0].time]} if spec.inputs[0].time else {}
@@ -314,7 +313,8 @@ def _late(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
 def _late_match(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     """Read a late row, or a partial match that ran out of time."""
     by = spec.inputs[0].by
-    late = require_keys(value, _LATE | {"steps", "start", *by}, {"reason"})
+    known = _late_names(spec, value) - {"side", "window"} | {"start", *by}
+    late = require_keys(value, known, {"reason"})
     if "row" in late:
         row = _row(late["row"], spec.inputs[0].schema, epoch)
         keys, time = {name: row[name] for name in by}, row[spec.inputs[0].time]
@@ -322,35 +322,40 @@ def _late_match(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
         row, time = None, instant(late["start"], epoch)
         keys = {name: late[name] for name in by}
     times = {"match_start": time, "match_end": time}
-    details = _fields(spec, late, epoch, row=row, steps=late.get("steps"))
-    return {**keys, **times, **details}
+    return {**keys, **times, **_fields(spec, late, epoch, row=row)}
 
 
-def _late_with_side(
-    value: Any, spec: Any, schemas: tuple[pa.Schema, ...], epoch: dt.datetime
-) -> dict[str, Any]:
-    late = require_keys(value, _LATE | {"side"}, {"row", "side", "reason"})
+def _late_with_side(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+    known = _late_names(spec, value) - {"window"}
+    late = require_keys(value, known, {"row", "side", "reason"})
     side = late["side"]
     if side not in SIDES:
         raise malformed("this is not a side", got=side, expected="left, or right")
-    row = _row(late["row"], schemas[SIDES.index(side)], epoch)
+    dtype = spec.output.field(LATE).type.field("row").type.field(side).type
+    row = _row(late["row"], pa.schema(list(dtype)), epoch)
     rows = {str(name): row if name == side else None for name in SIDES}
-    return _fields(spec, late, epoch, side=side, row=rows)
+    return _fields(spec, late, epoch, row=rows)
+
+
+def _late_names(spec: Any, value: Any) -> set[str]:
+    """The fields of ``late``, those that only this operator has among them."""
+    if not has_side_output(spec.output):
+        raise _not_routed(value)
+    return {*spec.output.field(LATE).type.names}
 
 
 def _fields(
     spec: Any, late: Mapping[str, Any], epoch: dt.datetime, **values: Any
 ) -> dict[str, Any]:
     """The fields of ``late``."""
-    if not has_side_output(spec.output):
-        raise _not_routed(late)
     lateness = late.get("lateness")
-    values |= {
-        "reason": late["reason"],
+    values = {
+        **late,
+        **values,
         "lateness": None if lateness is None else duration(lateness),
         "watermark": instant(late.get("watermark"), epoch),
     }
-    return {field.name: values.get(field.name) for field in spec.output.field(LATE).type}
+    return {name: values.get(name) for name in spec.output.field(LATE).type.names}
 
 
 def _not_routed(got: Any) -> SpecError:

@@ -39,7 +39,7 @@ def test_a_stream_goes_on_from_a_state_of_version_1() -> None:
         step = SearchAsofCore().step(SPEC, after, inputs(documents, changes), watermark)
         after = step.state
         found += [(row["n"], row["query_id"]) for row in to_rows(step.output)]
-        reasons += [row["rejected"]["reason"] for row in to_rows(step.late)]
+        reasons += [row["late"]["reason"] for row in to_rows(step.late)]
     found += [(row["n"], row["query_id"]) for row in to_rows(SearchAsofCore().finish(SPEC, after))]
     assert sorted(found) == [(2, 1), (2, 4), (3, 4), (4, 1), (4, 2), (4, 4), (5, 1), (5, 2)]
     assert reasons == ["too_late", "forgotten"]

@@ -205,7 +205,7 @@ def test_a_batch_has_the_queries_that_were_valid_at_the_time_of_each_document(ca
     assert case.oracle is not None
     expected = case.oracle().step(to_rows(documents), to_rows(changes), 1 << 62)
     found = to_rows(SearchAsofCore().run(case.spec, case.pack((documents, changes))).rows)
-    matched = [row for row in found if row.get("rejected") is None]
+    matched = [row for row in found if row.get("late") is None]
     same_rows(matched, expected.emitted, "a batch, and the oracle")
 
 

@@ -125,7 +125,7 @@ def test_without_eviction_the_number_of_shards_changes_nothing(case: Case) -> No
 @given(case=histories(forgets=False))
 def test_a_batch_is_matched_with_the_final_queries(case: Case) -> None:
     found = to_rows(SearchCore().run(case.spec, case.pack(case.all_rows())).rows)
-    found = [row for row in found if row.get("rejected") is None]
+    found = [row for row in found if row.get("late") is None]
     same_rows(found, case.accepted([(b, None) for b in case.batches]), "a batch, and the oracle")
 
 
@@ -137,7 +137,7 @@ def test_the_queries_depend_neither_on_cuts_nor_on_arrival(case: Case) -> None:
     for _, some in reversed(case.batches):
         state = SearchCore().step(case.spec, state, case.pack((none[0], some)), None).state
     last = SearchCore().step(case.spec, state, case.pack((documents, none[1])), None)
-    found = [row for row in to_rows(expected) if row.get("rejected") is None]
+    found = [row for row in to_rows(expected) if row.get("late") is None]
     same_rows(to_rows(last.output), found, "in the end")
 
 

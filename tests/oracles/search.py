@@ -181,11 +181,12 @@ class MatchOracle:
         expected.counts["rejected"] += len(wrong)
         expected.late = []
         for reason, position, message, row in rows if self.rejected == "route" else ():
-            tag: Row = {"reason": reason, "position": position, "message": message}
-            tag["row"] = {name: row[name] for name in self.columns if name != "_change_type"}
-            expected.late.append(
-                {**dict.fromkeys(self.documents), "query_id": None, "rejected": tag}
-            )
+            late: Row = {"side": "right", "reason": reason}
+            late |= dict.fromkeys(("lateness", "watermark", "window"))
+            right = {name: row[name] for name in self.columns if name != "_change_type"}
+            late |= {"row": {"left": None, "right": right}}
+            late |= {"position": position, "message": message}
+            expected.late.append({**dict.fromkeys(self.documents), "query_id": None, "late": late})
         for document in left:
             instants = {
                 n: EPOCH + t * MICROSECOND
@@ -199,7 +200,7 @@ class MatchOracle:
                 if tree is not None and matches(tree, content, self.text, self.operator):
                     output = {**document, "query_id": self.ids[key]}
                     expected.emitted.append(
-                        output | ({"rejected": None} if self.rejected == "route" else {})
+                        output | ({"late": None} if self.rejected == "route" else {})
                     )
         expected.counts["results"] = len(expected.emitted)
         return expected

@@ -93,9 +93,9 @@ class AsOfOracle:
         time = row["seen"]
         if time is None or not YEAR_1 <= time <= YEAR_9999_ENDS:
             reason = "null_time" if time is None else "time_out_of_range"
-            self._reject(reason, expected, document=row)
+            self._reject(reason, expected, left=row)
         elif self._passed(time):
-            self._late(time, expected, document=row)
+            self._late(time, expected, left=row)
         else:
             expected.counts["on_time"] += 1
             return True
@@ -114,7 +114,7 @@ class AsOfOracle:
                     continue
                 reason = "forgotten"
             if reason:
-                self._reject(reason, expected, row=row)
+                self._reject(reason, expected, right=row)
             else:
                 expected.counts["on_time"] += 1
         self.accepted = []
@@ -125,9 +125,9 @@ class AsOfOracle:
                 best = max([*was, *changes], key=self._content)
                 for row in changes:
                     if self._content(row) != self._content(best):
-                        self._reject("conflict", expected, row=row)
+                        self._reject("conflict", expected, right=row)
                     elif self._passed(position[0]):
-                        self._late(position[0], expected, row=row)
+                        self._late(position[0], expected, right=row)
                     else:
                         expected.counts["on_time"] += 1
                 self.accepted += changes
@@ -187,18 +187,26 @@ class AsOfOracle:
         expected.counts["rejected"] += 1
         details: Row = {}
         if reason == "invalid_query":
-            position, message = self.invalid[of["row"]["query"]]
+            position, message = self.invalid[of["right"]["query"]]
             details = {"position": position, "message": message}
         self._emit(reason, expected, **details, **of)
 
-    def _emit(self, reason: str, expected: Expected, **details: Any) -> None:
-        names = ("position", "message", "lateness", "watermark", "document", "row")
-        tag: Row = {**dict.fromkeys(names), "reason": reason, **details}
-        if tag["row"] is not None:
-            tag["row"] = {name: tag["row"][name] for name in self.columns if name[0] != "_"}
+    def _emit(
+        self,
+        reason: str,
+        expected: Expected,
+        left: Row | None = None,
+        right: Row | None = None,
+        **details: Any,
+    ) -> None:
+        if right is not None:
+            right = {name: right[name] for name in self.columns if name[0] != "_"}
+        names = ("lateness", "watermark", "window", "position", "message")
+        late: Row = {**dict.fromkeys(names), "reason": reason, **details}
+        late |= {"side": "right" if left is None else "left", "row": {"left": left, "right": right}}
         if self.rejected == "route":
             nothing: Row = dict.fromkeys(self.documents)
-            expected.late.append({**nothing, "query_id": None, "rejected": tag})
+            expected.late.append({**nothing, "query_id": None, "late": late})
 
     def _route(self, tag: Row | None) -> Row:
-        return {"rejected": tag} if self.rejected == "route" else {}
+        return {"late": tag} if self.rejected == "route" else {}

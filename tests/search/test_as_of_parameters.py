@@ -16,6 +16,7 @@ from streamops.kernel.errors import (
     StreamopsError,
     WatermarkError,
 )
+from streamops.kernel.lateness import late_field
 from streamops.search.core.asof import SearchAsofCore
 from streamops.search.core.spec import MatchSpec
 from streamops.spark.drive import resolve
@@ -109,9 +110,10 @@ def test_the_watermark_is_that_of_both_inputs_or_of_the_documents() -> None:
 
 def test_the_output_has_late_documents_in_its_side_output() -> None:
     spec = bound(rejected="route")
-    assert spec.output.names == [*DOCUMENTS.names, "query_id", "rejected"]
-    names = [field.name for field in spec.output.field("rejected").type]
-    assert names == ["reason", "position", "message", "lateness", "watermark", "document", "row"]
+    assert spec.output.names == [*DOCUMENTS.names, "query_id", "late"]
+    row = pa.schema([QUERIES.field(name) for name in ("id", "query", "since", "lsn")])
+    error = [("position", pa.int32()), ("message", pa.string())]
+    assert spec.output.field("late") == late_field(DOCUMENTS, row, further=error)
 
 
 def test_the_time_of_captured_changes_is_known_by_name() -> None:
@@ -146,13 +148,9 @@ def test_the_number_of_shards_and_restarts_change_nothing(shards: int) -> None:
     other = replay(operator, SCRIPT, schema=schema, shards=shards, restart=True, flush=True)
     for first, second in zip(one, other, strict=True):
         assert_rows(first.table, second.table)
+        assert_rows(first.late, second.late)
         assert first.counts == second.counts
-    reasons = [
-        row["rejected"]["reason"]
-        for result in one
-        for row in result.table.to_pylist()
-        if row["rejected"] is not None
-    ]
+    reasons = [row["reason"] for result in one for row in result.late_rows]
     assert sorted(reasons) == ["invalid_query", "null_time", "too_late", "too_late"]
 
 

@@ -66,12 +66,12 @@ MORE: list[Any] = [
 
 def seconds(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """Seconds of the document's time, and query, of the matches."""
-    matched = [row for row in found if row["rejected"] is None]
+    matched = [row for row in found if row.get("late") is None]
     return sorted((int((row["ts"] - at(0)).total_seconds()), row["query_id"]) for row in matched)
 
 
-def reasons(found: list[dict[str, Any]]) -> list[str]:
-    return sorted(row["rejected"]["reason"] for row in found if row["rejected"] is not None)
+def reasons(late: list[dict[str, Any]]) -> list[str]:
+    return sorted(row["reason"] for row in late)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -80,17 +80,20 @@ def test_a_stream_equals_its_replay_also_after_a_restart(
 ) -> None:
     operator = search.match(None, **ARGUMENTS).options(shards=3, state_api=api)
     query = Replay(operator, BOTH)
-    found = []
+    found: list[dict[str, Any]] = []
+    late: list[dict[str, Any]] = []
     for part in (SCRIPT, MORE):
         got = stream(spark, operator, part, schema=BOTH, directory=tmp_path)
         for one, other in zip(got, query.run(part), strict=True):
             assert_rows(one.table, other.table)
+            assert_rows(one.late, other.late)
             assert (one.counts, one.state_rows) == (other.counts, other.state_rows)
             assert one.watermark == other.watermark
             found += records(one.table)
+            late += one.late_rows
     assert seconds(found) == [(1, 3), (5, 1), (5, 2), (5, 3), (12, 1)]
     # Late by the watermark of 3 seconds; and what waits is not matched without the next rows.
-    assert reasons(found) == ["invalid_query", "null_time", "too_late"]
+    assert reasons(late) == ["invalid_query", "null_time", "too_late"]
 
 
 def frames_of(spark: SparkSession) -> list[DataFrame]:
@@ -105,15 +108,13 @@ def frames_of(spark: SparkSession) -> list[DataFrame]:
 def test_a_batch_has_the_queries_of_the_time_of_each_document(spark: SparkSession) -> None:
     documents, queries = frames_of(spark)
     result = documents.transform(search.match(queries, **ARGUMENTS).options(shards=3)).persist()
-    matches, rejected = split_side_output(result)
-    found = [row | {"rejected": None} for row in matches.toArrow().to_pylist()]
-    late = rejected.toArrow().to_pylist()
+    parts = [part.toArrow().to_pylist() for part in split_side_output(result)]
     # Nothing is late in a batch, and nothing waits.
-    assert seconds(found) == [(1, 3), (3, 1), (3, 3), (5, 1), (5, 2), (5, 3), (12, 1), (60, 5)]
-    assert reasons(late) == ["invalid_query", "null_time"]
-    (without_time,) = (row["rejected"] for row in late if row["rejected"]["document"] is not None)
-    assert without_time["document"]["ti`t.le"] == "x"
+    assert seconds(parts[0]) == [(1, 3), (3, 1), (3, 3), (5, 1), (5, 2), (5, 3), (12, 1), (60, 5)]
+    (without_time,), (invalid,) = parts[1:]
+    assert (without_time["reason"], without_time["row"]["ti`t.le"]) == ("null_time", "x")
     assert without_time["lateness"] is None
+    assert (invalid["reason"], invalid["row"]["id"]) == ("invalid_query", 4)
     result.unpersist()
 
 

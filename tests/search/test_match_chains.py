@@ -37,6 +37,7 @@ def test_the_number_of_shards_changes_neither_matches_nor_metrics(shards: int) -
     for first, second in zip(one, other, strict=True):
         assert first.table.num_rows > 0
         assert_rows(first.table, second.table)
+        assert_rows(first.late, second.late)
         assert first.counts == second.counts
         assert first.state_rows == second.state_rows
 

@@ -95,9 +95,9 @@ def with_(name: str, dtype: pa.DataType, schema: pa.Schema = QUERIES) -> pa.Sche
         (SchemaError, "COLUMN_TYPE", lambda: bound(right=with_("_change_type", pa.int64()))),
         (SchemaError, "TYPE_UNSUPPORTED", lambda: bound(id="m")),
         (SchemaError, "NAME_TAKEN", lambda: bound(into="Title")),
-        (SchemaError, "NAME_TAKEN", lambda: bound(into="rejected", rejected="route")),
+        (SchemaError, "NAME_TAKEN", lambda: bound(into="late", rejected="route")),
         (SchemaError, "NAME_TAKEN", lambda: bound(query="_compiled", right=with_("_compiled", pa.string()))),
-        (SchemaError, "NAME_TAKEN", lambda: bound(with_("rejected", pa.int64(), DOCUMENTS), rejected="route")),
+        (SchemaError, "NAME_TAKEN", lambda: bound(with_("late", pa.int64(), DOCUMENTS), rejected="route")),
     ],
 )  # fmt: skip
 def test_invalid_parameters_are_refused(
@@ -128,7 +128,7 @@ def test_every_shard_receives_all_documents_and_queries_are_distributed_by_id() 
 
 def test_the_output_has_the_columns_of_the_document_and_the_id() -> None:
     spec = bound(rejected="route", into="alert")
-    assert spec.output.names == [*DOCUMENTS.names, "alert", "rejected"]
+    assert spec.output.names == [*DOCUMENTS.names, "alert", "late"]
     assert spec.output.field("alert").type == pa.string()
     assert spec.origins["alert"] == (1, "id")
     assert spec.reads == (("title",), ("id", "lsn"))
@@ -153,5 +153,5 @@ def test_more_queries_than_the_limit_fail_or_are_rejected() -> None:
     (result,) = replay(search.match(None, **given).options(shards=1), script)
     assert result.counts is not None
     assert result.counts.rejected == 2
-    rejected = result.table.column("rejected").to_pylist()
-    assert [row and row["reason"] for row in rejected] == [None, "full", "full"]
+    assert [row["reason"] for row in result.late_rows] == ["full", "full"]
+    assert len(result.rows) == 1

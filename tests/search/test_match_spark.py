@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops import aggregates as agg
 from streamops import search, split_side_output, windows
+from streamops.kernel.lateness import late_field
 from streamops.spark.columns import spark_schema
 from streamops.testing import assert_rows, at, micro_batches, replay, stream
 from streamops.testing.results import records
@@ -80,6 +81,7 @@ def test_a_stream_equals_its_replay_also_after_a_restart(
     expected = replay(operator, [*SCRIPT, *MORE], schema=BOTH, restart=True)
     for one, other in zip(got, expected, strict=True):
         assert_rows(one.table, other.table)
+        assert_rows(one.late, other.late)
         assert (one.counts, one.state_rows) == (other.counts, other.state_rows)
     found = [sorted(r["query_id"] for r in records(one.table) if r["query_id"]) for one in got]
     assert found == [[1, 2, 3], [1], [2, 3], [], [3, 3]]
@@ -107,13 +109,22 @@ def test_a_batch_is_matched_with_the_final_queries_and_split(spark: SparkSession
         QUERIES,
     )
     result = documents.transform(search.match(queries, **ARGUMENTS).options(shards=2)).persist()
-    matches, rejected = split_side_output(result)
+    matches, _, rejected = split_side_output(result)
     found = sorted((row["ti`t.le"], row["query_id"]) for row in matches.collect())
     assert found == [("b", 1), ("b", 2)]
     (row,) = rejected.collect()
-    assert (row["rejected"]["reason"], row["rejected"]["position"]) == ("invalid_query", 0)
-    assert row["rejected"]["row"]["query"] == "a~"
+    assert (row["reason"], row["position"], row["row"]["query"]) == ("invalid_query", 0, "a~")
     result.unpersist()
+
+
+def test_a_column_late_of_the_documents_is_a_column_like_others(spark: SparkSession) -> None:
+    schema = pa.schema([("k", pa.string()), late_field(pa.schema([("k", pa.string())]))])
+    documents = frame_of(spark, [{"k": "b", "late": None}], schema)
+    queries = frame_of(spark, [saved(1, "b", 1)], QUERIES)
+    (row,) = documents.transform(
+        search.match(queries, text="k", sequence="lsn", horizon=9)
+    ).collect()
+    assert (row["k"], row["late"], row["query_id"]) == ("b", None, 1)
 
 
 TIMED: dict[str, Any] = {"time": "ts", "by": "k", "delay": "0 seconds"}

@@ -224,9 +224,9 @@ else:
     raise AssertionError("an exception of a function")
 searching = {"text": "k", "sequence": "lsn", "horizon": 9, "rejected": "route"}
 stored = spark.createDataFrame([(1, "secret", 1), (2, "(b", 1)], "id int, query string, lsn int")
-good, rejected = split_side_output(rows.transform(search.match(stored, **searching)))
+good, _, late = split_side_output(rows.transform(search.match(stored, **searching)))
 assert [(row.k, row.query_id) for row in good.collect()] == [("secret", 1)] * 2
-assert [row.rejected.reason for row in rejected.collect()] == ["invalid_query"]
+assert [row.reason for row in late.collect()] == ["invalid_query"]
 for code, wrong in (
     ("COLUMN_NOT_FOUND", search.match(stored, **{**searching, "text": "title"})),
     ("STREAMING_FRAME", search.match(spark.readStream.format("rate").load(), **searching)),

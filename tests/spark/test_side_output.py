@@ -20,7 +20,7 @@ def struct(names: str) -> StructType:
     return StructType([StructField(name, TEXT) for name in names.split()])
 
 
-LATE = struct("reason lateness watermark row")
+LATE = struct("side reason lateness watermark window row")
 
 
 class FakeFrame(DataFrame):

@@ -13,6 +13,7 @@ import pytest
 from streamops import aggregates, windows
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
+from streamops.kernel.lateness import late_field
 from streamops.windows.core.compare_spec import CompareSpec
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -212,8 +213,7 @@ def test_borders_of_windows_are_instants() -> None:
 
 
 def test_late_rows_among_the_results_are_refused() -> None:
-    late = pa.struct([(name, pa.string()) for name in ("reason", "lateness", "watermark", "row")])
-    assert str(refused(SchemaError, SCHEMA.append(pa.field("late", late)))) == (
+    assert str(refused(SchemaError, SCHEMA.append(late_field(SCHEMA)))) == (
         "[FRAME_TYPE] windows.compare: the frame includes late rows, which are not results "
         "of windows\n"
         "  got:       a column 'late', as stragglers='route' adds it\n"

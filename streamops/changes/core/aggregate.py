@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, change_weights
 from streamops.changelog.emit import EmittedChanges, emit_changes
-from streamops.changelog.table import REJECTED, UNKNOWN_OPERATION, is_rejected_type
+from streamops.changelog.table import REJECTED, SIDE_OUTPUT, UNKNOWN_OPERATION, is_rejected_type
 from streamops.changes.core.aggregate_spec import AggregateSpec, BoundAggregate
 from streamops.changes.core.totals import Total
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, null_table, take
@@ -30,8 +30,6 @@ from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
 
 Columns = list[pa.Array]
-
-_ROUTED = (REJECTED, "late")
 
 
 class AggregateCore(Core[AggregateSpec]):
@@ -148,7 +146,7 @@ def _pack_rejected(spec: AggregateSpec, rows: pa.Table) -> pa.Table:
     """Rejected rows, as packed rows that change no group. An earlier operator's reason is preserved."""
     count = len(rows)
     reason = pa.repeat(UNKNOWN_OPERATION, count)
-    for name in _ROUTED:
+    for name in SIDE_OUTPUT:
         if name in spec.input.names and is_rejected_type(spec.input.field(name).type):
             own = pc.struct_field(combine_chunks(rows.column(name)), "reason")
             reason = pc.coalesce(own, reason)

@@ -35,7 +35,7 @@ from streamops.kernel.columns import (
 )
 from streamops.kernel.core import OWNED, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
-from streamops.kernel.lateness import Lateness
+from streamops.kernel.lateness import Lateness, build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.placement import EVERYWHERE, GREATEST
 from streamops.kernel.time import (
@@ -47,12 +47,10 @@ from streamops.kernel.time import (
 from streamops.search.core.nodes import NODES
 from streamops.search.core.queries import (
     build_matches,
-    build_rejected,
-    build_struct,
     compile_changes,
-    describe_changes,
     find_index,
     find_matches,
+    route_changes,
 )
 from streamops.search.core.spec import MatchSpec
 from streamops.search.core.tokens import split_tokens
@@ -174,10 +172,8 @@ def _accept_documents(
     missed: Ids = np.flatnonzero(is_owned & ~accepted)
     late = spec.output.empty_table()
     if spec.rejected == "route" and len(missed):
-        dtype = spec.output.field("rejected").type.field("document").type
-        parts = lateness.take(missed).fields
-        parts["document"] = build_struct(take(rows, missed), dtype)
-        late = build_rejected(spec, parts.pop("reason"), parts)
+        fields = lateness.take(missed).fields
+        late = build_late(spec.output, take(rows, missed), fields, side="left")
     return _filter(rows, accepted), late, lateness.take(np.flatnonzero(is_owned)).metrics
 
 
@@ -220,14 +216,10 @@ def _accept_changes(
         on_time=len(rows) - len(rejected) - len(missed),
         too_late=len(missed),
     )
-    late = [spec.output.empty_table()]
-    if spec.rejected == "route" and len(rejected):
-        parts = describe_changes(spec, take(rows, rejected))
-        late.append(build_rejected(spec, changes.reasons(rejected), parts))
-    if spec.rejected == "route" and len(missed):
-        parts = describe_changes(spec, take(rows, missed))
-        parts |= lateness.take(np.flatnonzero(is_late)).fields
-        late.append(build_rejected(spec, parts.pop("reason"), parts))
+    late = [
+        route_changes(spec, rows, rejected, {"reason": changes.reasons(rejected)}),
+        route_changes(spec, rows, missed, lateness.take(np.flatnonzero(is_late)).fields),
+    ]
     return merged.versions, concat(late), metrics
 
 

@@ -27,7 +27,7 @@ from streamops.changelog.latest import (
     find_effective,
     latest_schema,
 )
-from streamops.kernel.columns import combine_chunks, concat, conform, take
+from streamops.kernel.columns import combine_chunks, concat, conform
 from streamops.kernel.core import (
     Metrics,
     SideName,
@@ -40,11 +40,10 @@ from streamops.kernel.placement import GREATEST, Placement
 from streamops.search.core.index import QueryIndex
 from streamops.search.core.queries import (
     build_matches,
-    build_rejected,
     compile_changes,
-    describe_changes,
     find_index,
     find_matches,
+    route_changes,
 )
 from streamops.search.core.spec import MatchSpec
 from streamops.search.core.tokens import split_tokens
@@ -107,10 +106,7 @@ def _apply_changes(
     stored = concat([batch.untouched, latest])
     tables = evict_tombstones(table, clock, stored, state.tables["evicted"])
     rejected = np.flatnonzero(changes.is_rejected)
-    late = spec.output.empty_table()
-    if spec.rejected == "route" and len(rejected):
-        described = describe_changes(spec, take(rows, rejected))
-        late = build_rejected(spec, changes.reasons(rejected), described)
+    late = route_changes(spec, rows, rejected, {"reason": changes.reasons(rejected)})
     metrics = Metrics(
         rows=len(rows),
         rejected=len(rejected),

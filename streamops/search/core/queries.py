@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE
 from streamops.changelog.table import REJECTED, TOMBSTONE, UNAVAILABLE
 from streamops.kernel.codec import ipc_write
-from streamops.kernel.columns import combine_chunks
+from streamops.kernel.columns import combine_chunks, take
 from streamops.kernel.core import StateFormat
 from streamops.kernel.groups import Ids
+from streamops.kernel.lateness import build_late
 from streamops.search.core.evaluate import Documents
 from streamops.search.core.index import QueryIndex
 from streamops.search.core.parse import compile_queries
@@ -101,35 +102,16 @@ def compile_changes(spec: MatchSpec, rows: pa.Table) -> pa.Table:
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def build_rejected(spec: MatchSpec, reasons: pa.Array, parts: Mapping[str, pa.Array]) -> pa.Table:
-    """Rejected rows in the output schema: all columns are null except ``rejected``.
-
-    ``parts`` has its fields besides the reason; a field that is not among them is null.
-    """
-    dtype, count = spec.output.field(REJECTED).type, len(reasons)
-    fields = list(dtype)
-    values = {"reason": reasons, **parts}
-    tag = pa.StructArray.from_arrays(
-        [values.get(f.name, pa.nulls(count, f.type)) for f in fields], fields=fields
-    )
-    columns = [tag if f.name == REJECTED else pa.nulls(count, f.type) for f in spec.output]
-    return pa.table(columns, schema=spec.output)
-
-
-def describe_changes(spec: MatchSpec, rows: pa.Table) -> dict[str, pa.Array]:
-    """The fields of the side output for packed changes: the error in the query, and the row."""
-    of = combine_chunks(rows.column(REJECTED))
-    dtype = spec.output.field(REJECTED).type
-    row = build_struct(rows, dtype.field("row").type)
-    return {"row": row} | {name: pc.struct_field(of, name) for name in ("position", "message")}
-
-
-def build_struct(rows: pa.Table, dtype: pa.StructType) -> pa.Array:
-    """Rows as structs of some of their columns."""
-    fields = list(dtype)
-    return pa.StructArray.from_arrays(
-        [combine_chunks(rows.column(column.name)) for column in fields], fields=fields
-    )
+def route_changes(
+    spec: MatchSpec, rows: pa.Table, at: Ids, fields: Mapping[str, pa.Array]
+) -> pa.Table:
+    """Packed changes as side output, with the error in the query of each."""
+    if spec.rejected != "route" or not len(at):
+        return spec.output.empty_table()
+    some = take(rows, at)
+    error = combine_chunks(some.column(REJECTED))
+    found = {name: pc.struct_field(error, name) for name in ("position", "message")}
+    return build_late(spec.output, some, {**fields, **found}, side="right")
 
 
 def find_matches(

@@ -19,7 +19,7 @@ from streamops.changelog.table import (
 )
 from streamops.kernel.core import Input
 from streamops.kernel.errors import SchemaError, SpecError, located
-from streamops.kernel.lateness import INSTANT
+from streamops.kernel.lateness import late_field
 from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
     Delays,
@@ -43,7 +43,8 @@ WaitsFor = Literal["both", "documents"]
 COMPILED = "_compiled"
 """Column of packed changes with the compiled query."""
 
-REASON = pa.struct([("reason", pa.string()), ("position", pa.int32()), ("message", pa.string())])
+_ERROR = (("position", pa.int32()), ("message", pa.string()))
+REASON = pa.struct([("reason", pa.string()), *_ERROR])
 """Type of the column of packed changes with the reason for which one is rejected."""
 
 
@@ -138,11 +139,12 @@ class MatchSpec(Spec):
         self._refuse_queries(queries, used)
         if self.as_of is not None and self.waits_for != "both" and carried[1] is not None:
             raise unused_watermark(carried[1], waits_for=self.waits_for)
-        wanted = {name for names in used.values() for name in names} | {*CHANGE_COLUMNS}
-        read = pa.schema([column for column in queries if column.name in wanted])
+        named = {name for names in used.values() for name in names}
+        read = pa.schema([f for f in queries if f.name in named | {*CHANGE_COLUMNS}])
         added = [pa.field(self.into, queries.field(self.id).type)]
         if self.rejected == "route":
-            added.append(pa.field(REJECTED, self._rejected_type(documents, read)))
+            row = pa.schema([column for column in read if column.name in named])
+            added.append(late_field(documents, row, further=_ERROR))
         taken = {column.name.lower() for column in added}
         if len(taken) < len(added) or taken & {name.lower() for name in documents.names}:
             raise self._name_taken(documents.names, sorted(taken))
@@ -183,16 +185,6 @@ class MatchSpec(Spec):
             refuse_type(queries, self.query, "the query", "string", "cast it")
         if COMPILED in queries.names and COMPILED in {name for n in used.values() for name in n}:
             raise self._name_taken(queries.names, [COMPILED])
-
-    def _rejected_type(self, documents: pa.Schema, queries: pa.Schema) -> pa.StructType:
-        """Type of the side output: as of event time, documents and changes may also be late."""
-        row = pa.struct([column for column in queries if column.name not in CHANGE_COLUMNS])
-        late = [
-            ("lateness", pa.duration("us")),
-            ("watermark", INSTANT),
-            ("document", pa.struct(list(documents))),
-        ]
-        return pa.struct([*REASON, *([] if self.as_of is None else late), ("row", row)])
 
     def _name_taken(self, names: Sequence[str], added: Sequence[str]) -> SchemaError:
         return conditions.NAME_TAKEN.error(

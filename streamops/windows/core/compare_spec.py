@@ -12,6 +12,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
 from streamops.kernel.core import Input
+from streamops.kernel.lateness import has_side_output
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.parameters import (
     refuse_taken_names,
@@ -27,7 +28,6 @@ Revised = Literal["never", "upserts", "changes"]
 WIDEST_DECIMAL = 38  # digits
 
 _PREFIXES = ("previous_", "change_", "rate_")
-_LATE_FIELDS = {"reason", "lateness", "watermark", "row"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +127,10 @@ class CompareSpec(WindowSpec):
             raise conditions.NOT_WINDOWED.error(got=f"columns {', '.join(schema.names)}")
         for name in ("window_start", "window_end"):
             require_instant(schema, name, use="a border of windows")
-        if "late" in schema.names and pa.types.is_struct(schema.field("late").type):
-            fields = {member.name for member in schema.field("late").type}
-            if fields >= _LATE_FIELDS:
-                raise conditions.LATE_ROWS_IN_INPUT.error(
-                    got="a column 'late', as stragglers='route' adds it"
-                )
+        if has_side_output(schema):
+            raise conditions.LATE_ROWS_IN_INPUT.error(
+                got="a column 'late', as stragglers='route' adds it"
+            )
 
     def _require_number(self, schema: pa.Schema, name: str) -> None:
         dtype = schema.field(name).type

@@ -84,7 +84,7 @@ def matches(step: Step) -> list[tuple[int, int]]:
 
 
 def reasons(step: Step) -> list[str]:
-    return sorted(row["rejected"]["reason"] for row in to_rows(step.late))
+    return sorted(row["late"]["reason"] for row in to_rows(step.late))
 
 
 @pytest.mark.parametrize("start", [0, -10, MIN_INSTANT + 5, MAX_INSTANT - 20])
@@ -141,13 +141,13 @@ def test_a_late_document_is_not_matched_and_a_late_change_counts_for_those_that_
     assert matches(last) == [(30, 1), (30, 2)]
     assert (step.metrics.rows, step.metrics.on_time, step.metrics.too_late) == (4, 2, 2)
     (late, change_) = sorted(
-        (row["rejected"] for row in to_rows(step.late)), key=lambda row: row["lateness"]
+        (row["late"] for row in to_rows(step.late)), key=lambda row: row["lateness"]
     )
     assert (late["reason"], late["lateness"], late["watermark"]) == ("too_late", 0, 20)
-    assert late["document"] == document(20)
-    assert late["row"] is None
-    assert (change_["reason"], change_["lateness"], change_["document"]) == ("too_late", 5, None)
-    assert change_["row"] == {"id": 2, "query": "a", "since": 15, "lsn": 1}
+    assert (late["side"], late["row"]) == ("left", {"left": document(20), "right": None})
+    assert (change_["side"], change_["reason"], change_["lateness"]) == ("right", "too_late", 5)
+    saved = {"id": 2, "query": "a", "since": 15, "lsn": 1}
+    assert change_["row"] == {"left": None, "right": saved}
     dropped = run([([document(1)], [], 5), ([document(5)], [], 6)], spec_of(rejected="drop"))
     assert len(dropped[1].late) == 0
     assert dropped[1].metrics.too_late == 1
@@ -171,9 +171,9 @@ def test_an_invalid_query_is_never_valid_and_the_previous_version_stays() -> Non
     (step,) = run([([document(9)], [change(1, "a", 1), change(1, "(", 5)], 9)])
     assert matches(step) == [(9, 1)]
     (row,) = to_rows(step.late)
-    assert row["rejected"]["reason"] == "invalid_query"
-    assert row["rejected"]["position"] == 1
-    assert row["rejected"]["lateness"] is None
+    assert row["late"]["reason"] == "invalid_query"
+    assert row["late"]["position"] == 1
+    assert row["late"]["lateness"] is None
 
 
 def test_changes_without_a_query_of_their_own_have_no_effect() -> None:

@@ -77,19 +77,21 @@ def test_an_invalid_query_is_side_output_with_its_position_and_row() -> None:
     assert ids(step) == [2]
     (late,) = to_rows(step.late)
     assert (late["title"], late["query_id"]) == (None, None)
-    assert late["rejected"] == {
+    assert late["late"] == {
+        "side": "right",
         "reason": "invalid_query",
+        **dict.fromkeys(["lateness", "watermark", "window"]),
+        "row": {"left": None, "right": {"id": 1, "query": "price:x", "lsn": 5}},
         "position": 6,
         "message": "'x' is not an integer, as the field 'price' has",
-        "row": {"id": 1, "query": "price:x", "lsn": 5},
     }
 
 
 def test_a_row_that_was_rejected_before_keeps_its_reason_and_is_not_parsed() -> None:
     (step,) = run([([A], [change(1, "(", 5, rejected={"reason": "bad_json", "record": "{"})])])
     (late,) = to_rows(step.late)
-    assert late["rejected"]["reason"] == "bad_json"
-    assert late["rejected"]["position"] is None
+    assert late["late"]["reason"] == "bad_json"
+    assert late["late"]["position"] is None
 
 
 def test_deletes_preimages_and_tombstones_are_not_parsed() -> None:
@@ -118,7 +120,7 @@ def test_of_queries_in_conflict_the_greatest_text_is_effective_in_any_order() ->
     for changes in (two, two[::-1]):
         (step,) = run([([A, {"title": "b", "price": 2}], changes)])
         assert [row["title"] for row in to_rows(step.output)] == ["b"]
-        assert [row["rejected"]["reason"] for row in to_rows(step.late)] == ["conflict"]
+        assert [row["late"]["reason"] for row in to_rows(step.late)] == ["conflict"]
 
 
 def test_a_step_without_changes_does_not_write_its_state() -> None:
@@ -229,7 +231,5 @@ def test_in_a_batch_all_documents_are_matched_with_the_final_queries() -> None:
         ],
     ).rows  # fmt: skip
     rows = to_rows(found)
-    assert [(row["title"], row["query_id"]) for row in rows if row["rejected"] is None] == [
-        ("b", 1)
-    ]
-    assert [row["rejected"]["row"]["id"] for row in rows if row["rejected"]] == [2]
+    assert [(row["title"], row["query_id"]) for row in rows if row["late"] is None] == [("b", 1)]
+    assert [row["late"]["row"]["right"]["id"] for row in rows if row["late"]] == [2]
