@@ -23,6 +23,8 @@ from streamops.changelog.batch import (
     NONE,
     KeyedBatch,
     OrderedChanges,
+    carry_forward,
+    gather_values,
     key_columns,
     max_evicted,
     positions_of,
@@ -31,7 +33,7 @@ from streamops.changelog.batch import (
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
 from streamops.kernel.columns import combine_chunks, concat, key_codes, make_structs, take
-from streamops.kernel.core import State
+from streamops.kernel.core import Metrics, State
 from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
@@ -215,6 +217,27 @@ def build_latest_rows(
         *values,
     ]
     return pa.table(columns, schema=schema)
+
+
+def apply_changes(
+    spec: KeyedTable, state: State, rows: pa.Table
+) -> tuple[State, ClassifiedChanges, Metrics]:
+    """The state after these changes, and the changes with the reasons of those that are rejected."""
+    changes = ClassifiedChanges.of(spec, rows)
+    batch, duplicates = accept_changes(spec, state, changes)
+    ordered = batch.ordered
+    is_effective, stale = find_effective(batch, ordered)
+    last = np.flatnonzero(is_effective & ordered.ends)
+    source = carry_forward(ordered, batch.missing)[last]
+    values = gather_values(batch.values, ordered, source)
+    latest = build_latest_rows(batch, ordered, last, source, values, {})
+    clock = advance_clock(state.watermark, changes.clock)
+    stored = concat([batch.untouched, latest])
+    tables = evict_tombstones(spec, clock, stored, state.tables["evicted"])
+    rejected, late = int(np.count_nonzero(changes.is_rejected)), stale + duplicates
+    on_time = len(rows) - rejected - late
+    metrics = Metrics(rows=len(rows), rejected=rejected, on_time=on_time, too_late=late)
+    return State(clock, tables), changes, metrics
 
 
 def advance_clock(before: int | None, clock: Ints) -> int | None:

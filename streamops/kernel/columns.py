@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.groups import Ids, pair_codes
+from streamops.kernel.groups import Ids, Ints, Mask, pair_codes
 
 _NULL_LIST = -2
 _TYPE_NAMES: dict[pa.DataType, str] = {
@@ -62,6 +62,21 @@ def null_table(schema: pa.Schema, rows: int) -> pa.Table:
 def concat(tables: Sequence[pa.Table]) -> pa.Table:
     """Concatenate tables of one schema, with one chunk per column."""
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def integers(table: pa.Table, name: str) -> Ints:
+    """A column of integers without nulls."""
+    return np.asarray(combine_chunks(table.column(name)))
+
+
+def filter_rows(table: pa.Table, mask: Mask) -> pa.Table:
+    """Some of the rows; the same table if these are all."""
+    return table if mask.all() else table.filter(pa.array(mask)).combine_chunks()
+
+
+def by_name(schema: pa.Schema) -> pa.Schema:
+    """The columns in the order of their names."""
+    return pa.schema(sorted(schema, key=lambda column: column.name))
 
 
 def take(table: pa.Table, rows: npt.NDArray[np.integer]) -> pa.Table:

@@ -253,7 +253,7 @@ def _hash_stripes(data: Bytes, starts: Positions, counts: Positions, seeds: Hash
         at = starts[rows] + 32 * stripe + word_of_lane
         lanes[:, rows] = _round(lanes[:, rows], units[at])
     lane_1, lane_2, lane_3, lane_4 = lanes
-    hashes = _rotate(lane_1, 1) + _rotate(lane_2, 7) + _rotate(lane_3, 12) + _rotate(lane_4, 18)
+    hashes = rotate(lane_1, 1) + rotate(lane_2, 7) + rotate(lane_3, 12) + rotate(lane_4, 18)
     for lane in lanes:
         hashes = (hashes ^ _round(np.zeros_like(lane), lane)) * _P1 + _P4
     return hashes
@@ -265,22 +265,23 @@ def _units(data: Bytes, size: int) -> npt.NDArray[Any]:
 
 
 def _round(lanes: Hashes, units: Hashes) -> Hashes:
-    return _rotate(lanes + units * _P2, 31) * _P1
+    return rotate(lanes + units * _P2, 31) * _P1
 
 
 def _mix_8(hashes: Hashes, units: Hashes) -> Hashes:
-    return _rotate(hashes ^ _rotate(units * _P2, 31) * _P1, 27) * _P1 + _P4
+    return rotate(hashes ^ rotate(units * _P2, 31) * _P1, 27) * _P1 + _P4
 
 
 def _mix_4(hashes: Hashes, halves: Hashes) -> Hashes:
-    return _rotate(hashes ^ halves * _P1, 23) * _P2 + _P3
+    return rotate(hashes ^ halves * _P1, 23) * _P2 + _P3
 
 
 def _mix_1(hashes: Hashes, bytes_: Hashes) -> Hashes:
-    return _rotate(hashes ^ bytes_ * _P5, 11) * _P1
+    return rotate(hashes ^ bytes_ * _P5, 11) * _P1
 
 
-def _rotate(hashes: Hashes, left: int) -> Hashes:
+def rotate(hashes: Hashes, left: int) -> Hashes:
+    """64 bits rotated to the left."""
     return (hashes << np.uint64(left)) | (hashes >> np.uint64(64 - left))
 
 

@@ -37,9 +37,11 @@ from streamops.changelog.versions import KeyedRows, MergedVersions, Versions
 from streamops.joins.core.asof_spec import AsofSpec
 from streamops.joins.core.join_spec import join_values
 from streamops.kernel.columns import (
+    by_name,
     combine_chunks,
     concat,
     conform,
+    filter_rows,
     is_complete,
     key_codes,
     take,
@@ -59,24 +61,23 @@ def _fact_key(identity: Identity) -> list[str]:
     return [fact for fact, _ in identity["by"]]
 
 
-def _version_key(identity: Identity) -> list[str]:
-    return [version for _, version in identity["by"]]
-
-
 class AsofCore(Core[AsofSpec]):
     """As-of join: each fact with the version of its key closest to its event time."""
 
     STATE = StateFormat("joins.asof", 1)
     # The columns of the inputs, in the order of their names.
     TABLES: ClassVar = {
-        "versions": Table(lambda spec: _by_name(spec.table), ByKey(key=_version_key)),
-        "facts": Table(lambda spec: _by_name(spec.facts), ByKey(key=_fact_key)),
+        "versions": Table(
+            lambda spec: by_name(spec.table),
+            ByKey(key=lambda identity: [version for _, version in identity["by"]]),
+        ),
+        "facts": Table(lambda spec: by_name(spec.facts), ByKey(key=_fact_key)),
     }
     PLACEMENT = Placement(key=_fact_key)
 
     def pack(self, spec: AsofSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
         """The rows with their columns in the order of the state."""
-        return conform(rows, _by_name(spec.facts if side == "left" else spec.table))
+        return conform(rows, by_name(spec.facts if side == "left" else spec.table))
 
     def step(
         self, spec: AsofSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
@@ -127,8 +128,8 @@ class AsofCore(Core[AsofSpec]):
 
         is_needed = merged.versions.is_needed(spec, current - spec.retention)
         tables = {
-            "versions": _filter(merged.versions.table, is_needed),
-            "facts": _filter(facts.table, _is_waiting(spec, facts, current)),
+            "versions": filter_rows(merged.versions.table, is_needed),
+            "facts": filter_rows(facts.table, _is_waiting(spec, facts, current)),
         }
         return Step(State(watermark, tables), output, concat(late), metrics)
 
@@ -304,11 +305,3 @@ def _read(spec: AsofSpec, state: State) -> tuple[Versions, KeyedRows]:
     return Versions.read(spec, stored), KeyedRows(
         facts, keys[1], timestamp_micros(facts.column(spec.time))[0]
     )
-
-
-def _by_name(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(sorted(schema, key=lambda field: field.name))
-
-
-def _filter(table: pa.Table, mask: Mask) -> pa.Table:
-    return table if mask.all() else table.filter(pa.array(mask)).combine_chunks()

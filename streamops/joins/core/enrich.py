@@ -13,17 +13,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.batch import carry_forward, gather_values, key_columns
+from streamops.changelog.batch import key_columns
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, REVISION
-from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (
-    accept_changes,
-    advance_clock,
-    build_latest_rows,
+    apply_changes,
     check_latest_rows,
-    evict_tombstones,
     evicted_schema,
-    find_effective,
     latest_schema,
 )
 from streamops.changelog.table import (
@@ -233,33 +228,16 @@ def _apply_changes(
     spec: EnrichSpec, state: State, rows: pa.Table
 ) -> tuple[State, pa.Table, Metrics]:
     """The state after the changes, the rejected ones as side output, and metrics."""
-    table = spec.table
-    changes = ClassifiedChanges.of(table, rows)
-    batch, duplicates = accept_changes(table, state, changes)
-    ordered = batch.ordered
-    is_effective, stale = find_effective(batch, ordered)
-    last = np.flatnonzero(is_effective & ordered.ends)
-    source = carry_forward(ordered, batch.missing)[last]
-    values = gather_values(batch.values, ordered, source)
-    latest = build_latest_rows(batch, ordered, last, source, values, {})
-    clock = advance_clock(state.watermark, changes.clock)
-    stored = concat([batch.untouched, latest])
-    tables = evict_tombstones(table, clock, stored, state.tables["evicted"])
-    tables["snapshot"] = state.tables["snapshot"].slice(0, 0)
-
+    snapshot = state.tables["snapshot"].slice(0, 0)
+    state, changes, metrics = apply_changes(spec.table, state, rows)
+    state = State(state.watermark, {**state.tables, "snapshot": snapshot})
     rejected = np.flatnonzero(changes.is_rejected)
     late = spec.output.empty_table()
     if spec.rejected == "route" and len(rejected):
         bad = take(rows.select(spec.right.schema.names), rejected)
         reasons = {"reason": changes.reasons(rejected)}
         late = build_late(spec.output, bad, reasons, side="right")
-    metrics = Metrics(
-        rows=len(rows),
-        rejected=len(rejected),
-        on_time=len(rows) - len(rejected) - stale - duplicates,
-        too_late=stale + duplicates,
-    )
-    return State(clock, tables), late, metrics
+    return state, late, metrics
 
 
 def _join_facts(spec: EnrichSpec, rows: pa.Table, facts: pa.Table) -> pa.Table:

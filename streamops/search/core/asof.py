@@ -26,9 +26,11 @@ from streamops.changelog.batch import first_of_runs, last_of_runs, over_limit
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.versions import Direction, KeyedRows, Versions, is_deleted
 from streamops.kernel.columns import (
+    by_name,
     combine_chunks,
     concat,
     conform,
+    filter_rows,
     key_codes,
     take,
     timestamp_micros,
@@ -94,7 +96,7 @@ class SearchAsofCore(Core[MatchSpec]):
     STATE = StateFormat("search.match_as_of", 1)
     TABLES: ClassVar = {
         "versions": Table(_version_schema),
-        "documents": Table(lambda spec: _by_name(spec.documents), EVERYWHERE),
+        "documents": Table(lambda spec: by_name(spec.documents), EVERYWHERE),
         "evicted": Table(lambda spec: pa.schema([("time", pa.int64())]), GREATEST),
     }
     METRICS: ClassVar = {
@@ -106,7 +108,7 @@ class SearchAsofCore(Core[MatchSpec]):
         """Documents with their columns in the order of the state; changes with compiled queries."""
         if side == "right":
             return compile_changes(spec, conform(rows, spec.inputs[1].schema))
-        rows = conform(rows, _by_name(spec.documents))
+        rows = conform(rows, by_name(spec.documents))
         return rows.append_column(OWNED, pa.array(np.ones(len(rows), np.bool_)))
 
     def step(
@@ -127,9 +129,9 @@ class SearchAsofCore(Core[MatchSpec]):
         documents = concat([state.tables["documents"], arrived])
         times, _ = _times_of(spec, documents)
         due = times <= current
-        output = _match_documents(spec, versions, _filter(documents, due), times[due])
+        output = _match_documents(spec, versions, filter_rows(documents, due), times[due])
         stored, evicted = _evict(spec, versions, state.tables["evicted"], current)
-        tables = {"versions": stored, "documents": _filter(documents, ~due), "evicted": evicted}
+        tables = {"versions": stored, "documents": filter_rows(documents, ~due), "evicted": evicted}
         metrics += Metrics(results=len(output))
         return Step(State(watermark, tables), output, concat(late), metrics)
 
@@ -163,7 +165,7 @@ def _accept_documents(
     spec: MatchSpec, packed: pa.Table, previous: int | None
 ) -> tuple[pa.Table, pa.Table, Metrics]:
     """The documents to match; the others as side output of the shard that owns them; its metrics."""
-    schema = _by_name(spec.documents)
+    schema = by_name(spec.documents)
     rows = packed.select(list(range(len(schema))))
     is_owned = np.asarray(combine_chunks(packed.column(packed.num_columns - 1)))
     assert spec.as_of is not None
@@ -174,7 +176,7 @@ def _accept_documents(
     if spec.rejected == "route" and len(missed):
         fields = lateness.take(missed).fields
         late = build_late(spec.output, take(rows, missed), fields, side="left")
-    return _filter(rows, accepted), late, lateness.take(np.flatnonzero(is_owned)).metrics
+    return filter_rows(rows, accepted), late, lateness.take(np.flatnonzero(is_owned)).metrics
 
 
 def _accept_changes(
@@ -267,7 +269,7 @@ def _evict(
     if is_old.any():
         newest = max([*evicted.column("time").to_pylist(), int(versions.times[is_old].max())])
         evicted = pa.table([pa.array([newest])], schema=evicted.schema)
-    return _filter(versions.table, ~is_old), evicted
+    return filter_rows(versions.table, ~is_old), evicted
 
 
 def _is_deleted_alone(versions: Versions) -> Mask:
@@ -291,11 +293,3 @@ def _times_of(spec: MatchSpec, documents: pa.Table) -> tuple[Instants, Mask]:
 def _times(stored: pa.Table) -> Instants:
     times: Instants = np.asarray(combine_chunks(stored.column("time")))
     return times
-
-
-def _by_name(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(sorted(schema, key=lambda field: field.name))
-
-
-def _filter(table: pa.Table, mask: Mask) -> pa.Table:
-    return table if mask.all() else table.filter(pa.array(mask)).combine_chunks()

@@ -15,19 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changelog.batch import carry_forward, gather_values
-from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.latest import (
-    accept_changes,
-    advance_clock,
-    build_latest_rows,
+    apply_changes,
     check_latest_rows,
-    evict_tombstones,
     evicted_schema,
-    find_effective,
     latest_schema,
 )
-from streamops.kernel.columns import combine_chunks, concat, conform
+from streamops.kernel.columns import combine_chunks, conform
 from streamops.kernel.core import (
     Metrics,
     SideName,
@@ -80,40 +74,15 @@ class SearchCore(Core[MatchSpec]):
         documents, changes = inputs
         late, metrics = spec.output.empty_table(), Metrics()
         if len(changes):
-            state, late, metrics = _apply_changes(spec, state, changes)
+            state, applied, metrics = apply_changes(spec.table, state, changes)
+            rejected = np.flatnonzero(applied.is_rejected)
+            late = route_changes(spec, changes, rejected, {"reason": applied.reasons(rejected)})
         output = _match_documents(spec, state.tables["rows"], documents)
         return Step(state, output, late, metrics + Metrics(results=len(output)))
 
     def check(self, spec: MatchSpec, state: State) -> None:
         """Each query is stored once; tombstones are within the horizon and have no query."""
         check_latest_rows(spec.table, state)
-
-
-def _apply_changes(
-    spec: MatchSpec, state: State, rows: pa.Table
-) -> tuple[State, pa.Table, Metrics]:
-    """The state after the changes, the rejected ones as side output, and metrics."""
-    table = spec.table
-    changes = ClassifiedChanges.of(table, rows)
-    batch, duplicates = accept_changes(table, state, changes)
-    ordered = batch.ordered
-    is_effective, stale = find_effective(batch, ordered)
-    last = np.flatnonzero(is_effective & ordered.ends)
-    source = carry_forward(ordered, batch.missing)[last]
-    values = gather_values(batch.values, ordered, source)
-    latest = build_latest_rows(batch, ordered, last, source, values, {})
-    clock = advance_clock(state.watermark, changes.clock)
-    stored = concat([batch.untouched, latest])
-    tables = evict_tombstones(table, clock, stored, state.tables["evicted"])
-    rejected = np.flatnonzero(changes.is_rejected)
-    late = route_changes(spec, rows, rejected, {"reason": changes.reasons(rejected)})
-    metrics = Metrics(
-        rows=len(rows),
-        rejected=len(rejected),
-        on_time=len(rows) - len(rejected) - stale - duplicates,
-        too_late=stale + duplicates,
-    )
-    return State(clock, tables), late, metrics
 
 
 def _match_documents(spec: MatchSpec, rows: pa.Table, documents: pa.Table) -> pa.Table:

@@ -1,6 +1,6 @@
 """The expressions of the Delta sink.
 
-Names are quoted here, and nowhere else. Values are never part of an expression, except for numbers.
+Names are quoted. Values are never part of an expression, except for numbers.
 """
 
 from __future__ import annotations
@@ -9,18 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from streamops.kernel.sql import quote
+
 TARGET, SOURCE = "t", "s"
-
-
-def quote(name: str) -> str:
-    """Quote a name.
-
-    Examples
-    --------
-    >>> quote('a "b" c')
-    '"a ""b"" c"'
-    """
-    return '"' + name.replace('"', '""') + '"'
 
 
 def equal(rows: pa.Table, names: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, normalize_floats
 from streamops.kernel.groups import Groups, Ints, Mask
-from streamops.kernel.hashing import xxhash64
+from streamops.kernel.hashing import rotate, xxhash64
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -55,7 +55,7 @@ def murmur3(items: Ints, *, seed: int = SEED) -> tuple[Hashes, Hashes]:
     ['0xb430d7b96fbf22b', '0xe8ea0960d4246765']
     """
     # Eight bytes are less than a block of sixteen: all of them are the tail.
-    first = _rotate(items.astype(np.int64, copy=False).view(np.uint64) * _C1, 31) * _C2
+    first = rotate(items.astype(np.int64, copy=False).view(np.uint64) * _C1, 31) * _C2
     one, two = first ^ np.uint64(seed) ^ np.uint64(8), np.full_like(first, seed ^ 8)
     one = one + two
     two = two + one
@@ -68,10 +68,6 @@ def _mix(hashes: Hashes) -> Hashes:
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return hashes ^ (hashes >> np.uint64(33))
-
-
-def _rotate(hashes: Hashes, left: int) -> Hashes:
-    return (hashes << np.uint64(left)) | (hashes >> np.uint64(64 - left))
 
 
 _FLAT: dict[str, pa.DataType] = {

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.clocks import CLOCK_OUTPUT, ClockMetrics
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take, type_name
+from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, take, type_name
 from streamops.kernel.core import (
     Input,
     SideName,
@@ -32,7 +32,7 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.errors import located
-from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.operator import Core, Spec, Table
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.placement import Placement
@@ -125,15 +125,15 @@ class ProducersSpec(Spec):
         }
 
 
-def _producer_schema(spec: ProducersSpec) -> pa.Schema:
-    return pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])
-
-
 class ProducersCore(Core[ProducersSpec]):
     """The clock of a stream with several producers, from which Spark derives the watermark."""
 
     STATE = StateFormat("time.producers", 1)
-    TABLES: ClassVar = {"producers": Table(_producer_schema)}
+    TABLES: ClassVar = {
+        "producers": Table(
+            lambda spec: pa.schema([(PRODUCER, spec.producer_type), *_instants(NEWEST, SEEN)])
+        )
+    }
     PLACEMENT = Placement(key=lambda identity: [identity["producer"][0]], is_single=True)
     METRICS: ClassVar = {}
     """None besides the output, which consists of metrics."""
@@ -170,7 +170,7 @@ class ProducersCore(Core[ProducersSpec]):
         arrived = arrived.select(before.column_names).cast(before.schema)
         both = concat([before, arrived, _expected(spec, before, arrived)])
         groups, firsts = Groups.of(key_codes([both.column(PRODUCER)], len(both)))
-        newest, seen = (groups.greatest(_ints(both, name)) for name in (NEWEST, SEEN))
+        newest, seen = (groups.greatest(integers(both, name)) for name in (NEWEST, SEEN))
         is_active = seen.max(initial=BEFORE_ALL) - seen < spec.idle
         is_known = firsts < len(before)
 
@@ -184,8 +184,8 @@ class ProducersCore(Core[ProducersSpec]):
             least = int(newest[rows][holds].min())
             clock = None if least == BEFORE_ALL else least
         metrics = ClockMetrics(
-            rows=int(_ints(packed, _ROWS).sum()),
-            rejected=int(_ints(packed, _REJECTED).sum()),
+            rows=int(integers(packed, _ROWS).sum()),
+            rejected=int(integers(packed, _REJECTED).sum()),
             active=len(rows),
             behind=int((~holds).sum()),
             joined=int((is_active & ~is_known).sum()),
@@ -202,7 +202,7 @@ class ProducersCore(Core[ProducersSpec]):
         """Assert the invariants of the state."""
         table = state.tables["producers"]
         codes = key_codes([table.column(PRODUCER)], len(table))
-        newest, seen = _ints(table, NEWEST), _ints(table, SEEN)
+        newest, seen = integers(table, NEWEST), integers(table, SEEN)
         rules = {
             "each producer has one row": len(np.unique(codes)) == len(codes),
             "no producer has been silent for `idle`": (
@@ -225,7 +225,7 @@ def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Ta
     """Return rows of the expected producers in the first micro-batch: without an event time."""
     if len(before) or not len(arrived):
         return before.slice(0, 0)
-    since = int(_ints(arrived, SEEN).max())
+    since = int(integers(arrived, SEEN).max())
     count = len(spec.expected)
     producers = pa.array(spec.expected, spec.producer_type)
     columns = [producers, np.full(count, BEFORE_ALL), np.full(count, since)]
@@ -234,7 +234,7 @@ def _expected(spec: ProducersSpec, before: pa.Table, arrived: pa.Table) -> pa.Ta
 
 def _extremes(stored: pa.Table, holds: Mask) -> dict[str, Any]:
     """Return the newest event time, and the producers that have it and that hold the clock."""
-    newest = _ints(stored, NEWEST)
+    newest = integers(stored, NEWEST)
     if not len(newest):
         return {}
     greatest = int(newest.max())
@@ -252,10 +252,6 @@ def _first(stored: pa.Table, mask: Mask) -> str:
     except pa.ArrowException:  # structs, lists, binary that is not UTF-8
         names = pa.array([None if p is None else str(p) for p in producers.to_pylist()])
     return str(pc.min(names.fill_null("null")))
-
-
-def _ints(table: pa.Table, name: str) -> Ints:
-    return np.asarray(combine_chunks(table.column(name)))
 
 
 def _instants(*names: str) -> list[pa.Field]:

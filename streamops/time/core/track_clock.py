@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.columns import combine_chunks, integers, key_codes, take
 from streamops.kernel.core import (
     Input,
     State,
@@ -156,10 +156,10 @@ class TrackClockCore(Core[TrackClockSpec]):
         text = f"newest {state.watermark}\n{devices.to_pylist()}\n{cells.to_pylist()}"
         keys = [key_codes(t.columns[: len(spec.by)], len(t)) for t in (devices, cells)]
         assert Groups.of(keys[0])[0].count == len(devices), f"a duplicate device: {text}"
-        groups, _ = Groups.of(pair_codes(keys[1], _ints(cells, "cell")))
+        groups, _ = Groups.of(pair_codes(keys[1], integers(cells, "cell")))
         assert groups.count == len(cells), f"a duplicate cell: {text}"
         assert len(cells) <= len(devices) * (CELLS + 1), f"too many cells: {text}"
-        assert (_ints(devices, "before") < _ints(devices, "last")).all(), text
+        assert (integers(devices, "before") < integers(devices, "last")).all(), text
 
 
 def add_corrected_time(spec: TrackClockSpec, rows: pa.Table) -> pa.Table:
@@ -264,12 +264,12 @@ class _Instants:
     ) -> _Instants:
         """Merge the last two stored instants of each device with those of the new samples."""
         stored, stored_cells, arrived = codes
-        before, last = _ints(devices, "before"), _ints(devices, "last")
+        before, last = integers(devices, "before"), integers(devices, "last")
         two = np.flatnonzero(before != BEFORE_ALL)
         key = np.concatenate([stored[two], stored, arrived])
         effective = np.maximum(received, _latest(stored, last, arrived))
         at = np.concatenate([before[two], last, effective])
-        lasts = _ints(devices, "before_least")[two], _ints(devices, "last_least")
+        lasts = integers(devices, "before_least")[two], integers(devices, "last_least")
         samples = np.concatenate([*lasts, offset])
         rest = len(stored) + len(stored_cells)
         source = np.concatenate([two, np.arange(len(stored)), np.arange(len(arrived)) + rest])
@@ -315,8 +315,8 @@ class _Cells:
         home = np.searchsorted(instants.codes, codes)
         epoch = np.concatenate([instants.epoch[home], instants.epoch])
         device = np.concatenate([instants.device[home], instants.device])
-        cell = np.concatenate([_ints(cells, "cell"), instants.cell])
-        least = np.concatenate([_ints(cells, "least"), instants.least])
+        cell = np.concatenate([integers(cells, "cell"), instants.cell])
+        least = np.concatenate([integers(cells, "least"), instants.least])
         instant = np.concatenate([np.full(len(home), -1), np.arange(len(instants.at))])
         order = np.argsort(ordered_pair_codes(epoch, cell), kind="stable")
         columns = (epoch, device, cell, least, instant)
@@ -365,8 +365,3 @@ def _begins(values: npt.NDArray[np.int64]) -> Mask:
     new = np.ones(len(values), np.bool_)
     new[1:] = values[1:] != values[:-1]
     return new
-
-
-def _ints(table: pa.Table, name: str) -> Instants:
-    """Return an int64 column without nulls."""
-    return np.asarray(combine_chunks(table.column(name)))

@@ -32,6 +32,7 @@ from streamops.changelog.change_types import (
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
+    integers,
     key_codes,
     rows_differ,
     timestamp_micros,
@@ -51,13 +52,7 @@ from streamops.kernel.time import (
 )
 from streamops.windows import conditions
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
-from streamops.windows.core.tables import (
-    classify_lateness,
-    find_usable,
-    integers,
-    keys_of,
-    result_rows,
-)
+from streamops.windows.core.tables import classify_lateness, find_usable, keys_of, result_rows
 from streamops.windows.core.window_table import WindowTable, read_windows, window_schema
 
 Revisions = npt.NDArray[np.int32]

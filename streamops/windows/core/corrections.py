@@ -13,20 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import concat, rows_differ, take
+from streamops.kernel.columns import concat, integers, rows_differ, take
 from streamops.kernel.core import Metrics
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import Windows, windows_of_panes
-from streamops.windows.core.tables import (
-    EARLY,
-    LATE,
-    ON_TIME,
-    integers,
-    publish_windows,
-    revision_schema,
-)
+from streamops.windows.core.tables import EARLY, LATE, ON_TIME, publish_windows, revision_schema
 
 Coded = tuple[pa.Table, Ids]
 """A table and the key number of each of its rows."""

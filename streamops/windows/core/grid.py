@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, conform, integers, key_codes, take
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, pair_codes
 from streamops.kernel.lateness import STRAGGLER, TOO_LATE, Lateness
@@ -47,7 +47,6 @@ from streamops.windows.core.panes import (
 from streamops.windows.core.tables import (
     Results,
     find_usable,
-    integers,
     keys_of,
     number_keys,
     publish_windows,

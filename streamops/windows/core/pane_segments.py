@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import concat, key_codes, take
+from streamops.kernel.columns import concat, integers, key_codes, take
 from streamops.kernel.segments import Segment, Segments
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import add_panes, merge_panes
-from streamops.windows.core.tables import integers, keys_of
+from streamops.windows.core.tables import keys_of
 
 _MERGED = 4
 """How many segments are merged, and by how many times the numbers of rows of similar ones differ."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import combine_chunks, concat, key_codes, null_table, take
+from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, null_table, take
 from streamops.kernel.grids import expand_ranges
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.hashing import xxhash64
@@ -28,7 +28,6 @@ from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.tables import (
     Results,
     estimate_values,
-    integers,
     is_order_sensitive,
     keys_of,
     merge_states,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, PREIMAGE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
-from streamops.kernel.columns import concat, conform, key_codes, rows_differ, take
+from streamops.kernel.columns import concat, conform, integers, key_codes, rows_differ, take
 from streamops.kernel.core import (
     Metrics,
     SideName,
@@ -37,7 +37,6 @@ from streamops.windows import conditions
 from streamops.windows.core.spec import AggregatingSpec, identity_of_aggregates
 from streamops.windows.core.tables import (
     estimate_values,
-    integers,
     keys_of,
     merge_states,
     state_schema,

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
-from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
+from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.operator import Core, Table
@@ -38,7 +38,6 @@ from streamops.windows.core.tables import (
     ON_TIME,
     Results,
     estimate_values,
-    integers,
     key_fields,
     keys_of,
     merge_states,

@@ -41,7 +41,9 @@ class SessionSpec(WindowSpec):
     when_longer: WhenLonger = checkpointed()
 
     def __post_init__(self) -> None:
-        self._refuse_update()
+        if self.stragglers == "update":
+            raise conditions.UPDATE_CANNOT_MERGE.error(got="stragglers='update'")
+        require_choice(self.stragglers, Stragglers, parameter="stragglers")
         self._refuse_lengths()
         self.refuse_contradictions()
 
@@ -108,8 +110,3 @@ class SessionSpec(WindowSpec):
             raise conditions.MAX_LENGTH_BELOW_GAP.error(
                 got=f"max_length={show_duration(self.max_length)}, gap={show_duration(self.gap)}"
             )
-
-    def _refuse_update(self) -> None:
-        if self.stragglers == "update":
-            raise conditions.UPDATE_CANNOT_MERGE.error(got="stragglers='update'")
-        require_choice(self.stragglers, Stragglers, parameter="stragglers")

@@ -26,6 +26,7 @@ from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
+    integers,
     key_codes,
     rows_differ,
     take,
@@ -41,7 +42,6 @@ from streamops.windows.core.tables import (
     ON_TIME,
     classify_lateness,
     find_usable,
-    integers,
     keys_of,
     number_keys,
     result_rows,

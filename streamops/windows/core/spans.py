@@ -14,20 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import combine_chunks, timestamp_micros
+from streamops.kernel.columns import combine_chunks, integers, timestamp_micros
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, running_max
 from streamops.kernel.lateness import Arrivals
 from streamops.kernel.time import BEFORE_ALL, Instants, format_duration
 from streamops.windows import conditions
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.tables import (
-    Classified,
-    classify_lateness,
-    find_usable,
-    integers,
-    state_schema,
-)
+from streamops.windows.core.tables import Classified, classify_lateness, find_usable, state_schema
 
 
 def span_schema(spec: SessionSpec) -> pa.Schema:

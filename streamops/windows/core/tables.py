@@ -71,11 +71,6 @@ def number_keys(keys: Sequence[Sequence[pa.Array]], sizes: Sequence[int]) -> lis
     return np.split(key_codes(columns, sum(sizes)), np.cumsum(sizes)[:-1])
 
 
-def integers(table: pa.Table, name: str) -> Instants:
-    """An integer column without nulls."""
-    return np.asarray(combine_chunks(table.column(name)))
-
-
 def states_of(table: pa.Table, spec: AggregatingSpec) -> list[pa.Array]:
     """States of all aggregates in a state table."""
     names = [f"agg.{i}.{n}" for i, s in enumerate(spec.summaries) for n, _ in s.fields]

@@ -19,6 +19,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, DELETE
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
+    integers,
     key_codes,
     rows_differ,
     take,
@@ -29,7 +30,7 @@ from streamops.kernel.lateness import INSTANT
 from streamops.kernel.time import Instants, format_instant
 from streamops.windows import conditions
 from streamops.windows.core.compare_spec import CompareSpec
-from streamops.windows.core.tables import integers, key_fields, keys_of
+from streamops.windows.core.tables import key_fields, keys_of
 
 
 def window_schema(spec: CompareSpec) -> pa.Schema:
