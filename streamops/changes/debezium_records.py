@@ -50,15 +50,6 @@ from streamops.spark.json_values import (
     read_value,
 )
 
-__all__ = [
-    "REASONS",
-    "Absent",
-    "DebeziumSpec",
-    "Position",
-    "Preimages",
-    "Tombstones",
-]
-
 Absent = Literal["null", "unavailable", "route"]
 Preimages = Literal["drop", "publish"]
 Tombstones = Literal["drop", "keep"]

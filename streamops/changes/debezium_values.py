@@ -18,18 +18,6 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import make_nullable, map_type
 from streamops.spark.json_values import member, parse_members, plain_text, read_value
 
-__all__ = [
-    "CONNECTORS",
-    "POSITIONS",
-    "READ",
-    "is_placeholder",
-    "parse_envelope",
-    "parse_sequence",
-    "placeholder_bytes",
-    "read_key",
-    "source_time",
-]
-
 _HEX = "hex:"
 
 

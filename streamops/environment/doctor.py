@@ -117,7 +117,8 @@ def run_smoke_query(spark: SparkSession) -> Finding:
     try:
         counts = count_in_state(spark)
     except Exception as error:  # any failure is the finding
-        return Finding(name, False, _first_line(error), remedy)
+        first = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Finding(name, False, first, remedy)
     if counts != {0: 10, 1: 10}:
         return Finding(name, False, f"counted {counts}, not 10 rows for each of 2 keys", remedy)
     return Finding(name, True, "counted 20 rows of 2 keys over 2 micro-batches")
@@ -252,7 +253,3 @@ def _is_this_interpreter(program: str, environ: Mapping[str, str]) -> bool:
 
 def _setting(name: str, ok: bool, found: str, remedy: str) -> Finding:
     return Finding(name, ok, found, "" if ok else remedy)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

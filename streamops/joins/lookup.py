@@ -27,6 +27,7 @@ from streamops.kernel.parameters import (
     refuse_type,
     require_columns,
     require_keys,
+    require_name,
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration

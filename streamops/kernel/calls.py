@@ -157,7 +157,8 @@ def _explained(
     parameters = dict(signature.parameters)
     if parameters.pop("self", None):
         args = args[1:]
-    frames = [value for value in args if _is_frame(value)]
+    # By name: the kernel does not import Spark. A Column appears to have every attribute.
+    frames = [arg for arg in args if "DataFrame" in (base.__name__ for base in type(arg).__mro__)]
     accepted = [p for p in parameters.values() if "DataFrame" in str(p.annotation)]
     if len(frames) > len(accepted):
         return CallError(
@@ -206,11 +207,6 @@ def _explained(
         expected=_listed(parameters),
         got=", ".join(f"{name}=..." for name in parameters if name in given) or "no arguments",
     )
-
-
-def _is_frame(value: object) -> bool:
-    # By name: the kernel does not import Spark. A Column appears to have every attribute.
-    return any(base.__name__ == "DataFrame" for base in type(value).__mro__)
 
 
 def _listed(parameters: Mapping[str, inspect.Parameter]) -> str:

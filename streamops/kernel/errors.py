@@ -17,23 +17,6 @@ from inspect import isfunction
 from string import Formatter
 from typing import Any, Generic, TypeVar
 
-__all__ = [
-    "CallError",
-    "CapacityError",
-    "ChangeStreamError",
-    "CheckpointError",
-    "ColumnNotFound",
-    "FunctionError",
-    "RequirementError",
-    "SchemaError",
-    "SinkError",
-    "SketchFormatError",
-    "SpecError",
-    "StateFormatError",
-    "StreamopsError",
-    "WatermarkError",
-]
-
 
 class StreamopsError(Exception):
     """Base class of all errors of streamops.

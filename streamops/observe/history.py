@@ -79,8 +79,10 @@ class QueryHistory:
                 [_NAT if row[instant] is None else row[instant] for row in rows], "M8[us]"
             )
             frame[instant] = pd.Series(times).dt.tz_localize("UTC")
-        measured = [name for name in frame.columns if _is_measured(name)]
-        return frame.astype({"behind": "Int64", **dict.fromkeys(measured, "float64")})
+        durations = ["watermark_delay", "event_delay", "lateness"]
+        measured = [n for n in frame.columns if n.startswith("seconds") or n.endswith("per_second")]
+        floats = dict.fromkeys([*measured, *durations], "float64")
+        return frame.astype({"behind": "Int64", **floats})
 
     @property
     def operators(self) -> pd.DataFrame:
@@ -131,11 +133,6 @@ _BATCH_COLUMNS = (
     *("watermark", "watermark_delay", "event_delay", "lateness", "late", "corrections"),
     *("side_output", "behind"),
 )
-
-
-def _is_measured(column: str) -> bool:
-    durations = ("watermark_delay", "event_delay", "lateness")
-    return column.startswith("seconds") or column.endswith("per_second") or column in durations
 
 
 def _seconds(micros: int | None) -> float | None:

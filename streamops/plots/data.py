@@ -187,7 +187,7 @@ def _to_pandas(data: Data) -> pd.DataFrame:
     if hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch):
         return _from_arrow(pa.table(data))
     if _are_results(data):
-        parts = [_rows_of(result) for result in data]
+        parts = [_from_arrow(result.table).assign(batch=result.batch) for result in data]
         filled = [part for part in parts if len(part)] or parts[:1]
         return pd.concat(filled, ignore_index=True)
     if isinstance(data, Mapping):
@@ -219,10 +219,6 @@ def _are_results(data: Data) -> bool:
         and len(data) > 0
         and all(hasattr(result, "batch") and hasattr(result, "table") for result in data)
     )
-
-
-def _rows_of(result: Any) -> pd.DataFrame:
-    return _from_arrow(result.table).assign(batch=result.batch)
 
 
 def _metrics_of(result: Any) -> dict[str, Any]:

@@ -154,8 +154,8 @@ class SideOutputs(BatchWriter):
 
     def _columns(self, batch: DataFrame, tags: Tags) -> list[Column]:
         output = F.coalesce(*(F.when(_is_tagged(tag), F.lit(tag)) for tag in tags))
-        names = [name for name in self.position if self._find(batch, tags, name) is not None]
-        positions = [F.coalesce(*self._candidates(batch, tags, name)).alias(name) for name in names]
+        found = {name: self._candidates(batch, tags, name) for name in self.position}
+        positions = [F.coalesce(*of).alias(name) for name, of in found.items() if of]
         position = F.lit(None).cast("string")
         if positions:
             dtype = batch.select(*positions).schema
@@ -169,19 +169,16 @@ class SideOutputs(BatchWriter):
         return [
             F.lit(self.operator).alias("operator"),
             output.alias("output"),
-            self._field(batch, tags, "reason", "string"),
+            self._field(tags, "reason", "string"),
             F.coalesce(*times, F.lit(None).cast("timestamp_ltz")).alias("time"),
             # Not every target has intervals.
-            self._field(batch, tags, "lateness", "interval second")
+            self._field(tags, "lateness", "interval second")
             .cast("decimal(18, 6)")
             .alias("lateness"),
-            self._field(batch, tags, "watermark", "timestamp_ltz"),
+            self._field(tags, "watermark", "timestamp_ltz"),
             position.alias("position"),
             to_json(everything, batch.schema, with_nulls=False).alias("row"),
         ]
-
-    def _find(self, batch: DataFrame, tags: Tags, name: str) -> Column | None:
-        return next(iter(self._candidates(batch, tags, name)), None)
 
     def _candidates(self, batch: DataFrame, tags: Tags, name: str) -> list[Column]:
         """Where a row may have a column: in the frame, or in the input row within a tag."""
@@ -192,7 +189,7 @@ class SideOutputs(BatchWriter):
                     found.append(row[name])
         return found
 
-    def _field(self, batch: DataFrame, tags: Tags, name: str, dtype: str) -> Column:
+    def _field(self, tags: Tags, name: str, dtype: str) -> Column:
         """A field of the first tag that has it."""
         found = [column(tag)[name] for tag in tags if name in tags[tag]]
         return F.coalesce(*found, F.lit(None).cast(dtype)).cast(dtype).alias(name)

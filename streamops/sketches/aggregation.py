@@ -19,32 +19,13 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SpecError, located
-from streamops.kernel.parameters import require_columns, require_hashable
+from streamops.kernel.parameters import require_columns, require_hashable, require_name
 from streamops.sketches import conditions
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name
 from streamops.spark.json_text import exact_json
-
-__all__ = [
-    "SketchAggregate",
-    "merge",
-    "no_spark",
-    "parse_items",
-    "parse_percentages",
-    "refuse_like",
-    "require_column",
-    "require_flat",
-    "require_item",
-    "require_item_type",
-    "require_like",
-    "require_percentages",
-    "require_range",
-    "resolve_item_type",
-    "spark_items",
-    "wrong_type",
-]
 
 _FLAT = "a type that is not nested: boolean, number, string, binary, date, timestamp, interval"
 _NESTED = ("array<", "struct<")

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Mask
+from streamops.kernel.parameters import require_name
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
@@ -36,7 +37,6 @@ from streamops.sketches.core.items import flat_type, items
 from streamops.sketches.core.sketch import Parameter
 from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns, read
 from streamops.spark.columns import column as quoted
-from streamops.spark.columns import require_name
 
 __all__ = [
     "SKETCH_TYPE",

@@ -183,7 +183,8 @@ class KafkaEventsSpec:
 
     def __post_init__(self) -> None:
         """Validate the parameters. A schema in DDL or Avro is parsed by Spark, once there is a frame."""
-        if self.schema_id is not None and not (self.ids and all(map(_is_id, self.ids))):
+        fits = (type(number) is int and 0 <= number <= _MAX_ID for number in self.ids)
+        if self.schema_id is not None and not (self.ids and all(fits)):
             raise conditions.NOT_A_SCHEMA_ID.error(
                 max_id=_MAX_ID, got=f"schema_id={self.schema_id!r}"
             )
@@ -285,10 +286,6 @@ class KafkaEventsSpec:
 
     def _not_a_record(self, reason: str) -> SpecError:
         return conditions.NOT_A_SCHEMA.error(got=f"schema={self.schema!r}: {reason}")
-
-
-def _is_id(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_ID
 
 
 def _from_avro(value: Column, schema: str) -> Column:

@@ -228,7 +228,7 @@ def replay(
     taken = sorted(name for name in further if name.lower() in _OWN_OPTIONS)
     if taken:
         raise conditions.OPTION_TAKEN.error(got=", ".join(taken))
-    bounds = [_parse_bound(value, parameter) for parameter, value in _pair(start, end)]
+    bounds = [_parse_bound(start, "start"), _parse_bound(end, "end")]
     with open_client(servers, isolation, client or {}) as found:
         edges = found.edges(found.partitions(names))
         starting, ending = (bound(found, edges) for bound in bounds)
@@ -245,10 +245,6 @@ def replay(
         options=further,
         client=dict(client or {}),
     )
-
-
-def _pair(start: Any, end: Any) -> list[tuple[str, Any]]:
-    return [("start", start), ("end", end)]
 
 
 def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], Offsets]:

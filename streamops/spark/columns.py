@@ -21,30 +21,8 @@ from pyspark.sql.types import (
 )
 
 from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.parameters import require_columns, require_name, suggest_timestamp
+from streamops.kernel.parameters import require_columns, suggest_timestamp
 from streamops.spark import conditions
-
-__all__ = [
-    "IN_UTC",
-    "arrow_schema",
-    "column",
-    "comparable",
-    "contains_type",
-    "fields_by_position",
-    "instant_field",
-    "make_nullable",
-    "map_type",
-    "quote",
-    "refuse_collated",
-    "refuse_duplicates",
-    "refuse_incomparable",
-    "relax_nulls",
-    "require_frame",
-    "require_name",
-    "spark_schema",
-    "suggest_timestamp",
-    "type_name",
-]
 
 # Of PySpark's conversions to Arrow. The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
 IN_UTC: dict[str, Any] = (

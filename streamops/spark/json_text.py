@@ -31,8 +31,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from streamops.spark import conditions
 from streamops.spark.columns import contains_type, fields_by_position, quote
 
-__all__ = ["OPTIONS", "exact_json", "refuse_invalid_text", "to_checked_json", "to_json"]
-
 OPTIONS = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",

@@ -21,16 +21,6 @@ from pyspark.sql.types import DataType, StringType, StructType
 from streamops.spark import conditions
 from streamops.spark.columns import contains_type, map_type
 
-__all__ = [
-    "member",
-    "parse_members",
-    "parse_object",
-    "parse_row_type",
-    "plain_text",
-    "read_instant",
-    "read_value",
-]
-
 # Two characters that no text has: control characters without a meaning, also in Windows-1252. A record
 # with both is refused.
 _MARK = "\u0081\u0090"

@@ -180,7 +180,7 @@ def _rows_by_key(
         names = rule.key_columns(identity, table)
         keys.append([combine_chunks(table.column(n)) for n in names])
         rest = [n for n in table.column_names if n not in names]
-        parts.append(table.select(rest).rename_columns(_names(rule, identity, table, rest)))
+        parts.append(table.select(rest).rename_columns(_names(rule, identity, rest)))
     columns = [pa.concat_arrays(of_tables) for of_tables in zip(*keys, strict=True)]
     count = sum(map(len, parts))
     codes = key_codes(columns, count) if columns else np.zeros(count, np.int64)
@@ -202,9 +202,7 @@ def _rows_by_key(
     return found if schema is None else found.cast(schema)
 
 
-def _names(
-    rule: ByKey, identity: Mapping[str, Any], table: pa.Table, columns: Sequence[str]
-) -> list[str]:
+def _names(rule: ByKey, identity: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     """The names of columns as users know them, where the identity has them."""
     aggregates = [entry[0] for entry in identity.get("agg", [])]
     if rule.columns is not None:

@@ -302,11 +302,13 @@ class _Rewrite:
             number = int(file.relative_to(self.to / "state").parts[0])
             new = partitions if number in rewritten else None
             _edit(file, partial(self._adapt_operator, partitions=new))
+
+        def adapt_offset(entry: dict[str, Any]) -> dict[str, Any]:
+            return {**entry, "conf": {**entry["conf"], PARTITIONS: str(partitions)}}
+
         if partitions != self.source.partitions:
             for batch in self.source.offsets:
-                _edit(
-                    self.to / "offsets" / str(batch), partial(_adapt_offset, partitions=partitions)
-                )
+                _edit(self.to / "offsets" / str(batch), adapt_offset)
 
     def _adapt_operator(self, entry: dict[str, Any], *, partitions: int | None) -> dict[str, Any]:
         stores = []
@@ -362,10 +364,6 @@ class _Rewrite:
 def _is_schema(parts: Sequence[str]) -> bool:
     """Whether a file below ``state/<operator>`` is metadata: of the operator, or of partition 0."""
     return parts[0].startswith("_") or "_metadata" in parts
-
-
-def _adapt_offset(entry: dict[str, Any], *, partitions: int) -> dict[str, Any]:
-    return {**entry, "conf": {**entry["conf"], PARTITIONS: str(partitions)}}
 
 
 def _edit(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     Batch: TypeAlias = pa.Table | pd.DataFrame | Sequence[Mapping[str, Any]]
     Inputs: TypeAlias = Batch | tuple[Batch | None, Batch | None]
 
-__all__ = [
-    "START",
-    "Chain",
-    "Delays",
-    "Schemas",
-    "at",
-    "canonical",
-    "expand",
-    "infer_schema",
-    "infer_schemas",
-    "per_input",
-    "remedies_for_a_script",
-    "to_table",
-    "to_tables",
-]
-
 Chain: TypeAlias = "Operator | Sequence[Operator]"
 Delays: TypeAlias = "Duration | tuple[Duration | None, Duration | None] | None"
 Schemas: TypeAlias = "pa.Schema | tuple[pa.Schema | None, ...] | None"

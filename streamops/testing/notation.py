@@ -19,19 +19,6 @@ from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.values import Refused, UnsupportedType, converter
 
-__all__ = [
-    "COLUMN_TYPES",
-    "Line",
-    "duration",
-    "instant",
-    "malformed",
-    "read_line",
-    "require_keys",
-    "require_mapping",
-    "routes_rejected",
-    "window",
-]
-
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 _ZERO = Decimal(0)

@@ -16,16 +16,6 @@ from streamops.kernel.operator import Core
 from streamops.spark.operator import Operator
 from streamops.testing import conditions
 
-__all__ = [
-    "BatchResult",
-    "Published",
-    "combine_results",
-    "read_clock",
-    "read_counts",
-    "records",
-    "results_in",
-]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 

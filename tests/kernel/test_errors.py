@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamops.kernel import errors
+from streamops import errors
 from streamops.kernel.errors import (
     Code,
     ColumnNotFound,

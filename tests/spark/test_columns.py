@@ -18,8 +18,9 @@ from pyspark.sql.types import (
 
 from streamops.environment import requirements
 from streamops.kernel.errors import SchemaError, SpecError, located
+from streamops.kernel.parameters import require_name
 from streamops.spark import columns
-from streamops.spark.columns import arrow_schema, refuse_collated, require_name, type_name
+from streamops.spark.columns import arrow_schema, refuse_collated, type_name
 
 LOWER = StringType("UTF8_LCASE")
 

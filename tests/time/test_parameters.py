@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from streamops import time
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
-from streamops.spark.columns import suggest_timestamp
+from streamops.kernel.parameters import suggest_timestamp
 
 TIME, TEXT = TimestampType(), StringType()
 GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "original", "bound")])

@@ -13,7 +13,7 @@ from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
 from streamops.kernel.grids import FixedGrid
 from streamops.kernel.lateness import late_field
-from streamops.spark.columns import suggest_timestamp
+from streamops.kernel.parameters import suggest_timestamp
 from streamops.windows.core.grid_spec import FixedSpec
 
 UTC = pa.timestamp("us", tz="UTC")

@@ -183,7 +183,9 @@ class DecimalMean(ColumnSummary):
         total = states[0].cast(pa.decimal256(38, self.sum_type.scale))
         count = states[1].cast(pa.decimal256(19, 0))
         # Arrow truncates the quotient twenty digits further right than we round it.
-        quotient = pc.divide(pc.if_else(total.is_valid(), total, None), _not_zero(count))
+        is_empty = pc.equal(count, pa.scalar(0, count.type))
+        divisor = pc.if_else(is_empty, None, count)
+        quotient = pc.divide(pc.if_else(total.is_valid(), total, None), divisor)
         try:
             rounded = pc.round(quotient, self.result.scale, round_mode="half_towards_infinity")
             return rounded.cast(self.result)
@@ -311,10 +313,6 @@ class ByTime:
 
 def _pick(values: pa.Array, rows: Ids) -> pa.Array:
     return values.take(pa.array(rows, mask=rows < 0))
-
-
-def _not_zero(count: pa.Array) -> pa.Array:
-    return pc.if_else(pc.equal(count, pa.scalar(0, count.type)), None, count)
 
 
 def _float_total(groups: Groups, values: pa.Array) -> tuple[Floats, Ints]:

@@ -125,7 +125,9 @@ class PerKeyCore(Core[PerKeySpec]):
             return Step(State(watermark, tables), spec.output.empty_table(), side, metrics)
         with _without_garbage_collection():
             tables, output, failed, called = _call(spec, tables, released, times, timers, mark)
-        _refuse_full(spec, tables["keys"])
+        if len(tables["keys"]) > spec.limit:
+            count = f"{len(tables['keys']):,} keys in one shard"
+            raise conditions.KEYS_FULL.error(limit=spec.limit, got=count)
         late = concat([side, failed])
         return Step(State(watermark, tables), output, late, metrics + called)
 
@@ -345,8 +347,3 @@ def _to_tuple(
 def _bad_row(spec: PerKeySpec, got: str) -> FunctionError:
     names = spec.result.names
     return conditions.OUTPUT_ROW.error(names=", ".join(names), number=len(names), got=got)
-
-
-def _refuse_full(spec: PerKeySpec, keys: pa.Table) -> None:
-    if len(keys) > spec.limit:
-        raise conditions.KEYS_FULL.error(limit=spec.limit, got=f"{len(keys):,} keys in one shard")

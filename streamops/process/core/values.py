@@ -175,12 +175,9 @@ def row_type(names: tuple[str, ...], name: str = "Row") -> Any:
         "__getnewargs__": lambda row: tuple(row),
         "__repr__": show,
     }
-    public = {key: item for key, item in columns.items() if not _is_of_python(key)}
+    of_python = {key for key in columns if key.startswith("__") and key.endswith("__")}
+    public = {key: item for key, item in columns.items() if key not in of_python}
     return type(name, (tuple,), own | public | special)
-
-
-def _is_of_python(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
 
 
 def make_rows(made: Any, rows: Iterable[Sequence[Any]]) -> list[Any]:

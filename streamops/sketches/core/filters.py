@@ -244,7 +244,8 @@ class Rotation:
         while done < count:
             end = sum(other.cell <= cell for other in result)  # behind the last one of the cell
             last = result[end - 1] if end else None
-            if last is None or last.cell != cell or self._is_closed(last, len(result)):
+            is_closed = last is not None and last.items >= self.room and len(result) < self.most
+            if last is None or last.cell != cell or is_closed:
                 last = Generation(cell, 0, np.zeros(self.shape.length, np.uint64))
                 result.insert(end, last)
                 end += 1
@@ -253,9 +254,6 @@ class Rotation:
             result[end - 1] = last.add(items[done:stop], probes[:, done:stop])
             done = stop
         return result
-
-    def _is_closed(self, last: Generation, count: int) -> bool:
-        return last.items >= self.room and count < self.most
 
 
 def newest_cells(generations: Sequence[Generation], probes: Positions) -> Ids:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +289,8 @@ def from_images(images: pa.Array, p: int) -> list[pa.Array]:
     known = (heads[:, 0] == _INTEGERS[mode]) & (heads[:, 1] == 1) & (heads[:, 2] == 7)
     _refuse(~known | (mode == 3), "its preamble is another", p)
     if (heads[:, 3] != p).any():
-        _refuse_precision(int(heads[heads[:, 3] != p, 3][0]), p)
+        got = int(heads[heads[:, 3] != p, 3][0])
+        raise conditions.OTHER_PRECISION.error(at="sketches.hll", found=got, p=p, got=f"p={got}")
     dense = mode == _HLL
     few = np.flatnonzero(~dense)
     counts, found = _coupons_of(images.take(pa.array(few)), heads[few], p)
@@ -305,18 +306,12 @@ def from_images(images: pa.Array, p: int) -> list[pa.Array]:
     return [make_lists(pa.array(found), sizes, present), rows_to_binary(table, present)]
 
 
-def from_registers(table: Registers, p: int) -> list[pa.Array]:
+def from_registers(table: Registers) -> list[pa.Array]:
     """States of sketches with these registers, none of which exceeds the maximum."""
     present = np.any(table, axis=1)
     sizes = np.zeros(len(table), np.int64)
     stored = make_lists(pa.array([], pa.uint32()), sizes, present)
     return [stored, rows_to_binary(table[present], present)]
-
-
-def to_serialized(table: Registers, p: int) -> pa.Array:
-    """Registers as datasketch's ``serialize`` writes them."""
-    first = np.full((len(table), 1), p, np.uint8)
-    return rows_to_binary(np.concatenate([first, table], axis=1))
 
 
 def from_serialized(blobs: pa.Array, p: int) -> list[pa.Array]:
@@ -325,7 +320,7 @@ def from_serialized(blobs: pa.Array, p: int) -> list[pa.Array]:
     table = flat_bytes(blobs).reshape(-1, 1 + (1 << p))
     wrong = (table[:, 0] != p) | (table[:, 1:].max(axis=1, initial=0) > highest(p))
     _refuse(wrong, "a register is out of range", p)
-    return from_registers(table[:, 1:], p)
+    return from_registers(table[:, 1:])
 
 
 def _coupons_of(images: pa.Array, heads: Heads, p: int) -> tuple[Ints, Coupons]:
@@ -410,7 +405,3 @@ def _refuse(wrong: Mask, reason: str, p: int) -> None:
     )
     with located(at="sketches.hll"):
         refuse_payloads(wrong, reason, expected=f"{expected} {highest(p)}")
-
-
-def _refuse_precision(got: int, p: int) -> NoReturn:
-    raise conditions.OTHER_PRECISION.error(at="sketches.hll", found=got, p=p, got=f"p={got}")

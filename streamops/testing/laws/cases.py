@@ -18,22 +18,6 @@ from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.values import comparable
 
-__all__ = [
-    "Arrival",
-    "Batch",
-    "Case",
-    "Oracle",
-    "Row",
-    "fold_steps",
-    "invert",
-    "play",
-    "same_rows",
-    "same_steps",
-    "same_tables",
-    "split_rows",
-    "to_rows",
-]
-
 __tracebackhide__ = True
 
 Row = dict[str, Any]
@@ -304,9 +288,8 @@ def same_tables(left: State, right: State, what: str) -> None:
 
 def same_rows(left: Iterable[Row], right: Iterable[Row], what: str) -> None:
     """Check that two multisets of rows are equal. A column that one side lacks must be null."""
-    ours, theirs = (Counter(map(_comparable_row, rows)) for rows in (left, right))
+    ours, theirs = (
+        Counter(comparable({k: v for k, v in row.items() if v is not None}) for row in rows)
+        for rows in (left, right)
+    )
     assert ours == theirs, f"{what}:\n  only first: {ours - theirs}\n  only second: {theirs - ours}"
-
-
-def _comparable_row(row: Row) -> Any:
-    return comparable({name: value for name, value in row.items() if value is not None})

@@ -6,6 +6,7 @@ from typing import Any
 
 import datasketches
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from datasketch import HyperLogLogPlusPlus
@@ -20,7 +21,6 @@ from streamops.sketches.core.hyperloglog import (
     from_registers,
     from_serialized,
     to_images,
-    to_serialized,
 )
 
 LONGS = np.random.default_rng(11).integers(-(2**63), 2**63 - 1, 300_000)
@@ -100,7 +100,7 @@ def test_values_that_do_not_fit_into_four_bits() -> None:
     for least in (0, 1, 20):
         row = (np.arange(16) % (highest(4) - least) * 7 % (highest(4) - least) + least).astype("u1")
         row[0], row[1] = least, highest(4)
-        states = from_registers(row[None], 4)
+        states = from_registers(row[None])
         sketch = datasketches.hll_sketch.deserialize(to_images(states, 4)[0].as_py())
         union = datasketches.hll_union(4)
         union.update(sketch)
@@ -111,22 +111,22 @@ def test_values_that_do_not_fit_into_four_bits() -> None:
 
 
 def test_a_register_above_the_maximum_is_capped() -> None:
-    image = bytearray(to_images(from_registers(np.full((1, 16), 9, np.uint8), 4), 4)[0].as_py())
+    image = bytearray(to_images(from_registers(np.full((1, 16), 9, np.uint8)), 4)[0].as_py())
     image[40:42] = [61, 63]
     (state,) = bits(from_images(binary(bytes(image)), 4))
     assert state == [None, bytes([61, 61, *[9] * 14])]
 
 
 def test_registers_that_are_all_empty_are_an_empty_sketch() -> None:
-    image = bytearray(to_images(from_registers(np.ones((1, 16), np.uint8), 4), 4)[0].as_py())
+    image = bytearray(to_images(from_registers(np.ones((1, 16), np.uint8)), 4)[0].as_py())
     image[40:] = bytes(16)
     assert bits(from_images(binary(bytes(image)), 4)) == [[[], None]]
-    assert bits(from_registers(np.zeros((2, 16), np.uint8), 4)) == [[[], None]] * 2
+    assert bits(from_registers(np.zeros((2, 16), np.uint8))) == [[[], None]] * 2
 
 
 def of_4_bits(registers: Any) -> Any:
     """Apache's sketch with these registers; from 15 above the least on, they are pairs."""
-    states = from_registers(registers.astype(np.uint8)[None], 8)
+    states = from_registers(registers.astype(np.uint8)[None])
     union = datasketches.hll_union(8)
     union.update(datasketches.hll_sketch.deserialize(to_images(states, 8)[0].as_py()))
     return union.get_result(datasketches.HLL_4)
@@ -227,6 +227,11 @@ def test_an_image_of_another_precision_is_refused() -> None:
     )
 
 
+def to_serialized(table: npt.NDArray[np.uint8], p: int) -> pa.Array:
+    """Registers as datasketch's ``serialize`` writes them."""
+    return pa.array([bytes([p]) + row.tobytes() for row in table], pa.binary())
+
+
 @pytest.mark.parametrize("p", [4, 12])
 def test_bytes_of_datasketch_round_trip(p: int) -> None:
     cuts = sizes(p)[:9]
@@ -240,7 +245,7 @@ def test_bytes_of_datasketch_round_trip(p: int) -> None:
         found.serialize(buffer)
         assert bytes(buffer) == blob
     again = from_serialized(blobs, p)
-    assert bits(again) == bits(from_registers(registers, p))
+    assert bits(again) == bits(from_registers(registers))
     # They have no coupons any more; with the sketch that they came from they are dense.
     sketch = HyperLogLog("v", p)
     both = [pa.concat_arrays(pair) for pair in zip(states, again, strict=True)]

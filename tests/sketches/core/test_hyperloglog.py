@@ -158,7 +158,7 @@ def test_the_estimate_is_that_of_plain_python(p: int) -> None:
 @pytest.mark.parametrize("p", [4, 12, 16])
 def test_sketches_whose_registers_are_full_or_empty_have_an_estimate(p: int) -> None:
     rows = np.array([np.full(1 << p, highest(p)), np.zeros(1 << p)], np.uint8)
-    full, empty = columns(from_registers(rows, p), p)
+    full, empty = columns(from_registers(rows), p)
     assert full["estimate"] == full["lower"] == full["upper"] == 2**63 - 1024
     assert (empty["estimate"], empty["lower"], empty["upper"]) == (0, 0, 0)
 
