@@ -27,7 +27,6 @@ from streamops.kernel.parameters import (
     refuse_type,
     require_columns,
     require_keys,
-    require_name,
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration

@@ -15,7 +15,7 @@ from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, Timesta
 
 from streamops.kernel.errors import SpecError, StreamopsError, located
 from streamops.kernel.lateness import LATE_FIELDS
-from streamops.kernel.parameters import MILLISECOND, require_columns, require_name
+from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_share

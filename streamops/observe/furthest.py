@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.errors import located
-from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.parameters import require_columns
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_count
 from streamops.observe.keys import KeyedTransform, group_keys, parse_keys

@@ -19,7 +19,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SchemaError, SpecError, located
-from streamops.kernel.parameters import require_columns, require_hashable, require_name
+from streamops.kernel.parameters import require_columns, require_hashable
 from streamops.sketches import conditions
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch

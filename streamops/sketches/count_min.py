@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Ids, Ints
-from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.parameters import require_columns
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,

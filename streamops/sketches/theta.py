@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.errors import located
-from streamops.kernel.parameters import require_name
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
