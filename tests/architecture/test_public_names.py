@@ -148,7 +148,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_error_of_a_public_function_says_where(name: str) -> None:
+def test_errors_of_public_functions_are_located(name: str) -> None:
     package, _, function = name.partition(".")
     call = getattr(getattr(streamops, package), function)
     with pytest.raises(errors.CallError) as caught:
