@@ -24,9 +24,9 @@ PACKAGES = [
 OMITTED = {"streamops.testing": ""}
 """What errors omit of the name of a package."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f"{place}.{name}": function
+    f"{prefix}.{name}": function
     for package in PACKAGES
-    for place in [package.__name__.removeprefix(OMITTED.get(package.__name__, "streamops."))]
+    for prefix in [package.__name__.removeprefix(OMITTED.get(package.__name__, "streamops."))]
     for name in package.__all__
     if inspect.isfunction(function := getattr(package, name))
 }
