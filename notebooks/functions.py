@@ -42,6 +42,7 @@ from hypothesis import strategies as st
 from matplotlib.dates import ConciseDateFormatter
 
 from streamops import plots, process, sourcing
+from streamops.sourcing.core.fold import fold as fold_events
 from streamops.testing import laws, replay
 
 nine = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC)
@@ -391,8 +392,7 @@ def fold_log(evolve, **parameters):
     """The state of each seat, by the code that runs on Spark."""
     events = pa.Table.from_pylist(log).select(["seat", "version", "type", "person"])
     fold = sourcing.fold(evolve, by="seat", **parameters)
-    spec = fold.parameters.resolve((events.schema,), carried=(None,), shards=1)
-    return fold.core.run(spec, [events]).rows.to_pylist(maps_as_pydicts="strict")
+    return fold_events(fold.parameters, events).to_pylist(maps_as_pydicts="strict")
 
 
 def count_hands(state, event):

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from streamops.environment.settings import PARTITIONS
+from streamops.kernel.columns import conform, with_large_types
 from streamops.kernel.ddl import SchemaLike
-from streamops.kernel.parameters import parse_names, refuse_taken_names
+from streamops.kernel.errors import located
+from streamops.kernel.parameters import parse_names, refuse_taken_names, require_columns
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
 from streamops.sourcing import conditions
-from streamops.sourcing.core.fold import FoldCore, FoldSpec
-from streamops.spark.columns import require_frame
+from streamops.sourcing.core.fold import FoldSpec
+from streamops.sourcing.core.fold import fold as fold_log
+from streamops.spark.checks import refuse_revised
+from streamops.spark.columns import (
+    arrow_schema,
+    column,
+    refuse_collated,
+    require_frame,
+    spark_schema,
+)
 from streamops.spark.operator import Operator
+from streamops.spark.results import restore
 
 __all__ = ["fold"]
 
@@ -88,6 +103,11 @@ def fold(
     >>> log.transform(balances)
     DataFrame[account: string, version: bigint, balance: bigint]
 
+    Notes
+    -----
+    Spark folds the entities in as many groups as ``spark.sql.shuffle.partitions``. The events of a group
+    must fit into the memory of a worker.
+
     See Also
     --------
     decide : the stream of commands that writes the log.
@@ -99,29 +119,90 @@ def fold(
     for name, function in (("evolve", evolve), ("upcast", upcast)):
         if not callable(function) and (name == "evolve" or function is not None):
             raise conditions.NOT_A_FUNCTION.error(parameter=name, got=f"{name}={function!r}")
-    fields = to_schema(state, parameter="state")
+    of_state = to_schema(state, parameter="state")
     keys = parse_names(by, parameter="by")
-    given = {"by": list(keys), "version": version, "state": fields.names}
+    given = {"by": list(keys), "version": version, "state": of_state.names}
     fix = "name the field differently"
-    refuse_taken_names([*keys, version, *fields.names], (), given, fix)
-    if not fields.names:
+    refuse_taken_names([*keys, version, *of_state.names], (), given, fix)
+    if not of_state.names:
         raise conditions.BAD_STATE.error(got="state without fields")
-    values = parse_initial(fields, initial)
+    values = parse_initial(of_state, initial)
     if snapshot is not None:
         require_frame(snapshot, "the snapshot")
-    spec = FoldSpec(
-        operator=_WHERE,
+    parameters = _Fold(
         evolve=evolve,
         upcast=upcast,
         by=keys,
         version=version,
-        state=fields,
+        state=of_state,
         initial=values,
-        has_snapshot=snapshot is not None,
+        snapshot=snapshot,
     )
-    return Operator(_WHERE, spec, FoldCore(), right=snapshot, check=_refuse_stream)
+    return Operator(_WHERE, parameters)
 
 
-def _refuse_stream(frame: DataFrame) -> None:
-    if frame.isStreaming:
-        raise conditions.FOLD_OF_A_STREAM.error(got="a streaming frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fold(FoldSpec):
+    """The parameters with the snapshot, and the plan."""
+
+    snapshot: DataFrame | None = field(repr=False)
+
+    adds: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def marked(self) -> str:
+        """The version. A batch has no metadata."""
+        return self.version
+
+    def check(self, frame: DataFrame) -> None:
+        """Refuse streams, revisions, and columns that are missing or have another type."""
+        for part in filter(None, (frame, self.snapshot)):
+            if part.isStreaming:
+                raise conditions.FOLD_OF_A_STREAM.error(got="a streaming frame")
+            refuse_revised(part)
+            refuse_collated(part, (*self.by, self.version))
+        output = self.output(arrow_schema(frame))
+        if self.snapshot is not None:
+            names = arrow_schema(self.snapshot).names
+            require_columns(names, {"snapshot": output.names})
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Fold groups of entities: a call of Python per entity would cost more than its events.
+
+        There are as many groups as Spark has partitions after a shuffle.
+        """
+        log = arrow_schema(frame)
+        output = self.output(log)
+        groups = int(frame.sparkSession.conf.get(PARTITIONS) or 1)
+        spec = FoldSpec(**{of.name: getattr(self, of.name) for of in fields(FoldSpec)})
+
+        @located(_WHERE)
+        def run(*tables: pa.Table) -> pa.Table:
+            parts = []
+            for table, schema in zip(tables, (log, output), strict=False):
+                parts.append(
+                    conform(table.drop_columns("group").rename_columns(schema.names), schema)
+                )
+            rows = fold_log(spec, *parts)
+            is_large = pa.types.is_large_string(tables[0].schema.field("group").type)
+            return with_large_types(rows) if is_large else rows
+
+        def grouped(part: DataFrame, names: Sequence[str]) -> GroupedData:
+            # The group is text, so that its type tells which types Spark expects. By position: PySpark's
+            # Python functions fail on names with dots or backticks in them.
+            keys = [column(name) for name in self.by] or [F.lit(0)]
+            group = F.pmod(F.xxhash64(*keys), F.lit(groups)).cast("string").alias("group")
+            renamed = (column(name).alias(f"c{i}") for i, name in enumerate(names))
+            return part.select(group, *renamed).groupBy("group")
+
+        events, schema = grouped(frame, log.names), spark_schema(output)
+        if self.snapshot is None:
+            rows = events.applyInArrow(lambda table: run(table), schema)
+        else:
+            both = events.cogroup(grouped(self.snapshot, output.names))
+            rows = both.applyInArrow(lambda table, before: run(table, before), schema)
+        return restore(rows, frame.select(*map(column, self.by)))
+
+    def counts(self) -> Mapping[str, Column]:
+        """The number of entities."""
+        return {"results": F.count(F.lit(1))}

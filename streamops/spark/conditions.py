@@ -59,7 +59,7 @@ SHARDS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "use the default ({default_shards}); more if the state of a shard exceeds some MB",
 )
 OPTION_WITHOUT_EFFECT = codes.PARAMETER_WITHOUT_EFFECT(
-    "the operator consists of column expressions: it has neither state nor shards",
+    "the operator has neither state nor shards: Spark computes all of it",
     "no option but `name`",
     "omit the other options",
 )

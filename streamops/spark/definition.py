@@ -96,7 +96,7 @@ class Options:
 
 
 class RowParameters(Protocol):
-    """Parameters of an operator without a core: column expressions over each row."""
+    """Parameters of an operator without a core: Spark computes all of it."""
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -107,10 +107,10 @@ class RowParameters(Protocol):
         """Column that carries the metadata for the next operator."""
 
     def check(self, frame: DataFrame) -> None:
-        """Refuse a frame without the columns that it reads."""
+        """Refuse a frame that does not suit, such as one without the columns that it reads."""
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """Add the columns."""
+        """Build the result, such as the rows with the columns."""
 
     def counts(self) -> Mapping[str, Column]:
         """Metrics: aggregates over the columns of the result."""

@@ -98,7 +98,7 @@ class _Query:
     @property
     def step(self) -> ShardStep:
         operator = self.operator
-        assert operator.core is not None, "column expressions have no steps"
+        assert operator.core is not None, "an operator without a core has no steps"
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
 
     @property

@@ -122,8 +122,7 @@ class Operator(Definition):
         SpecError
             ``UNKNOWN_CHOICE``, ``PARAMETER_OUT_OF_RANGE``, ``PARAMETER_TYPE``,
             ``PARAMETERS_CONTRADICT``: Spark has no operator of its own for this one;
-            ``PARAMETER_WITHOUT_EFFECT``: the operator consists of column expressions, which have neither
-            state nor shards.
+            ``PARAMETER_WITHOUT_EFFECT``: the operator has neither state nor shards.
         """
         given: dict[str, Any] = {
             "name": name,

@@ -31,7 +31,7 @@ NOT_ROWS = codes.INVALID_ROWS(
 NOT_A_CHAIN = codes.NOT_REPLAYABLE(
     "the test kit cannot run this",
     "an operator such as windows.tumbling(...), or a list of operators, of which only the first may have two inputs",
-    "test column expressions and joins within a chain as a query, on testing.micro_batches",
+    "test operators without a state and joins within a chain as a query, on testing.micro_batches",
 )
 NOT_IN_A_SCRIPT = codes.NOT_REPLAYABLE(
     "a replay has no frames, and `snapshot` is one",

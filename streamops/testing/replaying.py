@@ -281,7 +281,7 @@ class _Stage:
         operator = self.operator.options(shards=self.count)
         schemas = tuple(frame.columns for frame in self.frames)
         self.spec = resolve(operator, schemas, self.carried)
-        assert operator.core is not None, "column expressions have no steps"
+        assert operator.core is not None, "an operator without a core has no steps"
         self.run_step = ShardStep(operator.name, operator.core, self.spec, self.count)
         self.delays = watermark_delays(self.spec, self.carried)
         self.has_event_time = any(delay is not None for delay in self.delays)

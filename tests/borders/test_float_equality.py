@@ -28,6 +28,7 @@ from streamops.sinks.core.net import compute_net, digest
 from streamops.testing import assert_rows, at, replay
 from streamops.testing.values import same
 from tests.borders import cases
+from tests.sourcing.folding import fold_table
 
 # The bits of a float, and the number of the value: equal numbers are equal values.
 WIDE = [
@@ -275,8 +276,7 @@ def check_sourcing(rng: random.Random, values: pa.Array, numbers: Numbers) -> No
     versions = pa.array([*range(1, len(values) + 1)] * 2)
     both = pa.concat_arrays([values, values.take(pa.array(firsts))])
     log = pa.table({"version": versions, "f": both})
-    spec: Any = fold.parameters.resolve((log.schema,), carried=(None,), shards=1)
-    assert fold.core.run(spec, [log]).rows.column("n").to_pylist() == [len(values)]
+    assert fold_table(fold, log).column("n").to_pylist() == [len(values)]
 
 
 CHECKS: list[Callable[[random.Random, pa.Array, Numbers], None]] = [

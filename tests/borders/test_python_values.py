@@ -31,6 +31,7 @@ from tests.borders.python_values import (
     random_value,
     stored,
 )
+from tests.sourcing.folding import fold_table
 
 TIMED: dict[str, Any] = {"time": "ts", "delay": "0 seconds", "by": "k"}
 REFUSED = "refused"
@@ -180,9 +181,8 @@ def check_fold(of: Type, values: list[Any], sizes: tuple[int, ...], _: Any) -> N
 
     operator = sourcing.fold(evolve, by="k", state=f"x {ddl(of)}")
     log = pa.table({"k": ["a"] * 3, "version": [2, 1, 3]})
-    spec: Any = operator.parameters.resolve((log.schema,), carried=(None,), shards=1)
     expected = expectation(of, values)
-    found = unless_refused(lambda: operator.core.run(spec, [log]).rows, "VALUE_TYPE")
+    found = unless_refused(lambda: fold_table(operator, log), "VALUE_TYPE")
     if REFUSED in (found, expected):
         assert found == expected
         return

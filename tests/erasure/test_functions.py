@@ -10,10 +10,10 @@ import pytest
 
 from streamops import process, sourcing
 from streamops.errors import FunctionError
-from streamops.sourcing.core.fold import FoldCore
 from streamops.testing import at
 from tests.erasure.operators import SUBJECTS, as_multiset, run, shredded, unshredded
 from tests.process.silences import Silences, SilencesSpec
+from tests.sourcing.folding import fold_log
 
 TS = pa.timestamp("us", tz="UTC")
 EVENT = pa.schema([("k", pa.string()), ("ts", TS), ("v", pa.string()), ("id", pa.int64())])
@@ -125,11 +125,7 @@ def test_the_fold_of_shredded_events_is_the_shredded_state() -> None:
                 ("value", {"string": pa.string(), "binary": pa.binary()}[dtype]),
             ]
         )
-        operator: Any = sourcing.fold(hold, by="k", state=f"held {dtype}")
-        spec = operator.parameters.resolve((schema,), carried=(None,), shards=1)
-        rows = pa.Table.from_pylist(
-            [{name: row[name] for name in schema.names} for row in log], schema
-        )
-        folded[dtype] = FoldCore().run(spec, [FoldCore().pack(spec, rows, "left")]).rows.to_pylist()
+        operator = sourcing.fold(hold, by="k", state=f"held {dtype}")
+        folded[dtype] = fold_log(operator, log, schema)
     assert {row["held"] for row in folded["string"]} & {"x", "yy"}
     assert as_multiset(unshredded(folded["binary"], "k")) == as_multiset(folded["string"])

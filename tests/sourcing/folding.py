@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from streamops.sourcing.core.fold import FoldCore
+from streamops.sourcing.core.fold import fold
 from streamops.spark.operator import Operator
 
 Rows = list[dict[str, Any]]
 
 
+def fold_table(operator: Operator, log: pa.Table, snapshot: Rows | None = None) -> pa.Table:
+    """The table that a log folds to, after a snapshot if there is one."""
+    spec: Any = operator.parameters
+    columns = spec.output(log.schema)
+    return fold(spec, log, None if snapshot is None else pa.Table.from_pylist(snapshot, columns))
+
+
 def fold_log(
     operator: Operator, log: Rows, schema: pa.Schema, snapshot: Rows | None = None
 ) -> Rows:
-    """The table that a log, after a snapshot if there is one, folds to; sorted by key."""
+    """The rows of this table, sorted by key."""
     spec: Any = operator.parameters
-    names = [*spec.by]
-    inputs = [pa.Table.from_pylist(log, schema)]
-    if snapshot is not None:
-        spec = replace(spec, has_snapshot=True)
-        keys = [schema.field(name) for name in names]
-        columns = pa.schema([*keys, (spec.version, pa.int64()), *spec.state])
-        inputs.append(pa.Table.from_pylist(snapshot, columns))
-    schemas = [table.schema for table in inputs]
-    spec = spec.resolve(schemas, carried=(None,) * len(schemas), shards=1)
-    packed = [
-        FoldCore().pack(spec, t, side) for t, side in zip(inputs, ("left", "right"), strict=False)
-    ]
-    rows: Rows = FoldCore().run(spec, packed).rows.to_pylist(maps_as_pydicts="strict")
-    return sorted(rows, key=lambda row: [row[name] for name in names])
+    table = fold_table(operator, pa.Table.from_pylist(log, schema), snapshot)
+    rows: Rows = table.to_pylist(maps_as_pydicts="strict")
+    return sorted(rows, key=lambda row: [row[name] for name in spec.by])

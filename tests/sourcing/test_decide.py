@@ -23,6 +23,7 @@ from streamops.testing.batches import to_table
 from tests.oracles.decide import DecideOracle
 from tests.sourcing.alarms import alarms
 from tests.sourcing.carts import COMMAND, VALUES, carts, change_cart, command, fold_cart
+from tests.sourcing.folding import fold_table
 
 
 def decided(script: Any, operator: Any = None, **options: Any) -> list[tuple[Any, ...]]:
@@ -366,8 +367,7 @@ def test_events_and_states_have_their_types_before_anybody_sees_them() -> None:
     fold = sourcing.fold(add, by="k", state="total float, parts array<int>", initial={"parts": []})
     amounts = pa.array([row["amount"] for row in logs[0]][:2], pa.float32())
     log = pa.table({"k": ["a"] * 2, "version": [1, 2], "amount": amounts, "parts": [[1, 2]] * 2})
-    spec: Any = fold.parameters.resolve((log.schema,), carried=(None,), shards=1)
-    (state,) = fold.core.run(spec, [log]).rows.to_pylist()
+    (state,) = fold_table(fold, log).to_pylist()
     assert state["total"] == seen[-1]
 
 

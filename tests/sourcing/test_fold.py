@@ -154,7 +154,7 @@ def test_contradictions_are_refused(changed: dict[str, Any], code: str) -> None:
     assert caught.value.code == code
 
 
-def test_a_stream_is_refused() -> None:
+def test_a_script_of_micro_batches_is_refused() -> None:
     operator = sourcing.fold(fold_cart, by="cart", state="items map<string,int>")
-    with pytest.raises(SpecError, match="STREAMING_FRAME"):
+    with pytest.raises(SpecError, match="NOT_REPLAYABLE"):
         replay(operator, [CART], schema=LOG)

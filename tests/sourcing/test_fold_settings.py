@@ -1,4 +1,4 @@
-"""A fold as an operator of the kernel: it has no event time and no state, and runs in one step."""
+"""A fold as an operator: it has no event time and no state, and groups of entities are folded apart."""
 
 from __future__ import annotations
 
@@ -8,42 +8,31 @@ import pyarrow as pa
 import pytest
 
 from streamops import sourcing
-from streamops.errors import SchemaError
-from streamops.kernel.core import State
-from streamops.sourcing.core.fold import FoldCore
+from streamops.errors import SchemaError, SpecError
 from tests.sourcing.carts import fold_cart
+from tests.sourcing.folding import fold_log
 from tests.sourcing.test_fold import CART, LOG
 
-
-def spec_of(schema: pa.Schema = LOG) -> Any:
-    operator = sourcing.fold(
-        fold_cart, by="cart", state="items map<string,int>", initial={"items": {}}
-    )
-    return operator.parameters.resolve((schema,), carried=(None,), shards=1)
+FOLD = sourcing.fold(fold_cart, by="cart", state="items map<string,int>", initial={"items": {}})
 
 
-def test_a_fold_has_no_time_no_watermark_and_no_state() -> None:
-    spec = spec_of()
-    assert (spec.times, spec.delays) == ((None,), (None,))
-    assert not spec.inputs[0].accepts_revisions
-    assert (spec.identity, spec.origins) == ({}, {"cart": (0, "cart")})
-    assert [of.by for of in spec.inputs] == [("cart",)]
-    assert spec.reads == (("cart", "version"),)
-    assert FoldCore().layout(spec) == {}
+@pytest.mark.parametrize("option", [{"shards": 2}, {"state_api": "auto"}, {"expected_keys": 5}])
+def test_a_fold_has_no_state_and_no_shards(option: dict[str, Any]) -> None:
+    assert FOLD.core is None
+    assert FOLD.options(name="carts").metrics_name == "carts"
+    with pytest.raises(SpecError, match="PARAMETER_WITHOUT_EFFECT"):
+        FOLD.options(**option)
 
 
-def test_a_step_folds_the_log_as_a_whole() -> None:
-    spec = spec_of()
-    rows = FoldCore().pack(spec, pa.Table.from_pylist(CART, LOG))
-    step = FoldCore().step(spec, State.empty({}), [rows], None)
-    assert step.output.equals(FoldCore().run(spec, [rows]).rows)
-    assert step.output.column("version").to_pylist() == [4]
-    assert len(step.late) == 0
-    assert FoldCore().finish(spec, step.state).num_rows == 0
+def test_groups_of_entities_are_folded_as_the_log_as_a_whole() -> None:
+    other = [{**event, "cart": "b", "item": "cup"} for event in CART]
+    both = fold_log(FOLD, [row for pair in zip(CART, other, strict=True) for row in pair], LOG)
+    assert both == [*fold_log(FOLD, other, LOG), *fold_log(FOLD, CART, LOG)]
+    assert [row["version"] for row in both] == [4, 4]
 
 
 def test_a_version_that_is_no_number_is_refused() -> None:
     at = LOG.get_field_index("version")
     with pytest.raises(SchemaError) as caught:
-        spec_of(LOG.set(at, pa.field("version", pa.string())))
+        fold_log(FOLD, [], LOG.set(at, pa.field("version", pa.string())))
     assert caught.value.code == "COLUMN_TYPE"

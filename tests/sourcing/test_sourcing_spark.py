@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from streamops import process, sourcing
 from streamops.environment.settings import PARTITIONS
+from streamops.errors import SpecError
 from streamops.spark.columns import spark_schema
 from streamops.testing import at, micro_batches
 from streamops.testing.streaming import run_query
@@ -68,6 +69,43 @@ def test_errors_of_a_worker_have_their_code_and_no_value(spark: SparkSession) ->
     with pytest.raises(Exception, match=r"(?s)FUNCTION_RAISED.*TypeError at .*in add") as caught:
         wallet(spark, [("secret", 1, None, "EUR")], wallets.NEW).transform(fold).collect()
     assert "secret" not in str(caught.value)
+
+
+def test_a_stream_is_refused_as_log_and_as_snapshot(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    log = wallet(spark, [], wallets.NEW)
+    with pytest.raises(SpecError, match="STREAMING_FRAME"):
+        stream.transform(sourcing.fold(wallets.add, by="k", **wallets.STATE))
+    with pytest.raises(SpecError, match="STREAMING_FRAME"):
+        log.transform(sourcing.fold(wallets.add, by="k", snapshot=stream, **wallets.STATE))
+
+
+def test_keys_of_any_name_and_equal_values_are_one_entity_in_many_groups(
+    spark: SparkSession,
+) -> None:
+    def count(state: Any, event: Any) -> Any:
+        return state._replace(name=f"{state.name}{event.version}")
+
+    fold: dict[str, Any] = {"by": ["a.b`", "x"], "state": "name string", "initial": {"name": ""}}
+    names = "`a.b```: string COMMENT 'who', x: double, version: int"
+    rows = [(key, x, n) for key in ("a", "b", None) for n, x in ((1, 0.0), (2, -0.0))]
+    log = spark.createDataFrame([*rows, ("c", float("nan"), 1)], names)
+    spark.conf.set(PARTITIONS, "7")
+    for large in ("false", "true"):
+        spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+        try:
+            whole = log.transform(sourcing.fold(count, **fold).options(name="whole"))
+            first = log.where("version = 1 AND NOT `a.b``` <=> 'b'")
+            snapshot = first.transform(sourcing.fold(count, **fold))
+            rest = log.where("version = 2 OR `a.b``` <=> 'b'")
+            later = rest.transform(sourcing.fold(count, snapshot=snapshot, **fold))
+            expected = {("a", 2, "12"), ("b", 2, "12"), (None, 2, "12"), ("c", 1, "1")}
+            assert {(row[0], row[2], row[3]) for row in whole.collect()} == expected
+            assert {(row[0], row[2], row[3]) for row in later.collect()} == expected
+        finally:
+            spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert whole.schema[0].metadata == {"comment": "who"}
+    assert whole.schema.simpleString().endswith("x:double,version:bigint,name:string>")
 
 
 # -- a state with one more field

@@ -1,20 +1,18 @@
-"""The fold of an event log to the state of each entity, in a batch."""
+"""The fold of an event log to the state of each entity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
-from streamops.kernel.core import Input, State, StateFormat, Step
 from streamops.kernel.errors import FunctionError, SchemaError, StreamopsError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_columns, require_keys
 from streamops.kernel.values import same
 from streamops.process.core.calls import function_error
@@ -24,13 +22,11 @@ from streamops.sourcing.core.evolve import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldSpec(Spec):
+class FoldSpec:
     """Parameters of a fold.
 
     Parameters
     ----------
-    operator : str
-        Public name of the operator, for errors.
     evolve : callable
         From a state and an event to the next state.
     upcast : callable, optional
@@ -43,90 +39,42 @@ class FoldSpec(Spec):
         Fields of the state.
     initial : tuple of (name, value)
         Values of the state of a new entity.
-    has_snapshot : bool
-        Whether the second input has states to start from.
-    schemas : tuple of Schema
-        Resolved: the columns of the inputs.
     """
 
-    operator: str = field(repr=False)
     evolve: Callable[[Any, Any], Any]
     upcast: Callable[[Any], Any] | None
     by: tuple[str, ...]
     version: str
     state: pa.Schema
     initial: tuple[tuple[str, Any], ...]
-    has_snapshot: bool
-    schemas: tuple[pa.Schema, ...] = field(default=(), repr=False)
 
-    def resolve(
-        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
-    ) -> Self:
-        """Resolve the columns of the log, and of the snapshot."""
-        log = schemas[0]
+    def output(self, log: pa.Schema) -> pa.Schema:
+        """Keys, version and state: the columns of a snapshot.
+
+        Raises
+        ------
+        SchemaError, ColumnNotFound
+            A column of the log is missing, or does not have a suitable type.
+        """
         required = {"by": self.by, "version": [self.version]}
-        for schema in schemas:
-            require_columns(schema.names, required)
+        require_columns(log.names, required)
         require_keys(log, self.by)
         if not pa.types.is_integer(log.field(self.version).type):
             raise conditions.COLUMN_TYPE.error(
                 column=self.version, got=f"{self.version!r} of type {log.field(self.version).type}"
             )
         keys = [log.field(name) for name in self.by]
-        snapshot = pa.schema([*keys, (self.version, pa.int64()), *self.fields])
-        if self.has_snapshot:
-            require_columns(schemas[1].names, {"snapshot": snapshot.names})
-        return replace(self, schemas=(log, snapshot)[: len(schemas)])
-
-    @property
-    def fields(self) -> list[pa.Field]:
-        """The fields of the state, as columns."""
-        return [pa.field(part.name, part.type) for part in self.state]
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """The log, and the snapshot."""
-        own = Input(self.by, columns=(self.version,))
-        if not self.schemas:
-            return (own,) * (1 + self.has_snapshot)
-        return tuple(replace(own, schema=schema) for schema in self.schemas)
-
-    @property
-    def output(self) -> pa.Schema:
-        """Keys, version and state."""
-        keys = [self.schemas[0].field(name) for name in self.by]
-        return pa.schema([*keys, (self.version, pa.int64()), *self.fields])
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """A batch has no checkpoint."""
-        return {}
+        fields = [pa.field(part.name, part.type) for part in self.state]
+        return pa.schema([*keys, (self.version, pa.int64()), *fields])
 
 
-class FoldCore(Core[FoldSpec]):
-    """The fold of an event log to the state of each entity, in a batch."""
-
-    STATE = StateFormat("sourcing.fold", 1)
-
-    def step(
-        self, spec: FoldSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-    ) -> Step:
-        """Fold a log as a whole: streams are refused while the plan is built."""
-        return Step(state, fold(spec, inputs), spec.output.empty_table())
-
-    def run(self, spec: FoldSpec, inputs: Sequence[pa.Table]) -> Step:
-        """The state of each entity after its last event."""
-        return self.step(spec, State(None, {}), inputs, None)
-
-
-def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
-    """The state of each entity after its last event."""
-    log = inputs[0]
-    before = inputs[1] if spec.has_snapshot else spec.output.empty_table()
-    by = list(spec.by)
+def fold(spec: FoldSpec, log: pa.Table, before: pa.Table | None = None) -> pa.Table:
+    """The state of each entity after its last event, from the beginning or from a snapshot."""
+    output = spec.output(log.schema)
+    before = output.empty_table() if before is None else before
     keys = [
         pa.concat_arrays([combine_chunks(part.column(name)) for part in (before, log)])
-        for name in by
+        for name in spec.by
     ]
     groups, firsts = Groups.of(key_codes(keys, len(before) + len(log)))
     of_before, of_log = np.split(groups.ids, [len(before)])
@@ -181,7 +129,7 @@ def fold(spec: FoldSpec, inputs: Sequence[pa.Table]) -> pa.Table:
     values = list(zip(*states, strict=True)) or [()] * len(spec.state.names)
     arrays = [pa.array(part, column.type) for part, column in zip(values, spec.state, strict=True)]
     numbers = pa.array(versions, pa.int64())
-    return pa.table([*columns, numbers, *arrays], schema=spec.output)
+    return pa.table([*columns, numbers, *arrays], schema=output)
 
 
 def _log_error(what: str, got: str, expected: str) -> StreamopsError:
