@@ -68,11 +68,6 @@ SEQUENCE_OF_REVISIONS = codes.PARAMETERS_CONTRADICT(
     "a position in a log, higher for a delete than for the deleted row",
     "{remedy}; or rename the column, if it is a position",
 )
-SNAPSHOT_NEEDS_STATE_API = codes.PARAMETERS_CONTRADICT(
-    "this state API starts with an empty state",
-    "state_api='transformWithStateInPandas'",
-    "leave state_api out, in a session with RocksDB; or add the rows of the snapshot to the changes, with a boolean column '_snapshot'",
-)
 NO_KEY = codes.PARAMETER_MISSING(
     "`by` names no column",
     "at least one key column",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,6 +24,7 @@ from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_distinct_names, refuse_type, require_columns
 from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, map_type, require_frame, type_name
+from streamops.spark.definition import Frames
 from streamops.spark.operator import Operator
 
 __all__ = ["enrich"]
@@ -167,26 +168,27 @@ def enrich(
         rejected=rejected,
         into=into,
     )
-    initial = None if snapshot is None else partial(_start_with_snapshot, snapshot)
-    return Operator("joins.enrich", parameters, EnrichCore(), right=right, initial=initial)
+    operator = Operator("joins.enrich", parameters, EnrichCore(), right=right)
+    if snapshot is None:
+        return operator
+    return replace(
+        operator,
+        initial=snapshot,
+        prepare=partial(_prepare_snapshot, parameters),
+        requires_transform="its state starts with the rows of a frame",
+    )
 
 
-def _start_with_snapshot(
-    snapshot: DataFrame, operator: Operator, frame: DataFrame, right: DataFrame
-) -> tuple[DataFrame, DataFrame | None]:
-    """The changes, and the rows of the snapshot that the state starts with."""
-    require_frame(snapshot, "the snapshot")
-    changes = right
-    if SNAPSHOT not in right.columns:
-        changes = right.withColumn(SNAPSHOT, F.lit(False))
-    rows = _snapshot_rows(cast("EnrichSpec", operator.parameters), snapshot, changes)
-    if not frame.isStreaming:
-        return changes.unionByName(rows), None
-    if operator.execution.state_api == "applyInPandasWithState":
-        raise conditions.SNAPSHOT_NEEDS_STATE_API.error(
-            got="snapshot=... with state_api='applyInPandasWithState'"
-        )
-    return changes, rows
+def _prepare_snapshot(parameters: EnrichSpec, frames: Frames) -> Frames:
+    """Changes and rows of the snapshot, with the same columns. A batch has one table of both."""
+    (facts, changes), initial = frames
+    snapshot = require_frame(initial, "the snapshot")
+    if SNAPSHOT not in changes.columns:
+        changes = changes.withColumn(SNAPSHOT, F.lit(False))
+    rows = _snapshot_rows(parameters, snapshot, changes)
+    if not facts.isStreaming:
+        return Frames((facts, changes.unionByName(rows)))
+    return Frames((facts, changes), initial=rows)
 
 
 @located(at="snapshot")

@@ -144,4 +144,11 @@ def timeline(
         rejected=rejected,
     )
     timelines = Operator(where, NewestParameters(parameters), TimelineCore())
-    return Operator(where, parameters, TablesCore(), right=right, follow_up=timelines)
+    return Operator(
+        where,
+        parameters,
+        TablesCore(),
+        right=right,
+        requires_transform="its second step follows in the same query",
+        follow_up=timelines,
+    )

@@ -305,6 +305,13 @@ class Core(Generic[S]):
         """
         raise NotImplementedError
 
+    def begin(self, spec: S, state: State, rows: pa.Table) -> State:
+        """The state with packed rows of the right input that are there before the first micro-batch.
+
+        Only operators that start with the rows of a frame define it.
+        """
+        raise NotImplementedError
+
     def finish(self, spec: S, state: State) -> pa.Table:
         """Results that are still pending when the stream ends: those of a step at the end of time."""
         if _end_of_time(spec) is None:

@@ -31,6 +31,7 @@ from streamops.patterns.core.spec import (
     WhenFull,
 )
 from streamops.patterns.core.syntax import parse_pattern
+from streamops.spark.definition import Frames
 from streamops.spark.operator import Operator
 
 __all__ = ["match"]
@@ -274,10 +275,11 @@ def _require_bounds(spec: PatternSpec) -> Callable[[DataFrame], None]:
     return check
 
 
-def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
+def _add_conditions(spec: PatternSpec) -> Callable[[Frames], Frames]:
     """Let Spark evaluate its SQL: one column for each text that is no column of the frame."""
 
-    def prepare(frame: DataFrame) -> DataFrame:
+    def prepare(frames: Frames) -> Frames:
+        (frame,) = frames.sides
         columns: dict[str, Any] = {}
         for name, text in spec.missing_texts(frame.schema.names).items():
             try:
@@ -287,6 +289,6 @@ def _add_conditions(spec: PatternSpec) -> Callable[[DataFrame], DataFrame]:
                 raise conditions.CONDITION_INVALID.error(
                     got=f"{text!r}: {str(error).strip().splitlines()[0]}"
                 ) from None
-        return frame.withColumns(columns) if columns else frame
+        return Frames((frame.withColumns(columns) if columns else frame,))
 
     return prepare

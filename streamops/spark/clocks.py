@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamops.kernel.errors import located
 from streamops.kernel.operator import Core, Spec
 from streamops.spark import conditions
-from streamops.spark.columns import column
+from streamops.spark.columns import arrow_schema, column, refuse_collated
+from streamops.spark.definition import Frames
 from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
 from streamops.spark.operator import Operator
 
@@ -31,10 +34,10 @@ def define_watermark(
     delay: int,
     frame: DataFrame,
     ticks: DataFrame,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, Any] | None,
     observed: str,
 ) -> DataFrame:
-    """Add a watermark to a frame.
+    """Add a watermark to a streaming frame.
 
     Parameters
     ----------
@@ -51,6 +54,7 @@ def define_watermark(
     observed : str
         Name of the observed metrics.
     """
+    assert metadata is not None, "a batch has no clock"
     # Spark observes aggregates only; there is one row.
     metrics = {name: F.max(F.col(name)) for name in ticks.columns}
     # A progress shows an instant without its time zone. The microseconds can be compared.
@@ -116,26 +120,42 @@ class ClockSpec(Spec, ABC):
 
     @abstractmethod
     def columns(self) -> Sequence[Column]:
-        """Column expressions that the core reads."""
+        """Column expressions that the core reads, with the names that they have in its input."""
 
 
-def follow_clock(name: str, parameters: ClockSpec, core: Core[Any]) -> Operator:
+@dataclass(frozen=True, slots=True, repr=False)
+class Clock(Operator):
+    """An operator that passes its rows on, and defines their watermark by a clock."""
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Build the result frame. A batch frame stays as it is: no row is late in it."""
+        if frame.isStreaming:
+            return Operator.__call__(self, frame)
+        assert self.check is not None
+        with located(self.name):
+            self.check(frame)
+        return frame
+
+
+def follow_clock(name: str, parameters: ClockSpec, core: Core[Any]) -> Clock:
     """Build an operator that passes its rows on, and defines their watermark by a clock.
 
     The core emits one row per micro-batch: ``clock`` and ``newest``, in microseconds, and further
-    metrics. ``core.STEPS_WITHOUT_ROWS`` is true.
+    metrics; ``core.STEPS_WITHOUT_ROWS`` is true, and its placement is that of a single shard.
     """
 
     def check(frame: DataFrame) -> None:
         parameters.check(frame)
         if frame.isStreaming:
             refuse_watermark(frame, parameters.time)
+        # The driver sees the columns of `prepare` only.
+        (reads,) = parameters.reads
+        schema = arrow_schema(frame, only=reads)
+        refuse_collated(frame, reads)
+        parameters.resolve((schema,), carried=(None,), shards=1)
 
-    return Operator(
-        name,
-        parameters,
-        core,
-        check=check,
-        project=parameters.columns,
-        build_result=functools.partial(define_watermark, parameters.time, parameters.delay),
-    )
+    def prepare(frames: Frames) -> Frames:
+        return Frames((frames.sides[0].select(*parameters.columns()),))
+
+    build = functools.partial(define_watermark, parameters.time, parameters.delay)
+    return Clock(name, parameters, core, check=check, prepare=prepare, build_result=build)

@@ -58,6 +58,11 @@ SHARDS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "an integer from 1 to {max_shards}",
     "use the default ({default_shards}); more if the state of a shard exceeds some MB",
 )
+TRANSFORM_REQUIRED = codes.PARAMETERS_CONTRADICT(
+    "the operator does not run behind this state API: {required}",
+    "state_api='transformWithStateInPandas'",
+    "leave state_api out, in a session with RocksDB",
+)
 OPTION_WITHOUT_EFFECT = codes.PARAMETER_WITHOUT_EFFECT(
     "the operator has neither state nor shards: Spark computes all of it",
     "no option but `name`",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -95,6 +95,26 @@ class Options:
             )
 
 
+class Frames(NamedTuple):
+    """The frames that an operator reads.
+
+    Parameters
+    ----------
+    sides : tuple of DataFrame
+        One for each input.
+    initial : DataFrame, optional
+        Rows of the right input that the state of a stream starts with.
+    """
+
+    sides: tuple[DataFrame, ...]
+    initial: DataFrame | None = None
+
+
+BuildResult = Callable[[DataFrame, DataFrame, Mapping[str, Any] | None, str], DataFrame]
+"""From a frame, the rows of the core, the column metadata for the next operator and the name of the metrics
+to the result. In a batch there is no metadata."""
+
+
 class RowParameters(Protocol):
     """Parameters of an operator without a core: Spark computes all of it."""
 
@@ -130,21 +150,18 @@ class Definition:
         :class:`RowParameters` then.
     right : DataFrame, optional
         The right frame of an operator with two inputs. None if the test kit provides both.
+    initial : DataFrame, optional
+        Rows of the right frame that the state starts with, by ``Core.begin``.
     native : Native, optional
         Spark's own operator, if it has one.
     check : callable, optional
         Refuse a frame whose Spark schema does not suit.
     prepare : callable, optional
-        From the frame to the frame with further columns, which the parameters read.
-    project : callable, optional
-        Column expressions that the core reads, instead of columns by name.
-    initial : callable, optional
-        From the operator and both frames: the right frame to use, and rows that its state starts with.
+        Add columns that the core reads, and that the frames do not have.
     build_result : callable, optional
-        From the frame, the output of the core and the column metadata for the next operator: the
-        result, instead of the output as it is.
-    follow_up : Definition, optional
-        A second operator over the output of this one, in the same query.
+        Build the result, instead of the output of the core as it is.
+    requires_transform : str, optional
+        Why the operator needs ``transformWithStateInPandas``; None if it runs behind both state APIs.
     execution : Options
     """
 
@@ -152,13 +169,12 @@ class Definition:
     parameters: Spec | RowParameters
     core: Core[Any] | None = None
     right: DataFrame | None = None
+    initial: DataFrame | None = None
     native: Native | None = None
     check: Callable[[DataFrame], None] | None = None
-    prepare: Callable[[DataFrame], DataFrame] | None = None
-    project: Callable[[], Sequence[Column]] | None = None
-    initial: Callable[..., tuple[DataFrame, DataFrame | None]] | None = None
-    build_result: Callable[..., DataFrame] | None = None
-    follow_up: Any = None
+    prepare: Callable[[Frames], Frames] | None = None
+    build_result: BuildResult | None = None
+    requires_transform: str | None = None
     execution: Options = Options()
 
     @property

@@ -7,7 +7,7 @@ any operator by name; it calls whatever satisfies the contract of a core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, cast
 
@@ -39,7 +39,7 @@ from streamops.spark.columns import (
     spark_schema,
     type_name,
 )
-from streamops.spark.definition import Definition, RowParameters
+from streamops.spark.definition import Definition, Frames, RowParameters
 from streamops.spark.engines import EngineChoice, engine_of
 from streamops.spark.metadata import (
     METRICS,
@@ -53,8 +53,8 @@ from streamops.spark.metadata import (
 from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare
-from streamops.spark.state_apis import Choice, choose_state_api, refuse_unchainable
-from streamops.spark.step import ShardStep, Stored
+from streamops.spark.state_apis import choose_state_api, refuse_unchainable
+from streamops.spark.step import STATE_BYTES, ShardStep, Stored
 from streamops.spark.wire import (
     EMITTED,
     EMITTED_ARROW,
@@ -71,7 +71,12 @@ class _Query:
     """An operator over its frames, checked and resolved."""
 
     operator: Definition
+    sources: tuple[DataFrame, ...]
+    """The frames that the user passes. Their columns have the metadata of the operators before."""
     frames: tuple[DataFrame, ...]
+    """The frames with the columns that the core reads."""
+    initial: DataFrame | None
+    """Rows of the right input that the state starts with."""
     spec: Spec
     spark_delays: tuple[int | None, ...]
     """Delays of Spark's watermark on each input, see `watermark_delays`."""
@@ -111,13 +116,13 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     """Build the result of an operator over a frame, and over its right frame if it has two inputs."""
     if operator.core is None:
         return _apply_to_rows(operator, frame)
-    frames, initial = _frames(operator, frame)
+    sources = _sources(operator, frame)
     if operator.check is not None:
-        operator.check(frames[0])
-    if operator.prepare is not None:
-        frames = (operator.prepare(frames[0]), *frames[1:])
+        operator.check(sources[0])
+    read = Frames(sources, operator.initial)
+    frames, initial = read if operator.prepare is None else operator.prepare(read)
     parameters = operator.spec
-    for input_, of, where in zip(frames, parameters.inputs, operator.sides, strict=True):
+    for input_, of, where in zip(sources, parameters.inputs, operator.sides, strict=True):
         if not of.accepts_revisions:
             with located(where):
                 refuse_revised(input_)
@@ -126,21 +131,20 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
                 refuse_upserts(input_)
     schemas = []
     for input_, reads, where in zip(frames, parameters.reads, operator.sides, strict=True):
-        only = reads if operator.project is not None else None
         with located(where):
-            schemas.append(arrow_schema(input_, only=only))
+            schemas.append(arrow_schema(input_))
             refuse_collated(input_, reads)
-    carried = _carried_watermarks(operator, frames)
+    carried = _carried_watermarks(operator, sources)
     spec = resolve(operator, tuple(schemas), carried)
     if len(frames) > 1 and frames[0].isStreaming and None not in parameters.times:
         refuse_policy(frames[0].sparkSession)
-    name, taken = metric_name(frames[0], operator.metrics_name, *frames[1:])
-    delays = watermark_delays(spec, carried)
-    query = _Query(operator, frames, spec, delays, name, taken, engine_of(operator, frames, spec))
+    name, taken = metric_name(sources[0], operator.metrics_name, *sources[1:])
+    delays, engine = watermark_delays(spec, carried), engine_of(operator, frames, spec)
+    query = _Query(operator, sources, frames, initial, spec, delays, name, taken, engine)
     if query.engine is not None and query.engine.engine == "native":
         return _native(query)
     if query.is_streaming:
-        return _stream(query, initial)
+        return _stream(query)
     return _batch(query)
 
 
@@ -204,8 +208,9 @@ def _resolve(
 
 
 def shards_of(operator: Definition) -> int:
-    """Number of shards. An operator with projected columns has no key, and all rows meet in one."""
-    return operator.execution.shards if operator.project is None else 1
+    """Number of shards. If a state is that of all keys together, all rows meet in one."""
+    is_single = operator.core is not None and operator.core.placement.is_single
+    return 1 if is_single else operator.execution.shards
 
 
 def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | None, ...]:
@@ -222,19 +227,14 @@ def watermark_delays(spec: Spec, carried: Sequence[int | None]) -> tuple[int | N
     )
 
 
-def _frames(
-    operator: Definition, frame: DataFrame
-) -> tuple[tuple[DataFrame, ...], DataFrame | None]:
-    """The frames of all inputs, and rows that the state of the right one starts with."""
+def _sources(operator: Definition, frame: DataFrame) -> tuple[DataFrame, ...]:
+    """The frames of all inputs."""
     if len(operator.spec.inputs) == 1:
-        return (drop_stale_metadata(frame),), None
+        return (drop_stale_metadata(frame),)
     if operator.right is None:
         raise conditions.RIGHT_MISSING.error(operator=operator.name, got="right=None")
     frame = drop_stale_metadata(frame)
     right = drop_stale_metadata(require_frame(operator.right, "the right frame"))
-    initial = None
-    if operator.initial is not None:
-        right, initial = operator.initial(operator, frame, right)
     frames = (frame, right)
     modes = ["streaming" if input_.isStreaming else "batch" for input_ in frames]
     if len(set(modes)) > 1:
@@ -243,7 +243,7 @@ def _frames(
             batch=batch,
             got=", ".join(f"{side}: {mode}" for side, mode in zip(SIDES, modes, strict=True)),
         )
-    return frames, initial
+    return frames
 
 
 def _carried_watermarks(
@@ -292,9 +292,14 @@ def _native(query: _Query) -> DataFrame:
     return declare(result, query.frames, query.spec, _metadata(query, "native"))
 
 
-def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
+def _stream(query: _Query) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
-    choice = _state_api(query, initial)
+    choice = choose_state_api(
+        query.sources,
+        operator.execution.state_api,
+        sides=operator.sides,
+        required=operator.requires_transform,
+    )
     packs = [
         pack_input(
             frame,
@@ -303,7 +308,6 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
             at,
             step.shards,
             operator=step.where,
-            project=operator.project,
             spark_delay=None if spec.inputs[at].delay is None else query.spark_delays[at],
         )
         for at, frame in enumerate(query.frames)
@@ -314,8 +318,8 @@ def _stream(query: _Query, initial: DataFrame | None) -> DataFrame:
         # requires on the column.
         united = mark_watermark(united, query.spark_delay)
     begin = None
-    if initial is not None:
-        rows = pack_input(initial, step.core, spec, 1, step.shards, operator=step.where)
+    if query.initial is not None:
+        rows = pack_input(query.initial, step.core, spec, 1, step.shards, operator=step.where)
         begin = (rows, _begin(step))
     has_time = query.spark_delay is not None
     emitted = run_steps(united, step, choice.api, event_time=has_time, initial=begin)
@@ -330,7 +334,7 @@ def _begin(step: ShardStep) -> Begin:
 
     @located(step.where)
     def begin(stored: Sequence[Any] | None, packs: list[bytes]) -> tuple[Any, ...]:
-        core: Any = step.core
+        core = step.core
         state = State.empty(core.layout(step.spec))
         if stored is not None:
             state = Stored(*stored).state(step.header)
@@ -342,26 +346,26 @@ def _begin(step: ShardStep) -> Begin:
 
 def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
     """Unpack what the steps emitted, observe their metrics, and declare the types of the result."""
-    operator, spec, names = query.operator, query.spec, query.step.metric_names
-    if operator.project is not None:
-        rows = emitted.mapInArrow(
-            unpacker(spec.output, metrics=len(names) - 3), spark_schema(spec.output)
-        )
-        assert operator.build_result is not None
-        return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
+    spec, names = query.spec, query.step.metric_names
     if query.is_observed and query.step.core.METRICS:  # else `build_result` observes its own
         columns = sum_metrics(names, watermark=query.spark_delay is not None)
         emitted = emitted.observe(query.metrics, *columns, *_engine_metric(query))
-    rows = emitted.select("emitted").mapInArrow(unpacker(spec.output), spark_schema(spec.output))
-    if operator.build_result is not None:
-        return operator.build_result(query.frames[0], rows, _metadata(query, api), query.metrics)
-    return declare(rows, query.frames, spec, _metadata(query, api))
+    if STATE_BYTES not in spec.output.names:  # else the metrics are read, too
+        emitted, names = emitted.select("emitted"), []
+    rows = emitted.mapInArrow(unpacker(spec.output, names), spark_schema(spec.output))
+    return _result(query, rows, _metadata(query, api))
+
+
+def _result(query: _Query, rows: DataFrame, metadata: Mapping[str, Any] | None) -> DataFrame:
+    """The rows of the core as the operator returns them."""
+    build = query.operator.build_result
+    if build is not None:
+        return build(query.sources[0], rows, metadata, query.metrics)
+    return declare(rows, query.frames, query.spec, metadata)
 
 
 def _batch(query: _Query) -> DataFrame:
-    operator, spec, step = query.operator, query.spec, query.step
-    if operator.project is not None:
-        return query.frames[0]
+    spec, step = query.spec, query.step
     packs = [
         pack_input(frame, step.core, spec, at, step.shards, operator=step.where)
         for at, frame in enumerate(query.frames)
@@ -371,9 +375,7 @@ def _batch(query: _Query) -> DataFrame:
     if query.is_observed and step.core.METRICS:
         return _unpack_result(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
     rows = shards.applyInArrow(_runner(step), spark_schema(spec.output))
-    if operator.build_result is not None:
-        return operator.build_result(query.frames[0], rows, None, query.metrics)
-    return declare(rows, query.frames, spec, None)
+    return _result(query, rows, None)
 
 
 def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
@@ -443,21 +445,10 @@ def _metadata(query: _Query, api: str | None) -> dict[str, Any] | None:
         return None
     once = [
         field.metadata[ONCE]
-        for frame in query.frames
+        for frame in query.sources
         for field in frame.schema.fields
         if ONCE in (field.metadata or {})
     ]
     return operator_metadata(
         query.spec, query.spark_delay, metrics=query.taken, api=api, once=once[0] if once else None
-    )
-
-
-def _state_api(query: _Query, initial: DataFrame | None) -> Choice:
-    operator, required = query.operator, None
-    if initial is not None:
-        required = "its state starts with the rows of a frame"
-    elif operator.follow_up is not None:
-        required = "its second step follows in the same query"
-    return choose_state_api(
-        query.frames, operator.execution.state_api, sides=operator.sides, required=required
     )

@@ -26,7 +26,14 @@ class Operator(Definition):
     """A function from frame to frame, for ``DataFrame.transform``.
 
     Streaming and batch frames are supported alike. ``repr`` shows the parameters that were written.
+
+    Parameters
+    ----------
+    follow_up : Operator, optional
+        A second operator over the output of this one, in the same query.
     """
+
+    follow_up: Operator | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Build the result frame and check its plan.

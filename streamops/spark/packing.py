@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.codec import ipc_read, ipc_write
@@ -46,7 +46,6 @@ def pack_input(
     shards: int,
     *,
     operator: str = "",
-    project: Callable[[], Sequence[Column]] | None = None,
     spark_delay: int | None = None,
 ) -> DataFrame:
     """Pack the rows of one input: columns ``shard``, ``packed``, and ``event_time``, always null.
@@ -63,16 +62,13 @@ def pack_input(
         Number of shards.
     operator : str
         Its public name, for errors.
-    project : callable, optional
-        Column expressions to read instead of columns by name.
     spark_delay : int, optional
         Delay of the Spark watermark to define, in microseconds. The watermark is defined on the
         packed rows: the packer adds a row per task with the greatest event time.
     """
     # By position: PySpark's Python maps fail on names with dots or backticks in them.
     names = spec.inputs[index].schema.names
-    columns = [column(name) for name in names] if project is None else project()
-    renamed = [value.alias(f"c{i}") for i, value in enumerate(columns)]
+    renamed = [column(name).alias(f"c{i}") for i, name in enumerate(names)]
     pack = packer(core, spec, index, shards, newest=spark_delay is not None, operator=operator)
     packs = frame.select(*renamed).mapInArrow(pack, PACKED)
     if spark_delay is None:
@@ -163,17 +159,18 @@ def _copy(packed: pa.Table, rows: pa.Table, of: Input, shards: int) -> Batches:
         yield _row(number, mark_owned(packed, pa.array(shard == number)))
 
 
-def unpacker(schema: pa.Schema, *, metrics: int | None = None) -> Callable[[Batches], Batches]:
+def unpacker(schema: pa.Schema, metrics: Sequence[str] = ()) -> Callable[[Batches], Batches]:
     """Return the map from packed results to rows.
 
     Parameters
     ----------
     schema : Schema
         Columns of the results.
-    metrics : int, optional
-        Position of ``state_rows`` among the metrics: the schema ends with ``state_bytes``, which
-        is taken from there.
+    metrics : sequence of str
+        Names of the metrics of a step, if they are in the second column: columns of the schema that the
+        packed results do not have are taken from there.
     """
+    added = [(at, name) for at, name in enumerate(metrics) if name in schema.names]
 
     def unpack(batches: Batches) -> Batches:
         freeze_imports("unpack")
@@ -182,9 +179,10 @@ def unpacker(schema: pa.Schema, *, metrics: int | None = None) -> Callable[[Batc
                 if not packed.is_valid:
                     continue
                 table = ipc_read(packed.as_buffer())
-                if metrics is not None:
-                    size = batch.column(1)[row].as_py()[metrics + 1]
-                    table = table.append_column("state_bytes", pa.array([size], pa.int64()))
+                for at, name in added:
+                    if name not in table.column_names:
+                        value = batch.column(1)[row].values[at]
+                        table = table.append_column(name, pa.repeat(value, len(table)))
                 yield from conform(table, schema).to_batches()
 
     return unpack

@@ -68,10 +68,13 @@ def choose_state_api(
     ------
     SpecError
         ``STATE_API_NOT_CHAINABLE``: see :func:`refuse_unchainable`; or both inputs come from an
-        operator that a query may have only once.
+        operator that a query may have only once. ``PARAMETERS_CONTRADICT``: the operator needs the other
+        state API.
     RequirementError
         ``ROCKSDB_REQUIRED`` or ``PACKAGE_MISSING``, if the state API was selected or is required.
     """
+    if required is not None and wanted == _GROUPS:
+        raise conditions.TRANSFORM_REQUIRED.error(required=required, got=f"state_api={wanted!r}")
     session = frames[0].sparkSession
     problem = _problem(session, required=required)
     if wanted == "auto" and required is None and problem is not None:

@@ -47,7 +47,8 @@ SEGMENTS = "segments"
 SEGMENT_SCHEMAS = "number bigint", "blob string"
 """Its key and its value."""
 
-_OF_EVERY_STEP = ("side_output", "state_rows", "state_bytes", "watermark")
+STATE_BYTES = "state_bytes"
+_OF_EVERY_STEP = ("side_output", "state_rows", STATE_BYTES, "watermark")
 """Metrics that the step adds to those of its core."""
 
 

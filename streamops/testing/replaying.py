@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.clocks import ClockMetrics
 from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.columns import concat, conform, timestamp_micros
+from streamops.kernel.columns import concat, timestamp_micros
 from streamops.kernel.errors import located, located_methods
 from streamops.kernel.parameters import parse_delay
 from streamops.kernel.time import Duration, spark_watermark
@@ -28,8 +28,9 @@ from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import resolve, shards_of, watermark_delays
 from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
-from streamops.spark.packing import packer
+from streamops.spark.packing import packer, unpacker
 from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored
+from streamops.spark.wire import EMITTED_ARROW
 from streamops.testing import conditions
 from streamops.testing.batches import (
     Chain,
@@ -263,13 +264,15 @@ class _Stage:
     @remedies_for_a_script()
     def __post_init__(self) -> None:
         operator = self.operator
-        self.is_clock = operator.project is not None  # passes its rows on, with a watermark
+        of = operator.parameters
+        # Passes its rows on, with a watermark.
+        self.clock = of if isinstance(of, ClockSpec) else None
         self.carried = _carried_watermarks(operator, self.frames)
         if operator.check is not None:
             with located(operator.name):
                 operator.check(cast("DataFrame", self.frames[0]))
         self.count = shards_of(operator)
-        if self.shards is not None and not self.is_clock:
+        if self.shards is not None and self.clock is None:
             self.count = self.shards
         self.stored: dict[int, Sequence[Any]] = {}
         self.stores: MutableMapping[int, MemoryStore] = defaultdict(MemoryStore)
@@ -293,10 +296,9 @@ class _Stage:
     @property
     def output(self) -> _Frame:
         """The output, with the metadata for the next operator."""
-        parameters: Any = self.operator.parameters
-        if self.is_clock:
-            mark = {**_mark(parameters.delay), INSTANT: True}
-            return _Frame(self.frames[0].columns, {parameters.time: mark})
+        if self.clock is not None:
+            mark = {**_mark(self.clock.delay), INSTANT: True}
+            return _Frame(self.frames[0].columns, {self.clock.time: mark})
         schema = self._build_rows(self.spec.output.empty_table()).schema
         delay = max((delay for delay in self.delays if delay is not None), default=None)
         metadata = operator_metadata(self.spec, delay, metrics=(), api="", once=None)
@@ -307,7 +309,7 @@ class _Stage:
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
     ) -> tuple[BatchResult, pa.Table | None]:
         """Run a micro-batch. Without data (None), the timers of all shards fire."""
-        if self.is_clock and tables is None:  # it has no timers
+        if self.clock is not None and tables is None:  # it has no timers
             return BatchResult(number), None
         if self.restart:
             self._start()
@@ -317,7 +319,7 @@ class _Stage:
             packs = self._pack(tables)
         table, metrics = self._step_shards(packs, watermark, self.stored, self.stores)
         output = table
-        if tables is not None and self.is_clock:
+        if tables is not None and self.clock is not None:
             output = tables[0]
         return self._result(number, table, metrics, watermark), self._build_rows(output)
 
@@ -347,8 +349,8 @@ class _Stage:
         for at, input_ in enumerate(self.spec.inputs):
             time, delay = input_.time, self.delays[at]
             newest: int | None = None
-            if self.is_clock:
-                delay = self._clock.delay
+            if self.clock is not None:
+                delay = self.clock.delay
                 newest = result.clock.clock if result.clock is not None else None
             elif time is None or delay is None:
                 continue
@@ -367,10 +369,9 @@ class _Stage:
         packs: dict[int, list[bytes]] = {}
         self._newest: list[int | None] = [None] * len(tables)
         for at, (input_, rows) in enumerate(zip(self.spec.inputs, tables, strict=True)):
-            if not self.is_clock:
-                rows = rows.select(input_.schema.names)
-            else:
-                rows = self._clock.projected(rows, input_.schema)
+            if self.clock is not None:
+                rows = self.clock.projected(rows, input_.schema)
+            rows = rows.select(input_.schema.names)
             has_delay = input_.delay is not None
             step = self.run_step
             pack = packer(
@@ -393,6 +394,7 @@ class _Stage:
     ) -> tuple[pa.Table, dict[str, int]]:
         """Run the step of each shard, and sum up the metrics."""
         emitted, metrics = [self.spec.output.empty_table()], []
+        unpack = unpacker(self.spec.output, self.run_step.metric_names)
         for shard, pack in packs.items():
             after, frame = self.run_step(
                 stored.get(shard),
@@ -404,36 +406,23 @@ class _Stage:
             if after is not None:
                 stored[shard] = after
             metrics.append(frame["metrics"][0])
-            for cell in frame["emitted"]:
-                if cell is None:
-                    continue
-                table = ipc_read(cell)
-                if self.is_clock:
-                    at = self.run_step.metric_names.index("state_bytes")
-                    size = pa.array([frame["metrics"][0][at]], pa.int64())
-                    table = table.append_column("state_bytes", size)
-                emitted.append(conform(table, self.spec.output))
+            rows = pa.RecordBatch.from_pydict(frame.to_dict("list"), EMITTED_ARROW)
+            emitted.append(pa.Table.from_batches(unpack(iter([rows])), self.spec.output))
         names = self.run_step.metric_names[:-1]
         totals = [sum(values) for values in zip(*(row[:-1] for row in metrics), strict=True)]
         return concat(emitted), dict(zip(names, totals, strict=False))
 
     def _build_rows(self, table: pa.Table) -> pa.Table:
         """The rows that the next operator reads."""
-        if self.operator.build_result is None or self.is_clock:
-            return table
-        return cast("AnnotatedSpec", self.operator.parameters).build_rows(table)
-
-    @property
-    def _clock(self) -> ClockSpec:
-        """The parameters of a clock."""
-        return cast("ClockSpec", self.operator.parameters)
+        of = self.operator.parameters
+        return of.build_rows(table) if isinstance(of, AnnotatedSpec) else table
 
     def _result(
         self, number: int, table: pa.Table, metrics: dict[str, int], watermark: int
     ) -> BatchResult:
         """The metrics of a micro-batch, without rows."""
         result = BatchResult(number)
-        if self.is_clock:
+        if self.clock is not None:
             if not len(table):
                 return result
             (row,) = table.to_pylist()

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
 from streamops.kernel.time import format_duration, parse_duration
+from streamops.spark.clocks import ClockSpec
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.spark.progress import parse_metrics
@@ -279,7 +280,7 @@ def _read_metrics(
     operator: Operator, number: int, metrics: Mapping[str, Any], progress: Any
 ) -> BatchResult:
     """The metrics of an operator that Spark observed in a micro-batch, without rows."""
-    if operator.project is not None:
+    if isinstance(operator.parameters, ClockSpec):
         return BatchResult(number, clock=read_clock(metrics))
     result = BatchResult(number, watermark=_watermark(operator, progress))
     core = operator.core

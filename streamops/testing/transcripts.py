@@ -393,7 +393,7 @@ def _import(family: str, name: str) -> Any:
 def _clock(named: dict[str, Any]) -> Operator:
     clocks = [_create(name, require_mapping(spec, name)) for name, spec in named.items()]
     match clocks:
-        case [Operator() as clock] if clock.project is not None:
+        case [Operator(parameters=ClockSpec()) as clock]:
             return clock
     raise malformed("not a clock", got=named, expected="{time.producers: {...}}")
 

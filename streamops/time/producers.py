@@ -16,7 +16,7 @@ from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import ClockSpec, follow_clock
 from streamops.spark.columns import column, instant_field
 from streamops.spark.operator import Operator
-from streamops.time.core.producers import ProducersCore, ProducersSpec
+from streamops.time.core.producers import ARRIVAL, ProducersCore, ProducersSpec
 from streamops.time.instants import micros, now
 
 __all__ = ["producers"]
@@ -155,11 +155,12 @@ class _Producers(ProducersSpec, ClockSpec):
             # An arrival after the start of the micro-batch is wrong; without the limit, it would
             # make all other producers look silent. A null stays null; `least` alone ignores it.
             arrived = F.when(arrival.isNotNull(), F.least(arrival, arrived))
-        return column(self.producer), column(self.time), F.timestamp_micros(arrived)
+        arrived = F.timestamp_micros(arrived).alias(self.arrival or ARRIVAL)
+        return column(self.producer), column(self.time), arrived
 
     def projected(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Compute the same for a table: what the test kit packs."""
-        arrival_type = schema.field("arrival").type
+        arrival_type = schema.field(2).type
         now_ = pa.scalar(dt.datetime.now(dt.UTC), arrival_type)  # when the micro-batch starts
         arrived = pa.chunked_array([pa.repeat(now_, len(rows))])
         if self.arrival is not None:

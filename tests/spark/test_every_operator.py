@@ -604,7 +604,7 @@ def replay_together(
     has_time = {
         name: query
         for name, query in queries.items()
-        if any(s.has_event_time or s.operator.project is not None for s in query._stages)
+        if any(s.has_event_time or s.clock is not None for s in query._stages)
     }
     results: dict[str, list[list[str]]] = {name: [] for name in cases}
     watermark = 0

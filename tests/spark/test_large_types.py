@@ -7,6 +7,7 @@ import pytest
 
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import with_large_types
+from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import _runner, _suited, resolve, shards_of
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer, unpacker
@@ -19,7 +20,7 @@ def is_plain(case: Case) -> bool:
     """Whether an operator reads the columns of its frames, and has one step."""
     (first, *further) = case.chain
     is_kernel = isinstance(first, Operator) and first.core is not None
-    return is_kernel and not further and first.project is None
+    return is_kernel and not further and not isinstance(first.parameters, ClockSpec)
 
 
 PLAIN = {

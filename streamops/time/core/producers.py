@@ -40,6 +40,8 @@ from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
 from streamops.time import conditions
 from streamops.time.core.correct_clock import calendar_micros
 
+ARRIVAL = "__streamops_arrival"
+"""The column of the input with the arrival, if it is not a column of the frame."""
 PRODUCER, NEWEST, SEEN = "key.0", "newest", "seen"
 _ROWS, _REJECTED = "rows", "rejected"
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -107,10 +109,10 @@ class ProducersSpec(Spec):
 
     @property
     def input(self) -> pa.Schema:
-        """Columns that :func:`pack` reads. Their names are fixed."""
-        return pa.schema(
-            [("producer", self.producer_type), ("time", _INSTANT), ("arrival", _INSTANT)]
-        )
+        """Columns that :func:`pack` reads: the producer, the event time, and the arrival."""
+        types = (self.producer_type, _INSTANT, _INSTANT)
+        names = (self.producer, self.time, self.arrival or ARRIVAL)
+        return pa.schema(list(zip(names, types, strict=True)))
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -141,10 +143,9 @@ class ProducersCore(Core[ProducersSpec]):
 
     def pack(self, spec: ProducersSpec, rows: pa.Table, side: SideName = "left") -> pa.Table:
         """Aggregate to one row per producer: greatest event time, greatest arrival, counts of rows."""
-        groups, firsts = Groups.of(key_codes([rows.column("producer")], len(rows)))
-        (times, has_time), (arrivals, has_arrival) = (
-            calendar_micros(rows.column(name)) for name in ("time", "arrival")
-        )
+        producers, *instants = rows.columns
+        groups, firsts = Groups.of(key_codes([producers], len(rows)))
+        (times, has_time), (arrivals, has_arrival) = map(calendar_micros, instants)
         is_usable = has_time & has_arrival
         packed = {
             NEWEST: groups.greatest(np.where(is_usable, times, BEFORE_ALL)),
@@ -152,7 +153,7 @@ class ProducersCore(Core[ProducersSpec]):
             _ROWS: groups.sizes(),
             _REJECTED: groups.where(~is_usable).sizes(),
         }
-        producer = take(rows.select(["producer"]), firsts).column(0)
+        producer = take(rows.select([0]), firsts).column(0)
         schema = pa.schema([(PRODUCER, spec.producer_type), *_instants(*packed)])
         return pa.table([producer, *packed.values()], schema=schema)
 

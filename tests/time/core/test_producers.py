@@ -268,7 +268,7 @@ def test_a_spec_can_be_pickled() -> None:
 
 def test_a_batch_has_the_clock_of_one_micro_batch() -> None:
     stream = Stream()
-    table = pa.table({"producer": ["a", "b"], "time": [7, 5], "arrival": [8, 8]})
+    table = pa.table({"p": ["a", "b"], "t": [7, 5], "at": [8, 8]})
     packed = ProducersCore().pack(stream.spec, table.cast(stream.spec.input))
     (row,) = ProducersCore().run(stream.spec, [packed]).rows.to_pylist()
     assert (row["rows"], row["active"], row["clock"]) == (2, 2, 5)
