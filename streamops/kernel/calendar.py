@@ -17,7 +17,7 @@ import functools
 import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -291,7 +291,7 @@ class CalendarPeriod(Period):
         return *from_local(self.zone, days * DAY + within), exists
 
 
-def _first_day(months: Any) -> Instants:
+def _first_day(months: npt.NDArray[np.datetime64]) -> Instants:
     """Return the first day of each month."""
     first: Instants = months.astype("datetime64[D]").astype(np.int64)
     return first

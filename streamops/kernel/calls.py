@@ -142,8 +142,8 @@ def _annotated(function: Any) -> tuple[Sequence[str], Mapping[str, tuple[Any, bo
 def _explained(
     # Values are not part of the errors: an argument may be a password.
     function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     where: str,
 ) -> CallError | None:
     """What is wrong with the arguments; None if they fit, or if Python says it well."""

@@ -12,14 +12,14 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.core import StateFormat
+from streamops.kernel.core import Identity, StateFormat
 from streamops.kernel.errors import StateFormatError, located
 from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.ipc_size import declared_size
@@ -41,7 +41,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def encode(
-    layout: StateFormat, identity: Mapping[str, Any], shards: int, tables: Mapping[str, pa.Table]
+    layout: StateFormat, identity: Identity, shards: int, tables: Mapping[str, pa.Table]
 ) -> bytes:
     """Return the frame with the tables of a shard.
 
@@ -69,7 +69,7 @@ def encode(
     return Header(layout, identity, shards).frame(b"".join(parts))
 
 
-def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -> int:
+def fingerprint(layout: StateFormat, identity: Identity, shards: int) -> int:
     """Return a CRC-32 of everything that :func:`decode` compares.
 
     Examples
@@ -83,7 +83,7 @@ def fingerprint(layout: StateFormat, identity: Mapping[str, Any], shards: int) -
 
 
 def decode(
-    blob: bytes, layout: StateFormat, identity: Mapping[str, Any], shards: int
+    blob: bytes, layout: StateFormat, identity: Identity, shards: int
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
@@ -155,7 +155,7 @@ class StoredFrame:
     frame: int
     format: StateFormat
     shards: int
-    identity: Mapping[str, Any]
+    identity: Identity
     body: bytes
 
     @property
@@ -269,7 +269,7 @@ def _refuse_version(got: str, expected: str) -> NoReturn:
     )
 
 
-def _refuse(code: str, what: str, **facts: Any) -> NoReturn:
+def _refuse(code: str, what: str, **facts: str) -> NoReturn:
     raise StateFormatError(code, what, **facts)
 
 

@@ -13,6 +13,9 @@ from streamops.kernel.segments import Segments
 
 SideName = Literal["left", "right"]
 
+Identity = Mapping[str, Any]
+"""Parameters that a state depends on, as JSON."""
+
 OWNED = "_is_owned"
 """Last column of packed rows that every shard receives: whether the shard is that of their ``Input.by``."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -88,7 +88,7 @@ def _refuse(value: object, reason: str, parameter: str) -> NoReturn:
 class _Parser:
     """A parser of one text."""
 
-    def __init__(self, text: Any, parameter: str) -> None:
+    def __init__(self, text: object, parameter: str) -> None:
         self.text, self.parameter = text, parameter
         self.tokens = list(self._scan())
         self.at = 0

@@ -247,7 +247,7 @@ class Condition(Generic[_Error]):
                     message = f"{self.code}: {{{name}}} is not the name of a fact"
                     raise ValueError(message)
 
-    def error(self, *, got: Any, where: str = "", at: str = "", **facts: Any) -> _Error:
+    def error(self, *, got: object, where: str = "", at: str = "", **facts: object) -> _Error:
         """Return the error, with these facts."""
         what, expected, fix = (
             text.format_map(facts) for text in (self.what, self.expected, self.fix)

@@ -23,11 +23,9 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from streamops.kernel.core import StateFormat
+from streamops.kernel.core import Identity, StateFormat
 from streamops.kernel.errors import StreamopsError
 
 MAGIC = b"SOPS"
@@ -43,7 +41,7 @@ class Header:
     """The format and the parameters of a frame. Frames with equal headers are interchangeable."""
 
     format: StateFormat
-    parameters: Mapping[str, Any]
+    parameters: Identity
     shards: int = 0
 
     @property

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from streamops.kernel.columns import conform
-from streamops.kernel.core import SIDES, Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import (
+    SIDES,
+    Identity,
+    Input,
+    Metrics,
+    SideName,
+    State,
+    StateFormat,
+    Step,
+)
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     require_columns,
@@ -30,19 +39,27 @@ from streamops.kernel.time import AFTER_ALL
 _CHECKPOINTED = "checkpointed"
 
 
-def as_json(spec: Any, value: Any) -> Any:
+class WithInput(Protocol):
+    """Parameters that have the columns of their input."""
+
+    @property
+    def input(self) -> pa.Schema:
+        """The columns."""
+
+
+def as_json(spec: Spec, value: object) -> object:
     """A value in the identity of a checkpoint: tuples are lists."""
     return [as_json(spec, item) for item in value] if isinstance(value, tuple) else value
 
 
-def with_types(spec: Any, names: tuple[str, ...]) -> list[list[str]]:
+def with_types(spec: WithInput, names: tuple[str, ...]) -> list[list[str]]:
     """Columns of the input in the identity of a checkpoint: their names and types."""
     return [[name, str(spec.input.field(name).type)] for name in names]
 
 
 def checkpointed(
-    convert: Callable[[Any, Any], Any] = as_json,
-    metadata: Mapping[str, Any] | None = None,
+    convert: Callable[[Any, Any], object] = as_json,
+    metadata: Mapping[str, object] | None = None,
     *,
     default: Any = MISSING,
     repr: bool = True,
@@ -62,10 +79,6 @@ def checkpointed(
     return field(default=default, repr=repr, metadata=marked)
 
 
-def _fields(spec: Any) -> tuple[Field[Any], ...]:
-    return fields(spec)
-
-
 class Spec:
     """The parameters of an operator, as a frozen dataclass.
 
@@ -74,6 +87,7 @@ class Spec:
     """
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -96,13 +110,13 @@ class Spec:
         raise NotImplementedError
 
     @property
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Identity:
         """Parameters that the state depends on, as JSON: a checkpoint is refused if one changes.
 
         By default, these are the fields that :func:`checkpointed` marks, by the names of the parameters.
         """
         marked = {
-            of: of.metadata[_CHECKPOINTED] for of in _fields(self) if _CHECKPOINTED in of.metadata
+            of: of.metadata[_CHECKPOINTED] for of in fields(self) if _CHECKPOINTED in of.metadata
         }
         return {
             of.metadata.get("parameter", of.name): convert(self, getattr(self, of.name))
@@ -116,8 +130,9 @@ class Spec:
 
     @property
     def event_time(self) -> str | None:
-        """Column of the output with its event time, or that carries the metadata for the next operator."""
-        return None
+        """Column of the output with its event time: by default, that of the first input."""
+        time = self.inputs[0].time
+        return time if time in self.output.names else None
 
     @property
     def lag(self) -> int:
@@ -125,7 +140,7 @@ class Spec:
 
         Rows this far back can still be accepted, and results this far back are still emitted.
         """
-        return 0
+        return self.held_back
 
     @property
     def held_back(self) -> int:
@@ -139,11 +154,6 @@ class Spec:
     def times(self) -> tuple[str | None, ...]:
         """The event-time column of each input."""
         return tuple(of.time for of in self.inputs)
-
-    @property
-    def delays(self) -> tuple[int | None, ...]:
-        """The delay of the watermark that the operator defines on each input."""
-        return tuple(of.delay for of in self.inputs)
 
     @property
     def reads(self) -> tuple[tuple[str, ...], ...]:
@@ -210,11 +220,6 @@ class ShardSpec(Spec):
     def inputs(self) -> tuple[Input, ...]:
         """The input."""
         return (Input(self.by, self.time, self.input, self.delay, self.columns),)
-
-    @property
-    def event_time(self) -> str | None:
-        """The event-time column, if the output has it."""
-        return self.time if self.time in self.output.names else None
 
 
 S = TypeVar("S", bound=Spec)

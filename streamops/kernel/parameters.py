@@ -118,7 +118,7 @@ def _is_server(text: str) -> bool:
     return found is not None and (found["port"] is None or 0 < int(found["port"]) < 1 << 16)
 
 
-def require_choice(value: object, choices: Any, *, parameter: str) -> None:
+def require_choice(value: object, choices: object, *, parameter: str) -> None:
     """Raise an error if the value is not among the choices."""
     allowed = get_args(choices)
     if not isinstance(value, str) or value not in allowed:
@@ -261,7 +261,7 @@ def show_duration(micros: int | None) -> str:
 
 
 def refuse_taken_names(
-    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, Any], fix: str
+    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, object], fix: str
 ) -> None:
     """Refuse result columns with the same name. Spark ignores upper and lower case.
 

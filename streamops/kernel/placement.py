@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel import conditions
 from streamops.kernel.columns import combine_chunks, concat, take
-from streamops.kernel.core import State, StateFormat
+from streamops.kernel.core import Identity, State, StateFormat
 from streamops.kernel.hashing import shard_of, xxhash64
 from streamops.kernel.ordering import ranks
 
-Identity = Mapping[str, Any]
 Names = Callable[[Identity], Sequence[str]]
 Tables = Mapping[str, pa.Table]
 Upgrade = Callable[[Identity, Tables], tuple[Identity, Tables]]

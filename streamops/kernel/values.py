@@ -86,7 +86,7 @@ def field_converter(field: pa.Field) -> Converter:
     if field.nullable:
         return convert
 
-    def require(value: Any, *reused: set[int]) -> Any:
+    def require(value: object, *reused: set[int]) -> Any:
         converted = convert(value, *reused)
         if converted is None:
             message = "None"
@@ -122,7 +122,7 @@ def to_column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     return pa.array([convert(value) for value in values], field.type)
 
 
-def record_values(value: Any, names: Sequence[str]) -> Sequence[Any] | None:
+def record_values(value: object, names: Sequence[str]) -> Sequence[Any] | None:
     """Return the values of a record in this order; None if it is not a record with exactly these names.
 
     A plain tuple has no names: its values are taken by position. A named tuple, a ``Row`` of Spark, a dict and a
@@ -151,12 +151,12 @@ def _names_of(value: tuple[Any, ...]) -> Sequence[str] | None:
     return getattr(value, "__fields__", None) if names is None else names
 
 
-def _refuse(value: Any, why: str = "") -> NoReturn:
+def _refuse(value: object, why: str = "") -> NoReturn:
     message = f"a value of type {type(value).__name__}{why}"
     raise Refused(message)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A scalar of NumPy as a value of Python."""
     if not isinstance(value, np.generic):
         return value
@@ -170,18 +170,18 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, np.void) else value.item()
 
 
-def _is_nat(value: Any) -> bool:
+def _is_nat(value: object) -> bool:
     """Whether it is the missing instant of pandas or NumPy."""
     return isinstance(value, dt.datetime | dt.timedelta | np.datetime64 | np.timedelta64) and bool(
         value != value
     )
 
 
-def _to_nothing(value: Any, *_: set[int]) -> Any:
+def _to_nothing(value: object, *_: set[int]) -> object:
     return None if value is None else _refuse(value)
 
 
-def _to_bool(value: Any, *_: set[int]) -> Any:
+def _to_bool(value: object, *_: set[int]) -> object:
     if value is None or type(value) is bool:
         return value
     plain = _plain(value)
@@ -192,7 +192,7 @@ def _integers(bits: int) -> Converter:
     high = (1 << (bits - 1)) - 1
     low = ~high
 
-    def convert(value: Any, *_: set[int]) -> Any:
+    def convert(value: object, *_: set[int]) -> object:
         if type(value) is int and low <= value <= high:
             return value
         if value is None:
@@ -207,7 +207,7 @@ def _integers(bits: int) -> Converter:
     return convert
 
 
-def _to_double(value: Any, *_: set[int]) -> Any:
+def _to_double(value: object, *_: set[int]) -> object:
     if type(value) is float or value is None:
         return value
     plain = _plain(value)
@@ -222,7 +222,7 @@ def _to_double(value: Any, *_: set[int]) -> Any:
     return number if number == plain else _refuse(value, " that a float does not represent")
 
 
-def _to_float(value: Any, *_: set[int]) -> Any:
+def _to_float(value: object, *_: set[int]) -> object:
     number = _to_double(value)
     if number is None:
         return None
@@ -234,7 +234,7 @@ def _to_float(value: Any, *_: set[int]) -> Any:
     return rounded if rounded == number or isinstance(_plain(value), float) else _refuse(value)
 
 
-def _to_string(value: Any, *_: set[int]) -> Any:
+def _to_string(value: object, *_: set[int]) -> object:
     if value is None or (type(value) is str and value.isascii()):
         return value
     plain = _plain(value)
@@ -247,14 +247,14 @@ def _to_string(value: Any, *_: set[int]) -> Any:
     return str.__str__(plain)
 
 
-def _to_bytes(value: Any, *_: set[int]) -> Any:
+def _to_bytes(value: object, *_: set[int]) -> object:
     if value is None or type(value) is bytes:
         return value
     plain = _plain(value)
     return bytes(plain) if isinstance(plain, bytes | bytearray) else _refuse(value)
 
 
-def _to_date(value: Any, *_: set[int]) -> Any:
+def _to_date(value: object, *_: set[int]) -> object:
     if value is None or type(value) is dt.date:
         return value
     plain = _plain(value)
@@ -263,7 +263,7 @@ def _to_date(value: Any, *_: set[int]) -> Any:
     return dt.date(plain.year, plain.month, plain.day)
 
 
-def _to_datetime(value: Any) -> dt.datetime | None:
+def _to_datetime(value: object) -> dt.datetime | None:
     """A value of a subclass, such as that of pandas, as a datetime; None if it is missing."""
     plain = _plain(value)
     if _is_nat(plain):
@@ -276,7 +276,7 @@ def _to_datetime(value: Any) -> dt.datetime | None:
     return dt.datetime(*clock, plain.microsecond, tzinfo=plain.tzinfo, fold=plain.fold)
 
 
-def _to_instant(value: Any, *_: set[int]) -> Any:
+def _to_instant(value: object, *_: set[int]) -> object:
     if value is None or (type(value) is dt.datetime and value.tzinfo is dt.UTC and not value.fold):
         return value
     found = _to_datetime(value)
@@ -291,7 +291,7 @@ def _to_instant(value: Any, *_: set[int]) -> Any:
         _refuse(value, " beyond the years 1 to 9999 in UTC")
 
 
-def _to_local(value: Any, *_: set[int]) -> Any:
+def _to_local(value: object, *_: set[int]) -> object:
     if value is None or (type(value) is dt.datetime and value.tzinfo is None and not value.fold):
         return value
     found = _to_datetime(value)
@@ -300,13 +300,13 @@ def _to_local(value: Any, *_: set[int]) -> Any:
     return found.replace(fold=0) if found.tzinfo is None else _refuse(value, " with a time zone")
 
 
-def _to_time(value: Any, *_: set[int]) -> Any:
+def _to_time(value: object, *_: set[int]) -> object:
     if type(value) is dt.time and value.tzinfo is None:
         return value.replace(fold=0)
     return _to_nothing(value)
 
 
-def _to_interval(value: Any, *_: set[int]) -> Any:
+def _to_interval(value: object, *_: set[int]) -> object:
     plain = _plain(value)
     if value is None or _is_nat(plain):
         return None
@@ -324,7 +324,7 @@ def _decimals(dtype: pa.DataType) -> Converter:
     last_digit = decimal.Decimal((0, (1,), -dtype.scale))
     bound = decimal.Decimal((0, (1,), dtype.precision - dtype.scale))
 
-    def convert(value: Any, *_: set[int]) -> Any:
+    def convert(value: object, *_: set[int]) -> object:
         if value is None:
             return None
         plain = _plain(value)
@@ -346,7 +346,7 @@ def _lists(dtype: pa.DataType) -> Converter:
     item, is_nested = field_converter(dtype.value_field), pa.types.is_nested(dtype.value_type)
     is_exact = _EXACT_LISTS.get(dtype.value_type)
 
-    def convert(value: Any, reused: set[int] | None = None) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> object:
         if value is None:
             return None
         is_list = isinstance(value, list) or type(value) is tuple  # a subclass of it is a record
@@ -373,7 +373,7 @@ def _maps(dtype: pa.DataType) -> Converter:
         message = f"{dtype}, whose keys are not keys of a dict"
         raise UnsupportedType(message)
 
-    def convert(value: Any, reused: set[int] | None = None) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> object:
         if value is None:
             return None
         is_pairs = type(value) is list and all(type(p) is tuple and len(p) == 2 for p in value)
@@ -404,7 +404,7 @@ def _structs(dtype: pa.DataType) -> Converter:
         raise UnsupportedType(message)
     converters = [field_converter(part) for part in parts]
 
-    def convert(value: Any, reused: set[int] | None = None) -> Any:
+    def convert(value: Any, reused: set[int] | None = None) -> object:
         if value is None:
             return None
         values = record_values(value, names)
@@ -422,7 +422,7 @@ def _structs(dtype: pa.DataType) -> Converter:
     return convert
 
 
-def _is_reused(value: Any, reused: set[int] | None) -> bool:
+def _is_reused(value: object, reused: set[int] | None) -> bool:
     """Whether a list or dict is converted in place: at the first of its places."""
     if reused is None or id(value) in reused:
         return False
@@ -480,7 +480,7 @@ _FLAT = [
 ]
 
 
-def comparable(value: Any) -> tuple[Any, ...]:
+def comparable(value: object) -> tuple[Any, ...]:
     """A key to compare and sort values.
 
     NaN equals NaN at any depth; 0.0 equals -0.0; 2 equals 2.0, but no number equals a boolean.
@@ -517,7 +517,7 @@ def comparable(value: Any) -> tuple[Any, ...]:
     return (13, type(value).__name__, str(value))
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: object, other: object) -> bool:
     """Whether two values are equal, as in ``GROUP BY``: NaN equals NaN, and -0.0 equals 0.0."""
     return comparable(one) == comparable(other)
 

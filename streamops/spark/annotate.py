@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from streamops.kernel.operator import Core, Spec
 from streamops.spark.checks import refuse_taken
-from streamops.spark.metadata import METRICS, STATE_API, add_metadata
+from streamops.spark.metadata import METRICS, STATE_API, Metadata, add_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.results import restore
 
@@ -64,7 +64,9 @@ def annotate_rows(name: str, parameters: AnnotatedSpec, core: Core[Any]) -> Oper
         parameters.check(frame)
         refuse_taken(frame, parameters.adds)
 
-    def build_result(frame: DataFrame, rows: DataFrame, metadata: Any, metrics: str) -> DataFrame:
+    def build_result(
+        frame: DataFrame, rows: DataFrame, metadata: Metadata | None, metrics: str
+    ) -> DataFrame:
         result = parameters.build_result(restore(rows, frame), frame.schema.names)
         counted = [count.alias(of) for of, count in parameters.counts().items()]
         if counted and (frame.isStreaming or metrics != name.rpartition(".")[2]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from streamops.kernel.operator import Core, Spec
 from streamops.spark import conditions
 from streamops.spark.columns import arrow_schema, column, refuse_collated
 from streamops.spark.definition import Frames
-from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK
+from streamops.spark.metadata import INSTANT, METRICS, ONCE, STATE_API, WATERMARK, Metadata
 from streamops.spark.operator import Operator
 
 _CLOCK = "__streamops_clock"
@@ -34,7 +34,7 @@ def define_watermark(
     delay: int,
     frame: DataFrame,
     ticks: DataFrame,
-    metadata: Mapping[str, Any] | None,
+    metadata: Metadata | None,
     observed: str,
 ) -> DataFrame:
     """Add a watermark to a streaming frame.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame
 
 from streamops.kernel.operator import Core, Spec
 from streamops.kernel.parameters import require_choice, require_name
 from streamops.spark import conditions
+from streamops.spark.metadata import Metadata
 
 Engine = Literal["auto", "kernel", "native"]
 StateApi = Literal["auto", "applyInPandasWithState", "transformWithStateInPandas"]
@@ -110,13 +111,15 @@ class Frames(NamedTuple):
     initial: DataFrame | None = None
 
 
-BuildResult = Callable[[DataFrame, DataFrame, Mapping[str, Any] | None, str], DataFrame]
+BuildResult = Callable[[DataFrame, DataFrame, Metadata | None, str], DataFrame]
 """From a frame, the rows of the core, the column metadata for the next operator and the name of the metrics
 to the result. In a batch there is no metadata."""
 
 
 class RowParameters(Protocol):
-    """Parameters of an operator without a core: Spark computes all of it."""
+    """Parameters of an operator without a core, as a dataclass: Spark computes all of it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
     def adds(self) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ any operator by name; it calls whatever satisfies the contract of a core.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -45,6 +45,7 @@ from streamops.spark.metadata import (
     METRICS,
     ONCE,
     WATERMARK,
+    Metadata,
     add_metadata,
     describe,
     drop_stale_metadata,
@@ -54,7 +55,7 @@ from streamops.spark.packing import mark_watermark, pack_input, unpacker
 from streamops.spark.processors import Begin, run_steps
 from streamops.spark.results import declare
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
-from streamops.spark.step import STATE_BYTES, ShardStep, Stored
+from streamops.spark.step import STATE_BYTES, ShardStep, Stored, StoredRow
 from streamops.spark.wire import (
     EMITTED,
     EMITTED_ARROW,
@@ -101,7 +102,7 @@ class _Query:
         return self.is_streaming or self.operator.execution.name is not None
 
     @property
-    def step(self) -> ShardStep:
+    def step(self) -> ShardStep[Spec]:
         operator = self.operator
         assert operator.core is not None, "an operator without a core has no steps"
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
@@ -329,17 +330,17 @@ def _stream(query: _Query) -> DataFrame:
     return _unpack_result(query, emitted, choice.api)
 
 
-def _begin(step: ShardStep) -> Begin:
+def _begin(step: ShardStep[Spec]) -> Begin:
     """Put packs of the right input into the state, by the ``begin`` of the core."""
 
     @located(step.where)
-    def begin(stored: Sequence[Any] | None, packs: list[bytes]) -> tuple[Any, ...]:
+    def begin(stored: StoredRow | None, packs: list[bytes]) -> StoredRow:
         core = step.core
         state = State.empty(core.layout(step.spec))
         if stored is not None:
             state = Stored(*stored).state(step.header)
         _, rows = read_packs(core, step.spec, packs)
-        return astuple(Stored.of(core.begin(step.spec, state, rows), step.header))
+        return Stored.of(core.begin(step.spec, state, rows), step.header).row
 
     return begin
 
@@ -356,7 +357,7 @@ def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFr
     return _result(query, rows, _metadata(query, api))
 
 
-def _result(query: _Query, rows: DataFrame, metadata: Mapping[str, Any] | None) -> DataFrame:
+def _result(query: _Query, rows: DataFrame, metadata: Metadata | None) -> DataFrame:
     """The rows of the core as the operator returns them."""
     build = query.operator.build_result
     if build is not None:
@@ -378,7 +379,7 @@ def _batch(query: _Query) -> DataFrame:
     return _result(query, rows, None)
 
 
-def _runner(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
+def _runner(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
     @located(step.where)
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
@@ -396,7 +397,7 @@ def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
     return with_large_types(result) if is_large else result
 
 
-def _runner_with_metrics(step: ShardStep) -> Callable[[pa.Table], pa.Table]:
+def _runner_with_metrics(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
     @located(step.where)
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
@@ -439,7 +440,7 @@ def is_usable(time: str) -> Column:
     return column(time).between(*bounds)
 
 
-def _metadata(query: _Query, api: str | None) -> dict[str, Any] | None:
+def _metadata(query: _Query, api: str | None) -> Metadata | None:
     """Column metadata for the next operator of the query; None for a batch."""
     if not query.is_streaming or api is None:
         return None

@@ -32,6 +32,9 @@ INSTANT = "streamops.instant"
 REVISED = "streamops.revised"
 """Key of the columns that distinguish revisions and late rows from rows that count once."""
 
+Metadata = Mapping[str, str | int]
+"""Metadata of a column, for the next operator."""
+
 UPSERTS = "streamops.upserts"
 """Key of a change type whose updates come without preimages."""
 
@@ -66,7 +69,7 @@ def drop_stale_metadata(frame: DataFrame) -> DataFrame:
 
 def operator_metadata(
     spec: Spec, spark_delay: int | None, *, metrics: Sequence[str], api: str, once: str | None
-) -> dict[str, Any]:
+) -> Metadata:
     """Metadata for the next operator of the query, for one column of the output.
 
     Parameters
@@ -82,7 +85,7 @@ def operator_metadata(
     once : str, optional
         The state API that the query cannot use a second time.
     """
-    metadata: dict[str, Any] = {METRICS: ",".join(metrics), STATE_API: api}
+    metadata: dict[str, str | int] = {METRICS: ",".join(metrics), STATE_API: api}
     if spark_delay is not None and spec.event_time is not None:
         # Results that were held back are behind the watermark though they are on time, so the next
         # operator must wait as long as Spark's watermark does. A Python map, or selecting a field of
@@ -93,7 +96,7 @@ def operator_metadata(
     return metadata | ({} if once is None else {ONCE: once})
 
 
-def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> DataFrame:
+def add_metadata(frame: DataFrame, name: str, metadata: Metadata) -> DataFrame:
     """Add metadata for the next operator to one column."""
     columns = []
     for field in frame.schema.fields:
@@ -103,12 +106,12 @@ def add_metadata(frame: DataFrame, name: str, metadata: Mapping[str, Any]) -> Da
     return frame.select(*columns)
 
 
-def has_node(frame: Any, name: str) -> bool:
+def has_node(frame: DataFrame, name: str) -> bool:
     """Whether the plan of a DataFrame has a node of this name, such as ``EventTimeWatermark``."""
     return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
 
 
-def has_streaming_aggregation(frame: Any) -> bool:
+def has_streaming_aggregation(frame: DataFrame) -> bool:
     """Whether Spark aggregates a stream in the plan of a DataFrame.
 
     An aggregation of a batch frame that is joined is none: below it there is no streaming source.

@@ -20,6 +20,9 @@ from streamops.spark.drive import drive
 from streamops.spark.engines import no_native_engine
 from streamops.spark.pipelines import refuse_pipeline_function
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Operator(Definition):
@@ -163,7 +166,7 @@ class Operator(Definition):
         return f"{show_call(self.name, self.parameters)}{options}"
 
 
-def show_call(name: str, parameters: Any) -> str:
+def show_call(name: str, parameters: DataclassInstance) -> str:
     """The call of a public function with these parameters, as a user writes it.
 
     It has the fields that are parameters of the function, in its order, unless they have their defaults.

@@ -21,7 +21,7 @@ from streamops.kernel.columns import concat, conform, take, timestamp_micros
 from streamops.kernel.core import SIDES, Input, mark_owned
 from streamops.kernel.errors import located
 from streamops.kernel.hashing import shard_of
-from streamops.kernel.operator import Core, Spec
+from streamops.kernel.operator import Core, S
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
 from streamops.spark.metadata import WATERMARK
@@ -40,8 +40,8 @@ _ROWS_AT_ONCE = 1 << 18
 
 def pack_input(
     frame: DataFrame,
-    core: Core[Any],
-    spec: Spec,
+    core: Core[S],
+    spec: S,
     index: int,
     shards: int,
     *,
@@ -88,7 +88,7 @@ def mark_watermark(packs: DataFrame, spark_delay: int) -> DataFrame:
 
 
 def packer(
-    core: Core[Any], spec: Spec, index: int, shards: int, *, newest: bool, operator: str = ""
+    core: Core[S], spec: S, index: int, shards: int, *, newest: bool, operator: str = ""
 ) -> Callable[[Batches], Batches]:
     """Return the map from rows to packed rows.
 

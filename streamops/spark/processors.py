@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.errors import located
-from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep
+from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep, StoredRow
 from streamops.spark.wire import EMITTED, freeze_imports
 
 try:
@@ -25,14 +25,15 @@ except ImportError:  # Spark 3
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, MapState, TimerValues
 
-Begin = Callable[[Sequence[Any] | None, list[bytes]], tuple[Any, ...]]
+Begin = Callable[[StoredRow | None, list[bytes]], StoredRow]
 """Put packs that were there before the first micro-batch into the stored state, if there is any."""
 
 
 def run_steps(
     packs: DataFrame,
-    step: ShardStep,
+    step: ShardStep[Any],
     api: str,
     *,
     event_time: bool,
@@ -83,10 +84,14 @@ def read_group(frames: Iterator[pd.DataFrame]) -> list[bytes]:
     return [bytes(pack) for frame in frames for pack in frame["packed"]]
 
 
-def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator[pd.DataFrame]]:
+def _state_function(
+    step: ShardStep[Any], event_time: bool
+) -> Callable[..., Iterator[pd.DataFrame]]:
     """The function for ``applyInPandasWithState``."""
 
-    def run(key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+    def run(
+        key: tuple[int], frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
         freeze_imports("step")
         before = state.get if state.exists else None
         packs = [] if event_time and state.hasTimedOut else read_group(frames)
@@ -94,7 +99,9 @@ def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator
         after, emitted = step(before, packs, watermark, shard=key[0])
         if event_time:
             # A timed-out group that is neither updated nor removed would fire in every batch.
-            state.update(before if after is None else after)
+            stored = before if after is None else after
+            assert stored is not None, "the first step stores the watermark"
+            state.update(stored)
             # Fires once the watermark has moved: each shard follows every watermark.
             state.setTimeoutTimestamp(max(watermark or 0, 1))
         elif after is not None:
@@ -107,7 +114,7 @@ def _state_function(step: ShardStep, event_time: bool) -> Callable[..., Iterator
 class _MapStore:
     """The segments of the current shard, in a map state."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: MapState) -> None:
         self.state = state
 
     def read(self, number: int) -> str:
@@ -127,7 +134,7 @@ class _MapStore:
 class ShardProcessor(StatefulProcessor):
     """The processor for ``transformWithStateInPandas``."""
 
-    def __init__(self, step: ShardStep, event_time: bool, begin: Begin | None = None) -> None:
+    def __init__(self, step: ShardStep[Any], event_time: bool, begin: Begin | None = None) -> None:
         self.step, self.event_time, self.begin = step, event_time, begin
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -139,25 +146,27 @@ class ShardProcessor(StatefulProcessor):
         if self.step.has_segments:
             self.store = _MapStore(handle.getMapState(SEGMENTS, *SEGMENT_SCHEMAS))
 
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
         """Store rows that were there before the first micro-batch; Spark may call it repeatedly."""
         packs = [pack for pack in read_group(iter([initialState])) if pack]
         if packs and self.begin is not None:
             self.stored.update(self.begin(self.stored.get(), packs))
 
     def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: Any
+        self, key: Any, rows: Iterator[Any], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
         """Process the rows of the shard, or an empty pack."""
         yield self._step(key[0], read_group(rows), timerValues, fired=None)
 
     def handleExpiredTimer(
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[pd.DataFrame]:
         """The watermark moved while no rows arrived."""
         yield self._step(key[0], [], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
 
-    def _step(self, shard: int, packs: list[bytes], timers: Any, fired: int | None) -> pd.DataFrame:
+    def _step(
+        self, shard: int, packs: list[bytes], timers: TimerValues, fired: int | None
+    ) -> pd.DataFrame:
         before = self.stored.get()  # None if there is no state: each call is a round trip
         if not self.event_time:
             after, emitted = self.step(before, packs, shard=shard, store=self.store)

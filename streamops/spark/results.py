@@ -14,7 +14,7 @@ from streamops.kernel.core import SIDES
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.operator import Spec
 from streamops.spark.columns import column, make_nullable, spark_schema
-from streamops.spark.metadata import REVISED, WATERMARK
+from streamops.spark.metadata import REVISED, WATERMARK, Metadata
 
 _REVISING = (REVISION, CHANGE_TYPE, LATE)
 """Columns that distinguish revisions and side output from rows that count once."""
@@ -24,7 +24,7 @@ def declare(
     rows: DataFrame,
     frames: Sequence[DataFrame],
     spec: Spec,
-    metadata: Mapping[str, Any] | None,
+    metadata: Metadata | None,
 ) -> DataFrame:
     """Declare a result with the types and comments of the input columns.
 
@@ -40,7 +40,7 @@ def declare(
     spec : Spec
     metadata : mapping, optional
         Column metadata for the next operator. It is added to the event-time column; if the output
-        has none, to the first column.
+        has none, to the revision, to the change type, or to the first column.
     """
     inputs = [{field.name: field for field in frame.schema.fields} for frame in frames]
     output = spec.output
@@ -55,7 +55,8 @@ def declare(
     for name in SIDE_OUTPUT:
         if name in types and name not in origins:
             types[name] = _with_row_types(types[name], side_rows)
-    marked = spec.event_time or output.names[0]
+    others = (name for name in (REVISION, CHANGE_TYPE) if name in output.names)
+    marked = spec.event_time or next(others, output.names[0])
     columns = []
     for field in rows.schema.fields:
         name, added = field.name, {}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 
 from streamops.kernel import segments as segments_
 from streamops.kernel.codec import decode, encode, fingerprint, require_checksum
-from streamops.kernel.core import State, StateFormat, Step
+from streamops.kernel.core import Identity, State, StateFormat, Step
 from streamops.kernel.errors import located
 from streamops.kernel.frame import checksum_of
-from streamops.kernel.operator import Core
+from streamops.kernel.operator import Core, S
 from streamops.kernel.segments import (
     INDEX,
     ROWS,
@@ -31,8 +30,11 @@ from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 if TYPE_CHECKING:
     import pandas as pd
 
-StateHeader = tuple[StateFormat, Mapping[str, Any], int]
+StateHeader = tuple[StateFormat, Identity, int]
 """Format, identity and number of shards: what stored state is checked against."""
+
+StoredRow = tuple[int, int | None, int | None, int, str]
+"""The fields of :class:`Stored`."""
 
 STATE_SCHEMA = "fingerprint bigint, watermark bigint, deadline bigint, entries bigint, blob string"
 """Flat types only; the blob is a frame of the kernel's codec, in base64.
@@ -87,6 +89,11 @@ class Stored:
         return State(self.watermark, tables, segments)
 
     @property
+    def row(self) -> StoredRow:
+        """The fields."""
+        return self.fingerprint, self.watermark, self.deadline, self.entries, self.blob
+
+    @property
     def frame(self) -> bytes:
         """The blob as the kernel's codec wrote it; empty if it is not base64."""
         return to_frame(self.blob)
@@ -119,7 +126,7 @@ def to_frame(blob: str | None) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardStep:
+class ShardStep(Generic[S]):
     """The step of one shard.
 
     Parameters
@@ -138,21 +145,21 @@ class ShardStep:
     """
 
     where: str
-    core: Core[Any]
-    spec: Any
+    core: Core[S]
+    spec: S
     shards: int
     plan: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
     segment_rows: int = field(default_factory=lambda: segments_.LIMIT)
 
     def __call__(
         self,
-        stored: Sequence[Any] | None,
+        stored: StoredRow | None,
         packs: list[bytes],
         spark_watermark: int | None = None,
         *,
         shard: int = 0,
         store: SegmentStore | None = None,
-    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
+    ) -> tuple[StoredRow | None, pd.DataFrame]:
         """Advance the shard by one micro-batch.
 
         Parameters
@@ -180,12 +187,12 @@ class ShardStep:
 
     def _run(
         self,
-        stored: Sequence[Any] | None,
+        stored: StoredRow | None,
         packs: list[bytes],
         spark_watermark: int | None,
         shard: int,
         store: SegmentStore | None,
-    ) -> tuple[tuple[Any, ...] | None, pd.DataFrame]:
+    ) -> tuple[StoredRow | None, pd.DataFrame]:
         watermark = self._operator_watermark(spark_watermark)
         packs = [pack for pack in packs if pack != NOTHING]
         before = None if stored is None else Stored(*stored)
@@ -198,7 +205,7 @@ class ShardStep:
                 after = replace(before, watermark=watermark)
             metrics = self._metrics(None, 0, after, watermark)
             changed = after is not None and after != before
-            return astuple(after) if after and changed else None, emit_frame([], metrics)
+            return after.row if after and changed else None, emit_frame([], metrics)
         header = self.header
         segments = self.open_segments(store, shard)
         state = replace(State.empty(self.core.layout(self.spec)), segments=segments)
@@ -221,7 +228,7 @@ class ShardStep:
         cells = [*write_cells(step.output), *write_cells(step.late)]
         segment_bytes = 0 if step.state.segments is None else step.state.segments.size
         metrics = self._metrics(step.metrics, len(step.late), after, watermark, segment_bytes)
-        return None if after == before else astuple(after), emit_frame(cells, metrics)
+        return None if after == before else after.row, emit_frame(cells, metrics)
 
     @property
     def header(self) -> StateHeader:
@@ -274,10 +281,10 @@ class ShardStep:
         """Names of the metrics of a step, in the order in which it emits them."""
         return [*self.core.METRICS, *_OF_EVERY_STEP]
 
-    def last_watermark(self, stored: Sequence[Any]) -> int:
+    def last_watermark(self, stored: StoredRow) -> int:
         """Spark's watermark, in milliseconds, at the last visit of the shard."""
         watermark = Stored(*stored).watermark
-        return 0 if watermark is None else (watermark - int(self.spec.lag)) // 1_000
+        return 0 if watermark is None else (watermark - self.spec.lag) // 1_000
 
     def _read(self, stored: Stored, shard: int, segments: Segments | None) -> State:
         """The stored state: as this worker retained it, or decoded."""
@@ -306,7 +313,7 @@ class ShardStep:
         """
         if spark_watermark is None or spark_watermark <= 0:
             return None
-        return spark_watermark * 1_000 + int(self.spec.lag)
+        return spark_watermark * 1_000 + self.spec.lag
 
     def _is_idle(self, stored: Stored | None, watermark: int | None) -> bool:
         """Whether a step without rows changes nothing but the watermark."""

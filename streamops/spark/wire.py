@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.columns import concat
 from streamops.kernel.core import SIDES, SideName
-from streamops.kernel.operator import Core, Spec
+from streamops.kernel.operator import Core, S
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ _SIDE = b"side"
 _frozen: set[str] = set()
 
 
-def pack_rows(core: Core[Any], spec: Spec, side: SideName, rows: pa.Table) -> pa.Table:
+def pack_rows(core: Core[S], spec: S, side: SideName, rows: pa.Table) -> pa.Table:
     """Pack rows of one input. With two inputs, the pack names the side that its rows belong to."""
     packed = core.pack(spec, rows, side)
     if len(spec.inputs) == 1:
@@ -45,9 +45,7 @@ def pack_rows(core: Core[Any], spec: Spec, side: SideName, rows: pa.Table) -> pa
     return packed.replace_schema_metadata({_SIDE: side.encode()})
 
 
-def read_packs(
-    core: Core[Any], spec: Spec, packs: Iterable[bytes | pa.Buffer]
-) -> tuple[pa.Table, ...]:
+def read_packs(core: Core[S], spec: S, packs: Iterable[bytes | pa.Buffer]) -> tuple[pa.Table, ...]:
     """Read the packed rows of a shard: one table per input."""
     tables = [ipc_read(pack) for pack in packs if len(pack)]
     sides = SIDES[: len(spec.inputs)]

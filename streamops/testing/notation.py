@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streamops.changelog.table import REJECTED
 from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.core import SIDES
+from streamops.kernel.core import SIDES, Input
 from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.values import Refused, UnsupportedType, converter
@@ -196,10 +196,18 @@ class Line:
     restart: bool = False
 
 
+class Outline(NamedTuple):
+    """What a script needs to know about an operator: its inputs, its output, the event time of this."""
+
+    sides: tuple[Input, ...]
+    columns: pa.Schema
+    time: str | None
+
+
 def read_line(
     value: Any,
     schemas: tuple[pa.Schema, ...],
-    spec: Any,
+    spec: Outline,
     epoch: dt.datetime,
     counts: frozenset[str],
 ) -> Line:
@@ -235,9 +243,9 @@ def read_line(
     expected = _require_list(line.get("expect", []), "expect")
     if len(schemas) > 1:
         read_late = functools.partial(_late_with_side, spec=spec, epoch=epoch)
-    elif spec.inputs[0].time is None and not has_side_output(spec.output):
+    elif spec.sides[0].time is None and not has_side_output(spec.columns):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch)
-    elif spec.event_time == "match_end":
+    elif spec.time == "match_end":
         read_late = functools.partial(_late_match, spec=spec, epoch=epoch)
     else:
         read_late = functools.partial(_late, spec=spec, epoch=epoch)
@@ -266,13 +274,13 @@ def _clock(value: Any, epoch: dt.datetime) -> dict[str, Any]:
     return metrics
 
 
-def _result(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+def _result(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
     row = dict(require_mapping(value, "expect"))
     borders = window(row.pop("window"), epoch) if "window" in row else {}
     if "change" in row:
         row["_change_type"] = row.pop("change")
-    side_output = {"late", *([REJECTED] if routes_rejected(spec.output) else [])}
-    types = {f.name: f.type for f in spec.output if f.name not in side_output}
+    side_output = {"late", *([REJECTED] if routes_rejected(spec.columns) else [])}
+    types = {f.name: f.type for f in spec.columns if f.name not in side_output}
     if set(borders) | set(row) != set(types):
         raise malformed(
             "an expected row has other columns than the output",
@@ -282,29 +290,30 @@ def _result(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     return borders | {name: _cell(cell, types[name], epoch) for name, cell in row.items()}
 
 
-def _late(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
-    has_window = "window_start" in spec.output.names
+def _late(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
+    has_window = "window_start" in spec.columns.names
     known = _late_names(spec, value) - {"side"} - (set() if has_window else {"window"})
     late = require_keys(value, known, {"row", "reason"})
-    row = _row(late["row"], spec.inputs[0].schema, epoch)
-    times = {spec.event_time: row[spec.inputs[0].time]} if spec.inputs[0].time else {}
+    row = _row(late["row"], spec.sides[0].schema, epoch)
+    time = spec.sides[0].time
+    times = {} if time is None else {spec.time or "": row[time]}
     missed = None
     if has_window:
         times = window(late.get("window"), epoch)
         missed = dict(zip(("start", "end"), times.values(), strict=True))
         missed = None if missed["start"] is None else missed
-    keys = {name: row[name] for name in spec.inputs[0].by if times}
+    keys = {name: row[name] for name in spec.sides[0].by if times}
     return {**keys, **times, **_fields(spec, late, epoch, window=missed, row=row)}
 
 
-def _late_match(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+def _late_match(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
     """Read a late row, or a partial match that ran out of time."""
-    by = spec.inputs[0].by
+    by = spec.sides[0].by
     known = _late_names(spec, value) - {"side", "window"} | {"start", *by}
     late = require_keys(value, known, {"reason"})
     if "row" in late:
-        row = _row(late["row"], spec.inputs[0].schema, epoch)
-        keys, time = {name: row[name] for name in by}, row[spec.inputs[0].time]
+        row = _row(late["row"], spec.sides[0].schema, epoch)
+        keys, time = {name: row[name] for name in by}, row[spec.sides[0].time or ""]
     else:
         row, time = None, instant(late["start"], epoch)
         keys = {name: late[name] for name in by}
@@ -312,27 +321,27 @@ def _late_match(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
     return {**keys, **times, **_fields(spec, late, epoch, row=row)}
 
 
-def _late_with_side(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+def _late_with_side(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
     known = _late_names(spec, value) - {"window"}
     late = require_keys(value, known, {"row", "side", "reason"})
     side = late["side"]
     if side not in SIDES:
         raise malformed("this is not a side", got=side, expected="left, or right")
-    dtype = spec.output.field(LATE).type.field("row").type.field(side).type
+    dtype = spec.columns.field(LATE).type.field("row").type.field(side).type
     row = _row(late["row"], pa.schema(list(dtype)), epoch)
     rows = {str(name): row if name == side else None for name in SIDES}
     return _fields(spec, late, epoch, row=rows)
 
 
-def _late_names(spec: Any, value: Any) -> set[str]:
+def _late_names(spec: Outline, value: Any) -> set[str]:
     """The fields of ``late``, those that only this operator has among them."""
-    if not has_side_output(spec.output):
+    if not has_side_output(spec.columns):
         raise _not_routed(value)
-    return {*spec.output.field(LATE).type.names}
+    return {*spec.columns.field(LATE).type.names}
 
 
 def _fields(
-    spec: Any, late: Mapping[str, Any], epoch: dt.datetime, **values: Any
+    spec: Outline, late: Mapping[str, Any], epoch: dt.datetime, **values: Any
 ) -> dict[str, Any]:
     """The fields of ``late``."""
     lateness = late.get("lateness")
@@ -342,7 +351,7 @@ def _fields(
         "lateness": None if lateness is None else duration(lateness),
         "watermark": instant(late.get("watermark"), epoch),
     }
-    return {name: values.get(name) for name in spec.output.field(LATE).type.names}
+    return {name: values.get(name) for name in spec.columns.field(LATE).type.names}
 
 
 def _not_routed(got: Any) -> SpecError:
@@ -360,9 +369,9 @@ def routes_rejected(output: pa.Schema) -> bool:
     ]
 
 
-def _rejected(value: Any, spec: Any, epoch: dt.datetime) -> dict[str, Any]:
+def _rejected(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
     rejected = require_keys(value, {"row", "reason"}, {"row", "reason"})
-    if not routes_rejected(spec.output):
+    if not routes_rejected(spec.columns):
         raise _not_routed(value)
-    row = _row(rejected["row"], spec.inputs[0].schema, epoch)
+    row = _row(rejected["row"], spec.sides[0].schema, epoch)
     return {"reason": rejected["reason"], "row": row}

@@ -29,7 +29,7 @@ from streamops.spark.drive import resolve, shards_of, watermark_delays
 from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer, unpacker
-from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored
+from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored, StoredRow
 from streamops.spark.wire import EMITTED_ARROW
 from streamops.testing import conditions
 from streamops.testing.batches import (
@@ -274,7 +274,7 @@ class _Stage:
         self.count = shards_of(operator)
         if self.shards is not None and self.clock is None:
             self.count = self.shards
-        self.stored: dict[int, Sequence[Any]] = {}
+        self.stored: dict[int, StoredRow] = {}
         self.stores: MutableMapping[int, MemoryStore] = defaultdict(MemoryStore)
         self.reset_watermarks()
         self._start()
@@ -389,7 +389,7 @@ class _Stage:
         self,
         packs: Mapping[int, list[bytes]],
         watermark: int,
-        stored: dict[int, Sequence[Any]],
+        stored: dict[int, StoredRow],
         stores: MutableMapping[int, MemoryStore],
     ) -> tuple[pa.Table, dict[str, int]]:
         """Run the step of each shard, and sum up the metrics."""
@@ -479,8 +479,8 @@ def _newest(rows: pa.Table, time: str) -> int | None:
     return int(micros[valid].max()) if valid.any() else None
 
 
-def _through_spark(stored: Sequence[Any]) -> Sequence[Any]:
+def _through_spark(stored: StoredRow) -> StoredRow:
     """Convert to Spark's types and back: a number that does not fit is an error here."""
     columns = [pa.array([value], type_) for value, type_ in zip(stored, _STORED.types, strict=True)]
     table = ipc_read(ipc_write(pa.table(columns, schema=_STORED)))
-    return tuple(column[0].as_py() for column in table.columns)
+    return Stored(*(column[0].as_py() for column in table.columns)).row

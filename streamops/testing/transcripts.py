@@ -59,7 +59,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -75,6 +74,7 @@ from streamops.testing.batches import START, remedies_for_a_script
 from streamops.testing.notation import (
     COLUMN_TYPES,
     Line,
+    Outline,
     instant,
     malformed,
     read_line,
@@ -345,21 +345,23 @@ def _read_transcript(document: dict[str, Any]) -> Transcript:
     if "behind" in document:
         behind = _clock(require_mapping(document["behind"], "behind"))
         carried = (cast("ClockSpec", behind.parameters).delay,)
-    spec: Any = resolve(operator, schemas, carried)
+    spec = resolve(operator, schemas, carried)
     counts = frozenset({*operator.core.METRICS.values(), "state_rows"})
     if operator.build_result is not None:
         finished = operator.parameters.build_rows(spec.output.empty_table())
-        spec = SimpleNamespace(inputs=spec.inputs, output=finished.schema, event_time=None)
+        outline = Outline(spec.inputs, finished.schema, None)
         counts = frozenset()
-    elif operator.follow_up is not None:
-        spec = resolve(operator.steps[1], (spec.output,), (None,))
+    else:
+        if operator.follow_up is not None:
+            spec = resolve(operator.steps[1], (spec.output,), (None,))
+        outline = Outline(spec.inputs, spec.output, spec.event_time)
     script = document["script"]
     if not isinstance(script, list) or not script:
         raise malformed("the script has no lines", got=script, expected="a list of lines")
     lines = []
     for number, line in enumerate(script, start=1):
         with located(at=f"line {number}"):
-            lines.append(read_line(line, schemas, spec, epoch, counts))
+            lines.append(read_line(line, schemas, outline, epoch, counts))
     watermark = watermarks[0] if len(sides) == 1 else tuple(watermarks)
     return Transcript(document["name"], operator, schemas, watermark, tuple(lines), behind)
 

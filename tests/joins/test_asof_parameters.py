@@ -18,6 +18,7 @@ from streamops.kernel.errors import (
     located,
 )
 from streamops.testing import replay
+from tests.joins.inputs import delays
 
 UTC = pa.timestamp("us", tz="UTC")
 TRADES = pa.schema(
@@ -95,17 +96,17 @@ def test_names_of_keys_may_differ() -> None:
 
 
 def test_one_delay_applies_to_both_sides_or_is_a_pair() -> None:
-    assert settings().delays == (60_000_000, 60_000_000)
-    assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
-    assert settings(delay=None).delays == (None, None)
+    assert delays(settings()) == (60_000_000, 60_000_000)
+    assert delays(settings(delay=("1 second", "2 seconds"))) == (1_000_000, 2_000_000)
+    assert delays(settings(delay=None)) == (None, None)
     spec = settings().resolve((TRADES, PRICES), carried=(5, None), shards=8)
     assert (spec.left.delay, spec.right.delay) == (None, 60_000_000)
 
 
 def test_the_facts_alone_may_define_the_watermark() -> None:
     parameters = settings(waits_for="facts")
-    assert (parameters.delays, parameters.times) == ((60_000_000, None), ("ts", None))
-    assert settings(waits_for="facts", delay=("1 second", None)).delays == (1_000_000, None)
+    assert (delays(parameters), parameters.times) == ((60_000_000, None), ("ts", None))
+    assert delays(settings(waits_for="facts", delay=("1 second", None))) == (1_000_000, None)
     assert bound(waits_for="facts").right.time is None
 
 

@@ -13,6 +13,7 @@ from streamops.joins.core.enrich import EnrichSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
 from streamops.testing import replay
+from tests.joins.inputs import delays
 
 MAP = pa.map_(pa.string(), pa.int64())
 FACTS = pa.schema([("user", pa.string()), ("plan", pa.int32()), ("m", MAP)])
@@ -163,7 +164,7 @@ def test_there_is_no_watermark() -> None:
     spec = bound()
     assert (spec.event_time, spec.lag, spec.held_back) == (None, 0, 0)
     parameters: Any = joins.enrich(None, **ARGUMENTS).parameters
-    assert (parameters.times, parameters.delays, parameters.lag) == ((None, None), (None, None), 0)
+    assert (parameters.times, delays(parameters), parameters.lag) == ((None, None), (None, None), 0)
     assert parameters.reads == (("user",), ("id", "lsn"))
 
 

@@ -13,6 +13,7 @@ from streamops.joins.core.interval_spec import IntervalSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.kernel.lateness import late_field
 from streamops.spark.drive import resolve
+from tests.joins.inputs import delays
 
 UTC = pa.timestamp("us", tz="UTC")
 SEARCHES = pa.schema(
@@ -77,10 +78,10 @@ def test_names_of_keys_and_times_may_differ() -> None:
 
 
 def test_one_delay_applies_to_both_sides_and_either_may_be_omitted() -> None:
-    assert settings().delays == (MINUTE, MINUTE)
-    assert settings(delay=("1 second", "2 seconds")).delays == (1_000_000, 2_000_000)
-    assert settings(delay=("1 second", None)).delays == (1_000_000, None)
-    assert settings(delay=None).delays == (None, None)
+    assert delays(settings()) == (MINUTE, MINUTE)
+    assert delays(settings(delay=("1 second", "2 seconds"))) == (1_000_000, 2_000_000)
+    assert delays(settings(delay=("1 second", None))) == (1_000_000, None)
+    assert delays(settings(delay=None)) == (None, None)
 
 
 def test_the_repr_shows_the_arguments_as_the_user_wrote_them() -> None:

@@ -12,6 +12,7 @@ from streamops import joins
 from streamops.joins.core.timeline import TimelineSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.spark.drive import resolve
+from tests.joins.inputs import delays
 
 CHANGE = ("_change_type", pa.string())
 MAP = pa.map_(pa.string(), pa.int64())
@@ -172,7 +173,7 @@ def test_without_a_right_frame_only_the_test_kit_can_use_it() -> None:
 
 def test_there_is_no_watermark() -> None:
     settings = joins.timeline(None, **ARGUMENTS).parameters
-    assert (settings.times, settings.delays, settings.lag) == ((None, None), (None, None), 0)
+    assert (settings.times, delays(settings), settings.lag) == ((None, None), (None, None), 0)
     assert settings.reads == (("author", "post", "at"), ("whom", "user"))
-    assert bound().event_time == "_change_type"
+    assert bound().event_time is None
     assert "_change_type" not in bound().origins

@@ -42,7 +42,7 @@ def test_it_is_resolved_against_the_schema_of_its_input() -> None:
     spec = count(by="k", changes="retract").parameters.resolve((SCHEMA,), carried=(None,), shards=8)
     assert spec.output.names == ["k", "n", "revision", "_change_type"]
     assert spec.limit == 125_000
-    assert (spec.origins, spec.event_time) == ({"k": (0, "k")}, "revision")
+    assert (spec.origins, spec.event_time) == ({"k": (0, "k")}, None)
     name, state = "count_items('k', cells=4)", "counts list<item: int64>"
     assert spec.identity == {
         "by": [["k", "string"]],

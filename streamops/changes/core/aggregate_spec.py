@@ -210,11 +210,6 @@ class AggregateSpec(Spec):
                     found[aggregate.name] = (0, summary.inputs[0])
         return found
 
-    @property
-    def event_time(self) -> str:
-        """Column with the metadata for the next operator. There is no event time."""
-        return CHANGE_TYPE
-
 
 def _total(function: str, summary: Summary, schema: pa.Schema) -> Total | None:
     """The total of an aggregate from which rows can be retracted exactly; None for others."""

@@ -139,11 +139,6 @@ class TableSpec(KeyedTable, Spec):
         """Columns of the output that hold values of a column of the input."""
         return {name: (0, name) for name in (*self.by, *self.values)}
 
-    @property
-    def event_time(self) -> str:
-        """Column with the metadata for the next operator. There is no event time."""
-        return REVISION
-
 
 def _tracked_values(spec: ApplySpec, track: tuple[str, ...] | None) -> list[str]:
     """The values whose changes begin an interval: the state depends on them."""

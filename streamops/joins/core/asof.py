@@ -47,11 +47,11 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.lateness import Arrivals, Lateness, build_late
 from streamops.kernel.operator import Core, Table
-from streamops.kernel.placement import ByKey, Identity, Placement
+from streamops.kernel.placement import ByKey, Placement
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
 
 _NO_KEY = -1

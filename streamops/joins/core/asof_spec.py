@@ -156,11 +156,6 @@ class AsofSpec(JoinSpec):
         return -(-self.look_ahead // 1_000) * 1_000
 
     @property
-    def event_time(self) -> str:
-        """The event-time column of the output is that of the facts."""
-        return self.time
-
-    @property
     def identity(self) -> Mapping[str, Any]:
         """All that the state depends on. ``delay`` and ``waits_for`` may change."""
         return {

@@ -157,11 +157,6 @@ class TimelineSpec(Spec):
         return (Input(self.user, None, self.output),)
 
     @property
-    def event_time(self) -> str:
-        """The column with the metadata for the next operator. There is no event time."""
-        return CHANGE_TYPE
-
-    @property
     def author(self) -> Columns:
         """Columns of the posts that are joined."""
         return self.parameters.join.left_by

@@ -241,11 +241,6 @@ class PatternSpec(ShardSpec):
         return ("to first" if to == "to first" else "to last"), self._number(variable)
 
     @property
-    def lag(self) -> int:
-        """How far Spark's watermark must lie behind the operator's own."""
-        return self.held_back
-
-    @property
     def held_back(self) -> int:
         """How far behind the watermark the end of a match can lie; whole milliseconds."""
         return -(-(self.within or 0) // MILLISECOND) * MILLISECOND

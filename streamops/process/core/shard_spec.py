@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
 
 from streamops.kernel.operator import Core, ShardSpec
 from streamops.process import conditions
 
 
-def require_core(core: Any, parameters: Any) -> None:
+def require_core(core: object, parameters: object) -> None:
     """Refuse what is not a core, and parameters that are not complete.
 
     Raises

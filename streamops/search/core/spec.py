@@ -123,11 +123,6 @@ class MatchSpec(Spec):
         )
         return documents, queries
 
-    @property
-    def event_time(self) -> str | None:
-        """The event-time column of the output is that of the documents."""
-        return self.as_of
-
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> MatchSpec:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamops.changelog.table import drop_tombstones
 from streamops.kernel.columns import concat, timestamp_micros
 from streamops.kernel.core import SIDES, Input, State, Step
+from streamops.kernel.operator import Core, Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
 from streamops.testing.folding import fold
 from streamops.testing.values import comparable
@@ -87,8 +88,8 @@ class Case:
         For the cuttings, orders and shards that the laws choose.
     """
 
-    core: Any
-    spec: Any
+    core: Core[Any]
+    spec: Spec
     batches: tuple[Batch, ...]
     oracle: Callable[[], Oracle] | None = None
     accepted: Callable[[Sequence[Arrival]], Sequence[Row]] | None = None

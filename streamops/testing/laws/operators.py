@@ -94,7 +94,8 @@ def check_operator(
     """
     (single,) = _require_single(operator)
     schemas = infer_schemas(single, batches, schema)
-    spec: Any = resolve(single.options(shards=1), schemas, (None,) * len(schemas))
+    assert single.core is not None
+    spec = resolve(single.options(shards=1), schemas, (None,) * len(schemas))
     has_time = any(input_.time is not None for input_ in spec.inputs)
     tables = [to_tables(batch, schemas) for batch in batches]
     case = Case(

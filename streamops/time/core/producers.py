@@ -14,7 +14,7 @@ The core has no key: one shard has the state of all producers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Mask
-from streamops.kernel.operator import Core, Spec, Table
+from streamops.kernel.operator import Core, Spec, Table, checkpointed
 from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
@@ -49,15 +49,18 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducersSpec(Spec):
-    """The parameters of the clock; durations in microseconds."""
+    """The parameters of the clock; durations in microseconds.
+
+    A change of `idle` takes effect with the next step; `expected` matters only at the start.
+    """
 
     where: ClassVar[str] = "time.producers"
 
-    producer: str
-    time: str
+    producer: str = checkpointed(lambda spec, name: [name, str(spec.producer_type)])
+    time: str = checkpointed()
     delay: int = field(metadata={"shown": show_duration})
     idle: int = field(metadata={"shown": show_duration})
-    arrival: str | None
+    arrival: str | None = checkpointed()
     expected: Sequence[Any]
     producer_type: pa.DataType | None = field(default=None, repr=False)
     """Type of the column `producer`, set by ``resolve``."""
@@ -113,18 +116,6 @@ class ProducersSpec(Spec):
         types = (self.producer_type, _INSTANT, _INSTANT)
         names = (self.producer, self.time, self.arrival or ARRIVAL)
         return pa.schema(list(zip(names, types, strict=True)))
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Parameters that a checkpoint depends on.
-
-        A change of `idle` takes effect with the next step; `expected` matters only at the start.
-        """
-        return {
-            "producer": [self.producer, str(self.producer_type)],
-            "time": self.time,
-            "arrival": self.arrival,
-        }
 
 
 class ProducersCore(Core[ProducersSpec]):

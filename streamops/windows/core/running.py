@@ -97,11 +97,6 @@ class RunningSpec(AggregatingSpec, ShardSpec):
         """Columns that are aggregated."""
         return self.aggregated
 
-    @property
-    def event_time(self) -> str:
-        """The column with the metadata for the next operator. There is no event time."""
-        return REVISION
-
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
     ) -> Self:
