@@ -8,15 +8,15 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from string import Formatter
 
 from streamops import errors
+from streamops.kernel import codes
 from streamops.kernel.errors import Condition, StreamopsError
 from website.docstrings import mark_code
-from website.raised import Raised, Source
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "errors.md"
@@ -57,7 +57,7 @@ while a query runs is wrapped by Spark: `query.exception()` has its message, wit
 | class | meaning | codes |
 |---|---|---|
 """
-_FACT, _MARKED, _MARK = re.compile(r"\{(\w+)\}"), re.compile("\ue000(.*?)\ue001"), "\ue000\\1\ue001"
+_MARKED = re.compile("\ue000(.*?)\ue001")
 # In the order of the module, which is that in which users meet them.
 _CLASSES = [name for name in re.findall(r"^``(\w+)``", str(errors.__doc__), re.MULTILINE)]
 
@@ -75,39 +75,17 @@ def conditions() -> dict[str, Condition[StreamopsError]]:
 
 
 @cache
-def raised() -> tuple[Raised, ...]:
-    """Return every situation in which streamops raises an error."""
-    found = {
-        replace(one, cause=_FACT.sub(_MARK, one.cause), remedy=_FACT.sub(_MARK, one.remedy))
-        for one in Source(ROOT / "streamops").raised()
-    }
-    for path in sorted((ROOT / "streamops").rglob("*.py")):
-        text = path.read_text()
-        for package in re.findall(
-            r"^from (streamops\.\w+) import .*\bconditions\b", text, re.MULTILINE
-        ):
-            for name in re.findall(r"\bconditions\.([A-Z][A-Z_0-9]*)\b", text):
-                found.add(_situation(conditions()[f"{package}.{name}"], path))
-    return tuple(sorted(found))
-
-
-def _situation(of: Condition[StreamopsError], path: Path) -> Raised:
-    module = path.relative_to(ROOT).as_posix()
-    return Raised(of.code, of.error_type.__name__, fill(of.what), fill(of.fix), module)
-
-
-def by_code() -> dict[str, list[Raised]]:
-    """Return the situations of every code."""
-    found = defaultdict(list)
-    for situation in raised():
-        found[situation.code].append(situation)
+def by_code() -> dict[str, dict[str, Condition[StreamopsError]]]:
+    """Return the conditions of every code, by module and name."""
+    found = defaultdict[str, dict[str, Condition[StreamopsError]]](dict)
+    for name, condition in conditions().items():
+        found[condition.code][name] = condition
     return dict(found)
 
 
-def families(situations: list[Raised]) -> list[str]:
-    """Return the families that raise an error themselves."""
-    found = {Path(situation.module).parts[1].removesuffix(".py") for situation in situations}
-    return sorted(found - _SHARED)
+def families(names: Iterable[str]) -> list[str]:
+    """Return the families that have conditions of these names."""
+    return sorted({name.split(".")[1] for name in names} - _SHARED)
 
 
 def anchor(code: str) -> str:
@@ -117,32 +95,27 @@ def anchor(code: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    codes = by_code()
     classes = defaultdict(list)
-    for code, situations in codes.items():
-        # A code that several classes have is where it is raised most often.
-        names = [situation.error for situation in situations]
-        classes[max(_CLASSES, key=lambda name: (names.count(name), -_CLASSES.index(name)))].append(
-            code
-        )
+    for code in by_code():
+        classes[getattr(codes, code).error_type.__name__].append(code)
     lines, parts = [_HEAD.rstrip("\n")], []
     for name in filter(classes.get, _CLASSES):
         summary = " ".join(str(getattr(errors, name).__doc__).partition("\n\n")[0].split())
         links = " · ".join(f"[`{code}`](#{anchor(code)})" for code in sorted(classes[name]))
         lines.append(f"| [`{name}`](#{name.lower()}) | {summary} | {links} |")
         parts.append(f"\n## {name}\n\n{summary}")
-        parts += [_entry(code, codes[code]) for code in sorted(classes[name])]
+        parts += [_entry(code, by_code()[code]) for code in sorted(classes[name])]
     return "\n".join([*lines, *parts]) + "\n"
 
 
-def _entry(code: str, situations: list[Raised]) -> str:
-    rows = defaultdict[tuple[str, str], list[Raised]](list)
-    for situation in situations:
-        rows[cell(situation.cause), cell(situation.remedy)].append(situation)
+def _entry(code: str, of_code: dict[str, Condition[StreamopsError]]) -> str:
+    rows = defaultdict[tuple[str, str], list[str]](list)
+    for name, condition in of_code.items():
+        rows[cell(fill(condition.what)), cell(fill(condition.fix))].append(name)
     lines = [f"\n### {code}\n", "| condition | remedy | raised by |", "|---|---|---|"]
-    for (cause, remedy), found in sorted(rows.items()):
-        names = ", ".join(f"`{name}`" for name in families(found)) or "all"
-        lines.append(f"| {cause} | {remedy} | {names} |")
+    for (cause, remedy), names in sorted(rows.items()):
+        found = ", ".join(f"`{name}`" for name in families(names)) or "all"
+        lines.append(f"| {cause} | {remedy} | {found} |")
     return "\n".join(lines)
 
 
@@ -154,14 +127,15 @@ def fill(template: str) -> str:
 
 def cell(text: str) -> str:
     """Return a text with marked facts as the cell of a table; facts in italics, or <so> within code."""
+    # A fact that may be empty directly follows a word.
+    text = re.sub(r"(?<=[\w\ue001])\ue000", " \ue000", text)
     parts = mark_code(text).replace("|", "\\|").split("`")
     parts[::2] = [
         _MARKED.sub(lambda fact: f"*{fact[1].replace('_', ' ')}*", part.replace("\\_", "_"))
         for part in parts[::2]
     ]
     parts[1::2] = [_MARKED.sub(r"<\1>", part) for part in parts[1::2]]
-    # A fact that may be empty directly follows a word.
-    return re.sub(r"(?<=\w)(\*[a-z ]+\*)", r" \1", "`".join(parts))
+    return "`".join(parts)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from website import errors
 from website.docstrings import mark_code, to_markdown
 from website.names import FAMILIES, Name, family_module, find_name, operators, public_names
 from website.pictures import PICTURES
-from website.raised import Source
 
 ROOT = Path(__file__).parents[1]
 GUIDES = {
@@ -231,13 +233,13 @@ def _tables() -> list[tuple[str, dict[str, str]]]:
 
 
 def _errors(name: Name) -> list[str]:
-    """The codes that the modules of an operator raise."""
-    modules = _modules(name)
-    codes = sorted(
-        code
-        for code, situations in errors.by_code().items()
-        if modules & {situation.module for situation in situations}
-    )
+    """The codes of the conditions that the modules of an operator name."""
+    codes = {
+        getattr(module.conditions, condition).code
+        for module in _modules(name)
+        if hasattr(module, "conditions")
+        for condition in re.findall(r"\bconditions\.([A-Z][A-Z_0-9]*)", inspect.getsource(module))
+    }
     named = set(re.findall(r"``([A-Z]\w+_\w+)``", name.value.__doc__)) & errors.by_code().keys()
     links = [f"[`{code}`](../errors.md#{errors.anchor(code)})" for code in sorted({*codes, *named})]
     text = " · ".join(links)
@@ -248,26 +250,20 @@ def _errors(name: Name) -> list[str]:
     ]
 
 
-@cache
-def _source() -> Source:
-    return Source(ROOT / "streamops")
-
-
-def _modules(name: Name) -> set[str]:
-    """The files of an operator: its module, and what that imports from its family."""
-    source = _source()
+def _modules(name: Name) -> list[ModuleType]:
+    """The modules of an operator: its own, and those of its family whose names they import."""
     families = {name.family, _BUILT_ON.get(name.family, name.family)}
-    found: set[str] = set()
+    found: dict[str, ModuleType] = {}
     todo = [name.value.__module__]
     while todo:
         dotted = todo.pop()
-        module = source.modules.get(dotted)
-        if module is None or module.path in found or module.path.split("/")[1] not in families:
+        if dotted in found or not families & {*dotted.split(".")[1:2]}:
             continue
-        found.add(module.path)
-        for origin, imported in module.imports.values():
-            todo += [origin, f"{origin}.{imported}"]
-    return found
+        found[dotted] = sys.modules[dotted]
+        for value in vars(found[dotted]).values():
+            origin = getattr(value, "__name__" if inspect.ismodule(value) else "__module__", None)
+            todo.append(str(origin))
+    return list(found.values())
 
 
 def _see_also(name: Name) -> list[str]:

@@ -255,9 +255,9 @@ def percentile(
     """
     given: Any = percentage
     if not isinstance(given, int | float) or isinstance(given, bool):
-        fix = f"percentile({column!r}, [0.5, 0.99], at_most=...)"
+        call = f"percentile({column!r}, [0.5, 0.99], at_most=...)"
         expected = "a number from 0 to 1, or a list of at least one"
-        given = parse_percentages(given, expected=expected, fix=fix)
+        given = parse_percentages(given, expected=expected, call=call)
     return BoundedAggregate(
         "percentile",
         column,

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streamops.changelog import conditions
 from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel import conditions as common
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import State
 from streamops.kernel.groups import Ints, Mask
@@ -183,8 +184,8 @@ def require_change_columns(schema: pa.Schema, sequence: Sequence[str], time: str
     dtypes = {field.name: field.type for field in schema}
 
     def refuse(role: str, name: str, expected: str) -> None:
-        fix = "cast the column, or name another"
-        refuse_type(schema, name, f"`{role}`", expected, fix)
+        condition = common.CHANGE_COLUMN_TYPE
+        refuse_type(condition, schema, name, role=role, expected=expected)
 
     require_sequence(schema, sequence)
     if time is None and not (len(sequence) == 1 and pa.types.is_integer(dtypes[sequence[0]])):

@@ -25,6 +25,7 @@ from streamops.changelog.table import (
 from streamops.changes import conditions
 from streamops.changes.delta import mark_upserts
 from streamops.changes.fold import has_null_part, refuse_stream
+from streamops.kernel import conditions as common
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -258,8 +259,8 @@ class CompactTransform:
         schema = arrow_schema(frame, only=read)
         require_change_columns(schema, self.sequence, self.time)
         if self.time is not None and not isinstance(columns[self.time].dataType, TimestampType):
-            fix = "cast the column, or name another"
-            refuse_type(schema, self.time, "`time`", "timestamp", fix)
+            facts = {"role": "time", "expected": "timestamp"}
+            refuse_type(common.CHANGE_COLUMN_TYPE, schema, self.time, **facts)
         return columns
 
 

@@ -13,11 +13,6 @@ COLUMN_TYPE = codes.COLUMN_TYPE(
     "JSON as string or binary",
     'read the messages unparsed; Avro: F.to_json(from_avro(...), {{"ignoreNullFields": "false"}})',
 )
-SAME_COLUMN = codes.DUPLICATE_COLUMN(
-    "a key column cannot order the changes of a key",
-    "other columns",
-    "name the position in the log as `sequence`",
-)
 NOT_A_CHANGE_FEED = codes.FRAME_TYPE(
     "the frame does not have the columns of Delta's change data feed",
     "{expected}",
@@ -32,6 +27,16 @@ NO_CHANGES = codes.FRAME_TYPE(
     "the frame is not a change stream",
     "a column {column!r}",
     "fold the output of an operator that emits changes",
+)
+CHANGES_UNORDERED = codes.FRAME_TYPE(
+    "no column orders the changes of a key",
+    "a column {revision!r}, as from changes.normalize and windows, or `sequence`",
+    "changes.fold(rows='multiset') for joins, changes.aggregate and timelines, whose rows have no key; sequence='_sequence' for captured changes",
+)
+VERSIONS_UNORDERED = codes.FRAME_TYPE(
+    "no column orders the versions of a key",
+    "a column {revision!r}, as from changes.normalize and windows, or `sequence`",
+    "sequence='version', or the column that orders the rows of a key",
 )
 NOT_A_PLACEHOLDER = codes.INVALID_PARAMETER(
     "`placeholder` is not the text of a placeholder",
@@ -78,6 +83,11 @@ TOMBSTONE_WITHOUT_KEY = codes.PARAMETER_MISSING(
     "the column with the message keys",
     'message_key="key", or tombstones="drop"',
 )
+KEY_MISSING = codes.PARAMETER_MISSING(
+    "no column identifies a row",
+    "columns that identify a row, or rows='multiset'",
+    'fold("id"); or, if rows have no key, fold(rows="multiset")',
+)
 NOT_A_NUMBER_OF_ROWS = codes.PARAMETER_OUT_OF_RANGE(
     "`show` is not a number of differences",
     "an integer, 0 or more",
@@ -92,6 +102,11 @@ TRACK_WITHOUT_HISTORY = codes.PARAMETER_WITHOUT_EFFECT(
     "`track` defines where an interval ends, and the table has no intervals",
     "history='intervals' beside it",
     "leave track out",
+)
+KEY_OF_A_MULTISET = codes.PARAMETER_WITHOUT_EFFECT(
+    "a multiset has no key",
+    "columns that identify a row, or rows='multiset'",
+    'fold("id"); or, if rows have no key, fold(rows="multiset")',
 )
 STREAMING_FRAME = codes.STREAMING_FRAME.of(SchemaError)(
     "a stream has no end, and this operator needs all rows",

@@ -110,9 +110,8 @@ class DebeziumSpec:
         """The type of a row, with the key and without names that are taken."""
         row = parse_row_type(self.schema)
         require_columns(row.names, {"key": self.key})
-        given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
-        fix = "rename the column of the frame before the operator"
-        refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given, fix)
+        given = {"keep": list(self.keep), "schema": ", ".join(row.names)}
+        refuse_taken_names([*row.names, *self.keep], CHANGE_COLUMNS, given)
         return row
 
     @property

@@ -22,7 +22,7 @@ from streamops.changelog.change_types import (
     RETRACTIONS,
     REVISION,
 )
-from streamops.changelog.faults import FAULTS, fault_error
+from streamops.changelog.faults import FAULTS
 from streamops.changelog.table import (
     CHANGE_COLUMNS,
     COMMIT_COLUMNS,
@@ -31,7 +31,8 @@ from streamops.changelog.table import (
     refuse_change_type,
 )
 from streamops.changes import conditions
-from streamops.kernel.errors import SchemaError, SpecError, located
+from streamops.kernel import conditions as common
+from streamops.kernel.errors import located
 from streamops.kernel.ordering import require_sequence
 from streamops.kernel.parameters import (
     parse_distinct_names,
@@ -65,11 +66,6 @@ _BASE, _CONTENT, _PREVIOUS, _BEFORE, _NEXT, _FAULT, _IN_TABLE = (
     f"__streamops_{name}"
     for name in ("base", "content", "previous", "before", "next", "fault", "in_table")
 )
-_FOLD_ROWS = (
-    "changes.fold(rows='multiset') for joins, changes.aggregate and timelines, whose rows have no key; "
-    "sequence='_sequence' for captured changes"
-)
-_FOLD_VERSIONS = "sequence='version', or the column that orders the rows of a key"
 _MARK = "\0"  # where the row is inserted into a message
 
 
@@ -185,13 +181,9 @@ class FoldTransform:
                 got=f"sequence={self.sequence!r}, rows='multiset'"
             )
         if (self.key is None) != (self.rows == "multiset"):
-            raise SpecError(
-                "PARAMETER_MISSING" if self.key is None else "PARAMETER_WITHOUT_EFFECT",
-                "no column identifies a row" if self.key is None else "a multiset has no key",
-                got=f"key={self.key!r}, rows={self.rows!r}",
-                expected="columns that identify a row, or rows='multiset'",
-                fix='fold("id"); or, if rows have no key, fold(rows="multiset")',
-            )
+            is_missing = self.key is None
+            condition = conditions.KEY_MISSING if is_missing else conditions.KEY_OF_A_MULTISET
+            raise condition.error(got=f"key={self.key!r}, rows={self.rows!r}")
         refuse_change_type({"key": self.key or (), "sequence": self.sequence})
         if self.onto is not None:
             require_frame(self.onto, "`onto`")
@@ -242,20 +234,20 @@ class FoldTransform:
 
     def _refuse_unordered(self, frame: DataFrame) -> None:
         if self.sequence == (REVISION,) and REVISION not in frame.columns:
-            raise SchemaError(
-                "FRAME_TYPE",
-                "no column orders the changes of a key",
-                got=f"columns {', '.join(frame.columns)}",
-                expected=f"a column {REVISION!r}, as from changes.normalize and windows, or `sequence`",
-                fix=_FOLD_ROWS if CHANGE_TYPE in frame.columns else _FOLD_VERSIONS,
+            is_changes = CHANGE_TYPE in frame.columns
+            condition = (
+                conditions.CHANGES_UNORDERED if is_changes else conditions.VERSIONS_UNORDERED
             )
+            got = f"columns {', '.join(frame.columns)}"
+            raise condition.error(revision=REVISION, got=got)
 
     def _require_types(self, frame: DataFrame) -> None:
         refuse_incomparable(frame, frame.columns)
         schema = arrow_schema(frame, only={CHANGE_TYPE, *self._order})
         require_sequence(schema, self._order)
         if not pa.types.is_string(schema.field(CHANGE_TYPE).type):
-            refuse_type(schema, CHANGE_TYPE, CHANGE_TYPE, "string", "cast it")
+            facts = {"role": CHANGE_TYPE, "expected": "string"}
+            refuse_type(common.CHANGE_COLUMN_TYPE, schema, CHANGE_TYPE, **facts)
 
     def _content(self, frame: DataFrame) -> Column:
         """The values of a row. A revision is one of them, another sequence is not.
@@ -351,7 +343,7 @@ class FoldTransform:
         passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
         row = F.to_json(F.struct(*map(column, names)), OPTIONS)
         for code in FAULTS:
-            error = fault_error(code, _MARK)
+            error = FAULTS[code].error(got=_MARK)
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, row, end)).cast("boolean")
             passes = passes.when(F.col(_FAULT) == code, raised)

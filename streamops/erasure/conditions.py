@@ -27,6 +27,11 @@ EVENT_TIME_SHREDDED = codes.COLUMN_TYPE(
     "columns without a watermark",
     "keep the event time readable, coarser if it identifies a person: F.date_trunc",
 )
+NOT_SHREDDABLE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as a shredded column",
+    "{types}",
+    "make it a string: {conversion}",
+)
 SAME_COLUMN = codes.DUPLICATE_COLUMN(
     "the subject would be shredded, and its key could not be found again",
     "a subject that is not among the columns",

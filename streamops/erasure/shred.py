@@ -170,11 +170,6 @@ class ShredSpec(Encryption):
                 if is_nested
                 else f"F.col({item.name!r}).cast('string')"
             )
-            refuse_type(
-                schema,
-                item.name,
-                "a shredded column",
-                ", ".join(TYPES),
-                f"make it a string: {text}",
-            )
+            facts = {"types": ", ".join(TYPES), "conversion": text}
+            refuse_type(conditions.NOT_SHREDDABLE, schema, item.name, **facts)
         return found

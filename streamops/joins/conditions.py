@@ -3,15 +3,40 @@
 from streamops.kernel import codes
 from streamops.kernel.errors import SchemaError
 
+NO_ORDER = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as {use}",
+    "a type with an order",
+    "name a column that grows: a log position, a commit version, an id",
+)
+FLAG_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as a deletion flag",
+    "boolean",
+    "use a condition: F.col('op') == 'd'",
+)
+MARK_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as {use}",
+    "{expected}",
+    "cast the column; or rename it, if it is not {use}",
+)
+POSTS_UNORDERED = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as {use} of posts",
+    "a type with an order: numbers, strings, binary, timestamps",
+    "df.withColumn({column!r}, ...): a part of it that has an order",
+)
+SNAPSHOT_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as the table's",
+    "{expected}, as in the changes",
+    "cast it: snapshot.withColumn({column!r}, ...)",
+)
+LOOKUP_KEY_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as the key {key!r}",
+    "{expected}, as {key!r} of the frame",
+    "give both columns one type ({conversion})",
+)
 COLUMN_TWICE = codes.DUPLICATE_COLUMN(
     "a column of the versions has two roles",
     "a column of its own for every role",
     "name another column, or add a copy to the versions before the join",
-)
-SAME_COLUMN = codes.DUPLICATE_COLUMN(
-    "a key column cannot order the changes of a key",
-    "other columns",
-    "name the position in the log as `sequence`",
 )
 USER_IS_AUTHOR = codes.DUPLICATE_COLUMN(
     "column {column!r} cannot be both the follower and the followed author",
@@ -43,6 +68,16 @@ NO_FREE_NAME = codes.NAME_TAKEN.of(SchemaError)(
     "right columns unlike the left ones ({names}), or unlike them with the suffix {suffix!r}",
     "right.withColumnRenamed({column!r}, 'another name') before the join",
 )
+ADDED_NAME_TAKEN = codes.NAME_TAKEN.of(SchemaError)(
+    "two columns of the result have the same name: {taken}",
+    "columns unlike {added}, which the join adds",
+    "rename the column before the join, or set another name for the added one with into=...",
+)
+CHANGE_COLUMN_TAKEN = codes.NAME_TAKEN.of(SchemaError)(
+    "two columns of the result have the same name: {taken}",
+    "columns unlike {added}, which the join adds",
+    "rename the column before the join",
+)
 BOUNDS_REVERSED = codes.PARAMETERS_CONTRADICT(
     "no time lies between the bounds",
     "lower <= upper, both measured from the left row's time to the right's",
@@ -63,10 +98,20 @@ REMEMBER_WITH_SEQUENCE = codes.PARAMETERS_CONTRADICT(
     "both or neither",
     "remember=100_000 stores the sequences of that many deleted rows, so that late changes do not restore them; remember=0: none",
 )
-SEQUENCE_OF_REVISIONS = codes.PARAMETERS_CONTRADICT(
+SEQUENCE_OF_CHANGES = codes.PARAMETERS_CONTRADICT(
     "a delete has the same revision as the row that it deletes: their order is unknown",
     "a position in a log, higher for a delete than for the deleted row",
-    "{remedy}; or rename the column, if it is a position",
+    "omit sequence and remember: streamops emits changes once and in order; or rename the column, if it is a position",
+)
+SEQUENCE_OF_A_TABLE = codes.PARAMETERS_CONTRADICT(
+    "a delete has the same revision as the row that it deletes: their order is unknown",
+    "a position in a log, higher for a delete than for the deleted row",
+    "sequence='position' after .withColumn('position', 2 * F.col('revision') + F.when(F.col('_change_type') == 'delete', 1).otherwise(0)); or rename the column, if it is a position",
+)
+SEQUENCE_OF_VERSIONS = codes.PARAMETERS_CONTRADICT(
+    "a delete has the same revision as the row that it deletes: their order is unknown",
+    "a position in a log, higher for a delete than for the deleted row",
+    "store the position in the log among the values of the row, and deletes as rows with a flag (docs/joins.md, 'A captured table'); or rename the column, if it is a position",
 )
 NO_KEY = codes.PARAMETER_MISSING(
     "`by` names no column",

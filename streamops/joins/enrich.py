@@ -207,9 +207,8 @@ def _snapshot_rows(parameters: EnrichSpec, snapshot: DataFrame, changes: DataFra
     for target in changes.schema.fields:
         name = target.name
         if name in row and own.field(name).type != schema.field(name).type:
-            expected = f"{type_name(schema.field(name).type)}, as in the changes"
-            fix = f"cast it: snapshot.withColumn({name!r}, ...)"
-            refuse_type(own, name, "the table's", expected, fix)
+            expected = type_name(schema.field(name).type)
+            refuse_type(conditions.SNAPSHOT_TYPE, own, name, expected=expected)
         value = column(name) if name in row else constants.get(name, F.lit(None))
         columns.append(value.cast(map_type(target.dataType, relax=True)).alias(name))
     return snapshot.select(*columns)

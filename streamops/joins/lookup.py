@@ -179,8 +179,7 @@ class LookupTransform:
             refuse_collated(table, theirs)
         self._refuse_types(rows, known)
         names = join_names(rows, known, self.by)
-        fix = "rename the column before the lookup, or set another name with into=..."
-        refuse_reserved(names.schema.names, [self.into], fix)
+        refuse_reserved(names.schema.names, [self.into])
 
         # Aliases that no column has, so that no condition is ambiguous.
         mark = "_" * (1 + max((len(name) for name in rows.names), default=0))
@@ -243,9 +242,9 @@ class LookupTransform:
         for one, other in self.by:
             types = rows.field(one).type, table.field(other).type
             if types[0] != types[1]:
-                expected = f"{type_name(types[0])}, as {one!r} of the frame"
-                fix = fix_types((one, other), types, ("frame", "table"))
-                refuse_type(table, other, f"the key {one!r}", expected, fix)
+                conversion = fix_types((one, other), types, ("frame", "table"))
+                facts = {"key": one, "expected": type_name(types[0]), "conversion": conversion}
+                refuse_type(conditions.LOOKUP_KEY_TYPE, table, other, **facts)
 
 
 def _refuse_user_types(table: DataFrame) -> None:

@@ -22,7 +22,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from streamops.kernel.errors import SpecError
+from streamops.kernel import conditions
 from streamops.kernel.groups import Groups, Mask
 from streamops.kernel.time import Instants
 
@@ -319,13 +319,6 @@ def require_zone(zone: object) -> None:
     close = difflib.get_close_matches(wanted, folded, n=1) or [
         name for name in folded if name.rpartition("/")[2] == wanted
     ]
-    listed = "zoneinfo.available_timezones() lists them"
-    raise SpecError(
-        "INVALID_PARAMETER",
-        "`zone` is not a time zone",
-        got=f"zone={zone!r}",
-        expected=f"an IANA name such as 'Europe/Berlin'; {listed}",
-        fix=f"did you mean {folded[close[0]]!r}?"
-        if close
-        else "write the name of a zone, or 'UTC'",
-    )
+    if not close:
+        raise conditions.ZONE_UNKNOWN.error(got=f"zone={zone!r}")
+    raise conditions.ZONE_MISSPELT.error(zone=folded[close[0]], got=f"zone={zone!r}")

@@ -12,7 +12,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from streamops.kernel import conditions
-from streamops.kernel.errors import CallError, StreamopsError
+from streamops.kernel.errors import CallError, Condition, StreamopsError
 from streamops.kernel.parameters import require_choice, require_name
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -161,25 +161,18 @@ def _explained(
     frames = [arg for arg in args if "DataFrame" in (base.__name__ for base in type(arg).__mro__)]
     accepted = [p for p in parameters.values() if "DataFrame" in str(p.annotation)]
     if len(frames) > len(accepted):
-        return CallError(
-            "NOT_CALLED",
-            "a frame is passed where the parameters of the operator are expected",
-            where=where,
-            got=f"{len(frames)} DataFrame{'s' if len(frames) > 1 else ''} as arguments",
-            expected="an operator with its parameters, which is applied to the frame",
-            fix=f"left.transform({where}(right, ...))"
-            if accepted
-            else f"df.transform({where}(...)), with the parameters in the parentheses",
+        condition = conditions.LEFT_FRAME_AS_ARGUMENT if accepted else conditions.FRAME_AS_ARGUMENT
+        plural = "s" if len(frames) > 1 else ""
+        return condition.error(
+            where=where, operator=where, got=f"{len(frames)} DataFrame{plural} as arguments"
         )
     unknown = [name for name in kwargs if name not in parameters]
     if unknown:
-        return CallError(
-            "UNKNOWN_PARAMETER",
-            f"there is no parameter `{unknown[0]}`",
-            where=where,
-            got=f"{unknown[0]}=...",
-            expected=_listed(parameters),
-            fix=_instead(unknown[0], [name for name in parameters if name not in kwargs], where),
+        name = unknown[0]
+        condition, meant = _unknown(name, [free for free in parameters if free not in kwargs])
+        facts = {"parameter": name, "operator": where, "meant": meant}
+        return condition.error(
+            where=where, got=f"{name}=...", expected=_listed(parameters), **facts
         )
     positional = [p for p in parameters.values() if p.kind is not p.KEYWORD_ONLY]
     has_rest = any(p.kind is p.VAR_POSITIONAL for p in positional)
@@ -216,17 +209,16 @@ def _listed(parameters: Mapping[str, inspect.Parameter]) -> str:
     return ", ".join([*required, *others])
 
 
-def _instead(name: str, free: Sequence[str], where: str) -> str:
+def _unknown(name: str, free: Sequence[str]) -> tuple[Condition[CallError], str]:
+    """The condition for a parameter that does not exist, and the one that is probably meant."""
     lowered = name.lower()
     if name in _OPTIONS:
-        return f"{where}(...).options({name}=...)"
+        return conditions.PARAMETER_IS_AN_OPTION, name
     for other in _SYNONYMS.get(lowered, ()):
         if other in free:
-            return f"write {other}= instead of {name}="
+            return conditions.PARAMETER_OF_OTHERS, other
     near = get_close_matches(lowered, free, n=1) or [other for other in free if lowered in other]
-    if near:
-        return f"did you mean {near[0]}=?"
-    return f"leave it out; help({where}) describes the parameters"
+    return (conditions.PARAMETER_MISSPELT, near[0]) if near else (conditions.UNKNOWN_PARAMETER, "")
 
 
 def _described(function: Callable[..., Any], name: str) -> str:

@@ -12,15 +12,16 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel import conditions
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Identity, StateFormat
-from streamops.kernel.errors import StateFormatError, located
+from streamops.kernel.errors import located
 from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.ipc_size import declared_size
 from streamops.kernel.segments import INDEX, UNMERGED
@@ -29,13 +30,7 @@ LARGEST = 4 << 30
 """Bytes of the decompressed tables of a shard; documented in docs/state-formats.md."""
 _NAME = struct.Struct("<H")
 _SIZE = struct.Struct("<Q")
-_STATE = Content(
-    "state",
-    StateFormatError,
-    "check that the checkpoint belongs to this query",
-    "restore the checkpoint from a copy, or start from a new one and replay",
-)
-_RESTART = "start from a new checkpoint, or use the code that wrote this one"
+_STATE = Content(conditions.STATE_FOREIGN, conditions.STATE_CORRUPT)
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -98,39 +93,25 @@ def decode(
     found = read_stored(blob)
     frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
     if kind != layout.kind:
-        _refuse(
-            "STATE_KIND",
-            "this checkpoint belongs to another operator",
-            got=kind,
-            expected=layout.kind,
-            fix=_RESTART,
-        )
+        raise conditions.STATE_OF_ANOTHER.error(kind=layout.kind, got=kind)
     expected = f"frame {frame}, {kind} version {layout.version}"
     if version != layout.version:
-        _refuse_version(f"frame {frame}, {kind} version {version}", expected)
+        got = f"frame {frame}, {kind} version {version}"
+        raise conditions.STATE_FORMAT.error(expected=expected, got=got)
     if spread != shards:
-        _refuse(
-            "STATE_SHARDS",
-            "this checkpoint has another number of shards",
-            got=f"shards={shards}",
-            expected=f"shards={spread}, as in the checkpoint",
-            fix=f"pass shards={spread}; or stop the query, and run python -m streamops state rescale "
-            f"CHECKPOINT --to NEW --shards {shards}",
-        )
+        raise conditions.STATE_SHARDS.error(found=spread, shards=shards, got=f"shards={shards}")
     ident = found.identity
     wanted = json.loads(json.dumps(identity))
     changed = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
     if changed:
-        _refuse(
-            "STATE_PARAMETERS",
-            f"this checkpoint was written with other parameters: {', '.join(changed)}",
+        raise conditions.STATE_PARAMETERS.error(
+            changed=", ".join(changed),
+            stored=", ".join(f"{k}={ident.get(k)!r}" for k in changed),
             got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
-            expected=", ".join(f"{k}={ident.get(k)!r}" for k in changed) + ", as written",
-            fix="pass the parameters of the checkpoint, or start from a new checkpoint",
         )
     tables = found.tables()
     if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
-        _refuse_version(f"{expected} with segments", expected)
+        raise conditions.STATE_FORMAT.error(expected=expected, got=f"{expected} with segments")
     return tables
 
 
@@ -212,7 +193,7 @@ def read_stored(blob: bytes) -> StoredFrame:
     """
     found = read_frame(bytes(blob), _STATE)
     if found.layout != FRAME:  # the rest of the layout is unknown
-        _refuse_version(f"frame {found.layout}", f"frame {FRAME}")
+        raise conditions.STATE_FORMAT.error(expected=f"frame {FRAME}", got=f"frame {found.layout}")
     format_ = StateFormat(found.type_name.decode(), found.version)
     identity = json.loads(found.parameters)
     return StoredFrame(found.layout, format_, found.shards, identity, found.body)
@@ -248,29 +229,9 @@ def _require_size(streams: Sequence[bytes]) -> None:
     except ValueError as error:
         raise _STATE.corrupt(str(error), "tables in Arrow's IPC format") from error
     if size > LARGEST:
-        _refuse(
-            "STATE_FULL",
-            "the state of a shard is larger than the limit",
-            got=f"{size:,} bytes without compression",
-            expected=f"at most {LARGEST:,} bytes",
-            fix="use more shards, also of a checkpoint: state.rescale. If the checkpoint is much smaller than "
-            "these bytes, find out who wrote it",
+        raise conditions.STATE_TOO_LARGE.error(
+            limit=LARGEST, got=f"{size:,} bytes without compression"
         )
-
-
-def _refuse_version(got: str, expected: str) -> NoReturn:
-    _refuse(
-        "STATE_VERSION",
-        "this checkpoint was written in another state format",
-        got=got,
-        expected=expected,
-        fix="use a release of streamops that reads it (docs/state-formats.md), "
-        "or start from a new checkpoint",
-    )
-
-
-def _refuse(code: str, what: str, **facts: str) -> NoReturn:
-    raise StateFormatError(code, what, **facts)
 
 
 def ipc_write(table: pa.Table, *, compression: Literal["zstd"] | None = None) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel import conditions
+from streamops.kernel.errors import ColumnNotFound
 from streamops.kernel.groups import Ids, Ints, Mask, pair_codes
 
 _NULL_LIST = -2
@@ -36,6 +39,33 @@ def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
+
+
+def column_not_found(
+    column: str, available: Iterable[str], *, role: str, where: str = ""
+) -> ColumnNotFound:
+    """Return the error for a column that a frame does not have; ``role`` is the parameter that names it."""
+    names = list(available)
+    # The most common mistake is upper or lower case, which Spark ignores and Arrow does not.
+    folded = {name.casefold(): name for name in reversed(names)}
+    close = difflib.get_close_matches(column.casefold(), folded, n=1)
+    whole, _, part = column.rpartition(".")
+    condition = conditions.COLUMN_MISSPELT if close else conditions.COLUMN_NOT_FOUND
+    if column.casefold() in folded:
+        condition = conditions.COLUMN_IN_OTHER_CASE
+    elif whole.partition(".")[0] in names:
+        condition = conditions.COLUMN_IS_A_FIELD
+    elif not close and not column.isidentifier() and any(name in column for name in names):
+        condition = conditions.COLUMN_IS_AN_EXPRESSION
+    return condition.error(
+        where=where,
+        column=column,
+        role=role,
+        names=", ".join(names),
+        close=folded[close[0]] if close else None,
+        part=part,
+        got=column,
+    )
 
 
 def is_complete(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:

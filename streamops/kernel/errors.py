@@ -9,8 +9,7 @@ on it. A code classifies; which parameter or column it was is a fact of the erro
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from dataclasses import dataclass
 from inspect import isfunction
@@ -82,10 +81,10 @@ class StreamopsError(Exception):
         facts |= {"where": self._operator, "at": self._at}
         return _rebuild, (type(self), self.code, self.what, facts)
 
-    def with_fix(self, fix: str) -> StreamopsError:
-        """The same error with another remedy."""
+    def replace(self, **changes: Any) -> StreamopsError:
+        """Return the same error with other facts, such as another remedy: ``fix=...``."""
         rebuild, (*arguments, facts) = self.__reduce__()
-        error: StreamopsError = rebuild(*arguments, facts | {"fix": fix})
+        error: StreamopsError = rebuild(*arguments, facts | changes)
         return error
 
 
@@ -160,31 +159,6 @@ class SchemaError(StreamopsError, ValueError):
 class ColumnNotFound(SchemaError):
     """A named column does not exist in the frame."""
 
-    def __init__(
-        self, column: str, available: Iterable[str], *, role: str, where: str = "", at: str = ""
-    ) -> None:
-        names = list(available)
-        # The most common mistake is upper or lower case, which Spark ignores and Arrow does not.
-        folded = {name.casefold(): name for name in reversed(names)}
-        close = difflib.get_close_matches(column.casefold(), folded, n=1)
-        fix = f"did you mean {folded[close[0]]!r}?" if close else f"name one of: {', '.join(names)}"
-        whole, _, part = column.rpartition(".")
-        if column.casefold() in folded:
-            fix += " (names are case-sensitive here)"
-        elif whole.partition(".")[0] in names:
-            fix = f"make the field a column first: df.withColumn({part!r}, F.col({column!r}))"
-        elif not close and not column.isidentifier() and any(name in column for name in names):
-            fix = f"make the expression a column first: df.withColumn('value', F.expr({column!r}))"
-        super().__init__(
-            "COLUMN_NOT_FOUND",
-            f"column {column!r}, given as `{role}`, does not exist",
-            where=where,
-            at=at,
-            got=column,
-            expected=f"one of: {', '.join(names)}",
-            fix=fix,
-        )
-
 
 class WatermarkError(StreamopsError, ValueError):
     """A streaming frame has no watermark, or one that the operator does not support."""
@@ -222,7 +196,7 @@ class RequirementError(StreamopsError, RuntimeError):
     """Something outside the library is missing: Java, RocksDB, protobuf, a Spark version."""
 
 
-_Error = TypeVar("_Error", bound=StreamopsError)
+_Error = TypeVar("_Error", bound=StreamopsError, covariant=True)
 _Other = TypeVar("_Other", bound=StreamopsError)
 
 

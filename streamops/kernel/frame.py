@@ -26,7 +26,7 @@ import zlib
 from dataclasses import dataclass
 
 from streamops.kernel.core import Identity, StateFormat
-from streamops.kernel.errors import StreamopsError
+from streamops.kernel.errors import Condition, StreamopsError
 
 MAGIC = b"SOPS"
 FRAME = 1
@@ -98,32 +98,19 @@ def checksum_of(frame: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The expected content of a frame, for error messages."""
+    """The expected content of a frame: the conditions if it is another, and if it is damaged."""
 
-    name: str
-    error: type[StreamopsError]
-    if_foreign: str
-    if_corrupt: str
+    is_foreign: Condition[StreamopsError]
+    is_corrupt: Condition[StreamopsError]
 
     def foreign(self, blob: bytes) -> StreamopsError:
         """Return the error for bytes that are not a frame."""
-        return self.error(
-            f"{self.name.upper()}_CORRUPT",
-            f"these bytes are not a {self.name} of streamops",
-            got=f"{len(blob)} bytes that begin with {blob[:4]!r}",
-            expected=f"a frame that begins with {MAGIC!r}",
-            fix=self.if_foreign,
-        )
+        got = f"{len(blob)} bytes that begin with {blob[:4]!r}"
+        return self.is_foreign.error(expected=f"a frame that begins with {MAGIC!r}", got=got)
 
     def corrupt(self, got: str, expected: str) -> StreamopsError:
         """Return the error for a damaged frame."""
-        return self.error(
-            f"{self.name.upper()}_CORRUPT",
-            f"this {self.name} is damaged",
-            got=got,
-            expected=expected,
-            fix=self.if_corrupt,
-        )
+        return self.is_corrupt.error(expected=expected, got=got)
 
 
 def read_frame(blob: bytes, content: Content) -> Frame:
@@ -132,7 +119,7 @@ def read_frame(blob: bytes, content: Content) -> Frame:
     Raises
     ------
     StreamopsError
-        Of the class ``content.error``: ``..._FOREIGN`` or ``..._CORRUPT``.
+        ``content.is_foreign`` or ``content.is_corrupt``.
     """
     if len(blob) < START or blob[:4] != MAGIC:
         raise content.foreign(blob)

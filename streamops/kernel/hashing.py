@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel import conditions
-from streamops.kernel.columns import is_opaque
-from streamops.kernel.errors import ColumnNotFound, located
+from streamops.kernel.columns import column_not_found, is_opaque, type_name
+from streamops.kernel.errors import located
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -47,7 +47,7 @@ def shard_of(table: pa.Table, names: Sequence[str], shards: int) -> npt.NDArray[
     assert shards > 0, shards
     for name in names:
         if name not in table.schema.names:
-            raise ColumnNotFound(name, table.schema.names, where="shard_of", role="by")
+            raise column_not_found(name, table.schema.names, role="by", where="shard_of")
         with located(f"key column {name!r}"):
             require_hashable(table.schema.field(name).type)
     if not names:
@@ -101,7 +101,7 @@ def require_hashable(dtype: pa.DataType) -> None:
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if dtype.id not in _RULES or is_opaque(dtype):
-        raise conditions.KEY_NOT_HASHABLE.error(got=dtype)
+        raise conditions.NOT_HASHABLE.error(got=type_name(dtype))
     for position in range(dtype.num_fields):
         require_hashable(dtype.field(position).type)
 

@@ -12,15 +12,9 @@ import pyarrow as pa
 
 from streamops.kernel import conditions, hashing
 from streamops.kernel.aggregation import Aggregation
-from streamops.kernel.columns import type_name
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError, located
+from streamops.kernel.columns import column_not_found, type_name
+from streamops.kernel.errors import Condition, SchemaError, SpecError, WatermarkError, located
 from streamops.kernel.time import Duration, format_duration, parse_duration
-
-RENAME_KEY_OR_AGGREGATE = (
-    "rename the key column before the operator: df.withColumnRenamed({!r}, ...); or give the "
-    "aggregate another name in `agg`"
-)
-"""A ``fix`` of :func:`refuse_taken_names`."""
 
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""
@@ -59,7 +53,6 @@ _SPARK_AGGREGATES = {
     "var_samp": "variance",
 }
 """Functions of Spark, and ours with this meaning."""
-_COLUMN_FIRST = 'make the expression a column first: df.withColumn("value", ...)'
 # The kernel does not import Spark: its columns are known by their repr.
 _EXPRESSION = re.compile(r"Column<'.*\(.*'>", re.DOTALL)
 _CALL = re.compile(r"Column<'(\w+)\((.*)\)(?: AS .*)?'>", re.DOTALL)
@@ -78,15 +71,9 @@ def require_name(value: object, *, parameter: str) -> None:
         ``PARAMETER_TYPE``.
     """
     if not isinstance(value, str) or not value:
-        raise SpecError(
-            "PARAMETER_TYPE",
-            f"`{parameter}` is not a name",
-            got=f"{value!r} of type {type(value).__name__}",
-            expected="text",
-            fix=f'{_COLUMN_FIRST}; then write "value"'
-            if _EXPRESSION.fullmatch(repr(value))
-            else 'write the name in quotes, such as "ts", and not F.col("ts")',
-        )
+        is_expression = _EXPRESSION.fullmatch(repr(value))
+        condition = conditions.EXPRESSION_AS_NAME if is_expression else conditions.NOT_A_NAME
+        raise condition.error(parameter=parameter, got=f"{value!r} of type {type(value).__name__}")
 
 
 def require_topic(name: str, *, parameter: str) -> None:
@@ -127,15 +114,13 @@ def require_choice(value: object, choices: object, *, parameter: str) -> None:
         other = _SYNONYMS.get(text)
         near = [other] if other in allowed else get_close_matches(text, allowed, n=1, cutoff=0.65)
         near = near or [word for word in allowed if text.startswith(str(word))]
-        meaning = f": {_MEANINGS[parameter]}" if parameter in _MEANINGS else ""
-        raise SpecError(
-            "UNKNOWN_CHOICE",
-            f"`{parameter}` is not one of its choices",
+        condition = conditions.CHOICE_MISSPELT if near else conditions.UNKNOWN_CHOICE
+        raise condition.error(
+            parameter=parameter,
+            choices=listed,
+            near=near[0] if near else None,
+            meaning=f": {_MEANINGS[parameter]}" if parameter in _MEANINGS else "",
             got=f"{parameter}={value!r}",
-            expected=f"one of {listed}",
-            fix=f"write {parameter}={near[0]!r}, or another of them{meaning}"
-            if near
-            else f"write one of {listed}{meaning}",
         )
 
 
@@ -169,7 +154,7 @@ def require_columns(
     for parameter, names in required.items():
         for name in names:
             if name is not None and name not in available:
-                raise ColumnNotFound(name, available, role=parameter)
+                raise column_not_found(name, available, role=parameter)
 
 
 def parse_names(value: object, *, parameter: str) -> tuple[str, ...]:
@@ -189,15 +174,10 @@ def parse_distinct_names(value: object, *, parameter: str, empty: bool = False) 
         ``PARAMETER_TYPE``, ``DUPLICATE_COLUMN``, or ``PARAMETER_MISSING`` unless the list may be `empty`.
     """
     names = parse_names(value, parameter=parameter)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice or not (names or empty):
-        raise SpecError(
-            "DUPLICATE_COLUMN" if twice else "PARAMETER_MISSING",
-            f"`{parameter}` names a column twice" if twice else f"`{parameter}` names no column",
-            got=f"{parameter}={value!r}",
-            expected="one column or several, each once",
-            fix=f'{parameter}=["id"]',
-        )
+    if not (names or empty):
+        raise conditions.NO_COLUMN_NAMED.error(parameter=parameter, got=f"{parameter}={value!r}")
+    if len({*names}) < len(names):
+        raise conditions.COLUMN_NAMED_TWICE.error(parameter=parameter, got=f"{parameter}={value!r}")
     return names
 
 
@@ -261,21 +241,24 @@ def show_duration(micros: int | None) -> str:
 
 
 def refuse_taken_names(
-    names: Sequence[str], reserved: Sequence[str], given: Mapping[str, object], fix: str
+    names: Sequence[str],
+    reserved: Sequence[str],
+    given: Mapping[str, Any],
+    condition: Condition[SpecError] = conditions.NAME_TAKEN,
 ) -> None:
     """Refuse result columns with the same name. Spark ignores upper and lower case.
 
-    ``fix`` may contain ``{!r}``: the first of these names.
+    ``given`` are the parameters with these names; the last one can have other names.
     """
     folded = [name.lower() for name in names]
     taken = sorted({n for n in names if folded.count(n.lower()) > 1 or n.lower() in reserved})
     if taken:
-        raise SpecError(
-            "NAME_TAKEN",
-            f"a name stands for two columns of the result: {', '.join(taken)}",
+        raise condition.error(
+            taken=", ".join(taken),
+            name=taken[0],
+            reserved=", ".join(reserved),
+            parameter=[*given][-1],
             got=", ".join(f"{parameter}={value!r}" for parameter, value in given.items()),
-            expected=f"names unlike one another and unlike {', '.join(reserved)}",
-            fix=fix.format(taken[0]),
         )
 
 
@@ -289,46 +272,15 @@ def require_keys(schema: pa.Schema, names: Sequence[str]) -> None:
     """
     for name in names:
         with located(at=f"key {name!r}"):
-            require_hashable(schema.field(name).type)
+            hashing.require_hashable(schema.field(name).type)
 
 
-def require_hashable(dtype: pa.DataType, *, what: str | None = None) -> None:
-    """Raise an error for a type that Spark cannot hash.
-
-    Parameters
-    ----------
-    dtype : DataType
-    what : str, optional
-        What has that type, as a sentence, if it is not a key.
-
-    Raises
-    ------
-    SchemaError
-        ``TYPE_UNSUPPORTED``.
-    """
-    try:
-        hashing.require_hashable(dtype)
-    except SchemaError as error:  # it contains Arrow's name of the type
-        facts = {"at": error.where, "expected": error.expected, "fix": error.fix}
-        got = type_name(error.got)
-        raise SchemaError(error.code, what or error.what, got=got, **facts) from None
-
-
-def refuse_type(schema: pa.Schema, name: str, use: str, expected: str, fix: str) -> NoReturn:
-    """Refuse a column for its type.
-
-    Raises
-    ------
-    SchemaError
-        ``COLUMN_TYPE``.
-    """
-    raise SchemaError(
-        "COLUMN_TYPE",
-        f"column {name!r} cannot be used as {use}",
-        got=f"{name!r} of type {type_name(schema.field(name).type)}",
-        expected=expected,
-        fix=fix,
-    )
+def refuse_type(
+    condition: Condition[SchemaError], schema: pa.Schema, name: str, **facts: str
+) -> NoReturn:
+    """Refuse a column for its type: the condition has the fact ``column``, and those that are passed."""
+    got = f"{name!r} of type {type_name(schema.field(name).type)}"
+    raise condition.error(column=name, got=got, **facts)
 
 
 def require_instant(schema: pa.Schema, name: str, *, use: str = "event time") -> None:
@@ -341,27 +293,20 @@ def require_instant(schema: pa.Schema, name: str, *, use: str = "event time") ->
     """
     dtype = schema.field(name).type
     if not (pa.types.is_timestamp(dtype) and dtype.tz is not None):
-        refuse_type(schema, name, use, "timestamp", suggest_timestamp(name, type_name(dtype)))
+        condition = not_an_instant(type_name(dtype))
+        refuse_type(condition, schema, name, use=use, expected="timestamp")
 
 
-def suggest_timestamp(name: str, dtype: str) -> str:
-    """Return the conversion of a column of this type (Spark's name) to a timestamp."""
+def not_an_instant(dtype: str) -> Condition[SchemaError]:
+    """Return the condition for a column of this type (Spark's name) that is not a timestamp."""
     if dtype in _WHOLE:
-        make = f"F.timestamp_millis({name!r})) for milliseconds since 1970; timestamp_seconds, \
-timestamp_micros for others"
-    elif dtype in _FRACTIONS or dtype.startswith("decimal"):
-        make = f"F.timestamp_seconds({name!r})) for seconds since 1970"
-    elif dtype.startswith("struct"):
-        make = f"F.window_time({name!r})) if it is a window of Spark's"
-    elif dtype in ("date", "timestamp_ntz"):
-        # F.to_timestamp returns what spark.sql.timestampType says.
-        make = f"F.col({name!r}).cast('timestamp_ltz'))"
-    else:
-        make = (
-            f"F.col({name!r}).try_cast('timestamp_ltz')), which turns text that is no timestamp into null; \
-time.guard({name!r}) also delivers such rows as side output"
-        )
-    return f"df.withColumn({name!r}, {make}"
+        return conditions.INSTANT_AS_INTEGER
+    if dtype in _FRACTIONS or dtype.startswith("decimal"):
+        return conditions.INSTANT_AS_FRACTION
+    if dtype.startswith("struct"):
+        return conditions.INSTANT_AS_WINDOW
+    is_local = dtype in ("date", "timestamp_ntz")
+    return conditions.INSTANT_WITHOUT_ZONE if is_local else conditions.INSTANT_AS_TEXT
 
 
 def require_most_keys(max_keys: object, default: int) -> None:
@@ -379,16 +324,13 @@ def require_most_keys(max_keys: object, default: int) -> None:
 def require_aggregates(agg: object) -> None:
     """Raise an error if the value is not a mapping of names to aggregates. It may be empty."""
     if not isinstance(agg, Mapping):
-        name, value = "events", "count()"
+        condition, call = _instead_of_spark(agg) or (conditions.AGGREGATES_NOT_NAMED, "count()")
+        name = "events"
         if isinstance(getattr(agg, "native", None), bool):
-            name, value = getattr(agg, "function", name), repr(agg)
-        raise SpecError(
-            "NOT_AN_AGGREGATE",
-            "`agg` is not a mapping of names to aggregates",
-            got=f"agg={agg!r}",
-            expected="a mapping: the column of the result, and its aggregate",
-            fix=_instead_of_spark(agg, name) or f'agg={{"{name}": aggregates.{value}}}',
-        )
+            name, call = getattr(agg, "function", name), repr(agg)
+        if condition is conditions.NOT_AN_AGGREGATE:
+            condition = conditions.AGGREGATES_NOT_NAMED
+        raise condition.error(name=name, call=call, got=f"agg={agg!r}")
     for name, value in agg.items():
         require_name(name, parameter="agg")
         # A Spark Column appears to have every attribute.
@@ -397,16 +339,11 @@ def require_aggregates(agg: object) -> None:
         is_one = isinstance(native, bool) and all(map(callable, methods))
         if isinstance(value, type) or not is_one:
             is_uncalled = inspect.isfunction(value) and value.__module__.startswith("streamops.")
-            raise SpecError(
-                "NOT_AN_AGGREGATE",
-                f"{name!r} is not an aggregate",
-                got=f"agg={agg!r}",
-                expected="a mapping of names to aggregates of streamops.aggregates",
-                fix=f'call it: agg={{"{name}": aggregates.{value.__name__}(...)}}'
-                if is_uncalled
-                else _instead_of_spark(value, name)
-                or f'agg={{"{name}": aggregates.count()}}, or another function of streamops.aggregates',
-            )
+            condition, call = conditions.NOT_AN_AGGREGATE, "count()"
+            if is_uncalled:
+                condition, call = conditions.AGGREGATE_NOT_CALLED, value.__name__
+            condition, call = _instead_of_spark(value) or (condition, call)
+            raise condition.error(name=name, call=call, got=f"agg={agg!r}")
         if getattr(type(value), "__repr__", None) is object.__repr__:
             raise conditions.AGGREGATE_WITHOUT_REPR.error(
                 name=name,
@@ -415,17 +352,17 @@ def require_aggregates(agg: object) -> None:
             )
 
 
-def _instead_of_spark(value: object, name: str) -> str | None:
-    """The remedy for an aggregate of Spark; None if it is another value."""
+def _instead_of_spark(value: object) -> tuple[Condition[SpecError], str] | None:
+    """The condition for an aggregate of Spark, and the call of ours; None if it is another value."""
     call = _CALL.fullmatch(repr(value))
     function = call and _SPARK_AGGREGATES.get(call[1])
     if not call or not function:
         return None
-    if function == "count" and not call[2].isidentifier():
-        return f'agg={{"{name}": aggregates.count()}}'
     if call[2].isidentifier():
-        return f'agg={{"{name}": aggregates.{function}("{call[2]}")}}'
-    return f'{_COLUMN_FIRST}; then agg={{"{name}": aggregates.{function}("value")}}'
+        return conditions.NOT_AN_AGGREGATE, f'{function}("{call[2]}")'
+    if function == "count":
+        return conditions.NOT_AN_AGGREGATE, "count()"
+    return conditions.AGGREGATE_OF_AN_EXPRESSION, f'{function}("value")'
 
 
 def parse_aggregates(agg: object) -> tuple[tuple[str, Aggregation], ...]:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamops.kernel import conditions
-from streamops.kernel.errors import SpecError
 
 Duration = str | dt.timedelta
 """The type of duration parameters: ``timedelta`` or text such as ``"30 minutes"``."""
@@ -119,17 +118,17 @@ def _parse_text(value: object, parameter: str) -> int:
         total += int(term["count"]) * MICROSECONDS[unit]
         position = term.end()
     if not text or position < len(text):
-        raise SpecError(
-            "INVALID_DURATION",
-            f"`{parameter}` is not a duration",
+        meant, condition = _suggest(text), conditions.NOT_A_DURATION
+        if meant is not None:
+            condition = conditions.DURATION_MISSPELT
+        elif isinstance(value, int | float):
+            condition = conditions.DURATION_WITHOUT_UNIT
+        raise condition.error(
+            parameter=parameter,
+            meant=meant,
+            value=value,
+            units=", ".join(MICROSECONDS),
             got=f"{parameter}={value!r}",
-            expected='a timedelta, or text such as "30 minutes" or "1 hour 30 minutes"',
-            fix=_suggest(text)
-            or (
-                f'write the unit: {parameter}="{value} seconds", say'
-                if isinstance(value, int | float)
-                else f"units are {', '.join(MICROSECONDS)}, singular or plural"
-            ),
         )
     return total
 
@@ -151,7 +150,7 @@ def _suggest(text: str) -> str | None:
         plural = "" if term["count"] in ("1", "+1", "-1") else "s"
         terms.append(f"{term['count']} {near[0]}{plural}")
         position = term.end()
-    return f'did you mean "{" ".join(terms)}"?' if terms else None
+    return " ".join(terms) or None
 
 
 def parse_instant(value: dt.datetime, *, parameter: str) -> int:

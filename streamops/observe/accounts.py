@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DayTimeIntervalType, LongType, StructType, TimestampType
 
-from streamops.kernel.errors import SpecError, StreamopsError, located
+from streamops.kernel.errors import StreamopsError, located
 from streamops.kernel.lateness import LATE_FIELDS
 from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
@@ -220,9 +220,10 @@ def lateness_needed(*, share: float = 0.99, by: str | Sequence[str] = ()) -> Fra
     --------
     account_late : create accounts.
     """
-    require_share(share, fix="share=0.99 is 99 of 100 rows")
+    where = "observe.lateness_needed"
+    require_share(share)
     keys = parse_keys(by, ("rows", "needed", _SAVED, "not_enough"))
-    return _NeededLateness("observe.lateness_needed", keys, share)
+    return _NeededLateness(where, keys, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +248,8 @@ class Scale:
         ]
         ascends = all(lower < upper for lower, upper in pairwise(micros))
         if not (ascends and 1 <= len(micros) <= _MAX_BOUNDS):
-            raise SpecError(
-                "PARAMETER_OUT_OF_RANGE" if ascends else "INVALID_PARAMETER",
-                "`bounds` is not a scale",
-                got=f"bounds={durations!r}",
-                expected=f"from 1 to {_MAX_BOUNDS} durations, each longer than the previous one",
-                fix='use the default, or durations such as ("1 minute", "10 minutes", "1 hour")',
-            )
+            condition = conditions.BOUNDS_OUT_OF_RANGE if ascends else conditions.BOUNDS_DESCEND
+            raise condition.error(most=_MAX_BOUNDS, got=f"bounds={durations!r}")
         return Scale(tuple(micros))
 
     @staticmethod

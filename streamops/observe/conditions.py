@@ -17,6 +17,11 @@ NOT_A_COUNT = codes.INVALID_PARAMETER(
     "counts of rows or events, such as 'too_late' or 'forgotten'",
     "read a gauge from observedMetrics; a rule adds up counts",
 )
+BOUNDS_DESCEND = codes.INVALID_PARAMETER(
+    "`bounds` is not a scale",
+    "from 1 to {most} durations, each longer than the previous one",
+    'use the default, or durations such as ("1 minute", "10 minutes", "1 hour")',
+)
 NAME_TAKEN = codes.NAME_TAKEN(
     "two columns of the result have the same name: {names}",
     "names that differ from each other and from {reserved}",
@@ -36,6 +41,26 @@ QUERIES_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "`max_queries` must be at least 1",
     "an integer, 1 or more",
     "leave `max_queries` out: the default is 100",
+)
+SHARE_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`share` is not a share",
+    "a number above 0, at most 1",
+    "share=0.01 is one row in a hundred, share=0.99 are 99 of 100 rows",
+)
+COUNT_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`{parameter}` is not a number of rows",
+    "an integer, 1 or more",
+    "use an integer, such as {parameter}={example}",
+)
+ROWS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`{parameter}` is not a number of rows",
+    "an integer, 1 or more",
+    "use an integer, such as {parameter}={example}; for a share of the rows, use observe.LateShare",
+)
+BOUNDS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`bounds` is not a scale",
+    "from 1 to {most} durations, each longer than the previous one",
+    'use the default, or durations such as ("1 minute", "10 minutes", "1 hour")',
 )
 NOT_A_FUNCTION = codes.PARAMETER_TYPE(
     "`notify` is not a function",

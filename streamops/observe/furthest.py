@@ -76,7 +76,7 @@ def furthest_ahead(
     PoisonedWatermark : the alarm that this function helps to explain.
     """
     keys = parse_keys(by, _ADDED)
-    require_count(most, parameter="most", fix="use the default, most=10")
+    require_count(most, "10", parameter="most")
     return _FurthestAhead("observe.furthest_ahead", keys, time, most)
 
 

@@ -11,17 +11,42 @@ CONDITION_INVALID = codes.CONDITION_INVALID.of(SchemaError)(
 CONDITION_NOT_BOOLEAN = codes.CONDITION_INVALID.of(SchemaError)(
     "the condition of {name!r} is neither true nor false",
     "boolean",
-    "compare it with something: \"status = 'failed'\"",
+    "compare it with something: \"status = 'failed'\", patterns.previous('price') < 'price'",
 )
 CONDITION_OVER_MATCH = codes.CONDITION_INVALID(
     "a condition cannot refer to other rows of the match than its first one",
     "conditions over the row, earlier rows of its key, and the first row of the match",
     "compare with patterns.initial(column), the first row of the match, or with patterns.previous(column, n), the n-th row before; or filter the matches by their measures",
 )
+CONDITION_AS_BOOLEAN = codes.CONDITION_INVALID(
+    "a condition has no value before there are rows",
+    "&, | or ~",
+    "write (a) & (b), (a) | (b), ~(a); chained comparisons such as a < b < c as two",
+)
+CONDITION_TYPES = codes.CONDITION_INVALID.of(SchemaError)(
+    "the condition of {name!r} does not suit the types of its columns",
+    "comparisons of values of one type, or of numbers",
+    "cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
+)
+INTEGER_TOO_LARGE = codes.CONDITION_INVALID(
+    "an integer in a condition does not fit into 64 bits",
+    "an integer from -2^63 to 2^63 - 1",
+    "write it as Spark SQL of its type: \"CAST('9223372036854775808' AS DECIMAL(20,0))\"",
+)
+NOT_A_CONDITION = codes.CONDITION_INVALID(
+    "this cannot be part of a condition",
+    "Spark SQL as text, a number, patterns.previous(...), patterns.initial(...) or patterns.current(...)",
+    "conditions see the row, earlier rows of its key, and the first row of the match: compare with patterns.previous(...) or patterns.initial(...), or filter the matches by their measures; a text literal is Spark SQL, too: \"'text'\"",
+)
 CONDITION_NEEDS_SPARK = codes.NOT_REPLAYABLE.of(SchemaError)(
     "the test kit evaluates no Spark SQL",
     "names of columns, without Spark",
     "add a column with the condition to the rows of the test, and name it in define",
+)
+CONDITION_OVERFLOW = codes.NUMERIC_OVERFLOW(
+    "a number in the condition of {name!r} does not fit into its type",
+    "values that the type of the result has",
+    "cast to a wider type in its Spark SQL, on both sides: patterns.previous('CAST(price AS DOUBLE)'), or AS DECIMAL(20,0) for exact integers",
 )
 HORIZON_MISSING = codes.PARAMETER_MISSING(
     "first matches on a stream need a horizon, or every key would be stored for ever",
@@ -98,8 +123,28 @@ VARIABLE_UNDEFINED = codes.PATTERN_INVALID(
     "a condition of {name!r} in define",
     "only variables without `!` may be left undefined: every row satisfies them",
 )
+VARIABLE_UNKNOWN = codes.PATTERN_INVALID(
+    "the pattern has no variable {name!r}",
+    "one of {variables}",
+    "add it to the pattern, or leave it out",
+)
+VARIABLE_MISSPELT = codes.PATTERN_INVALID(
+    "the pattern has no variable {name!r}",
+    "one of {variables}",
+    "did you mean {near!r}?",
+)
 ROWS_FULL = codes.STATE_FULL(
     "a key has more undecided rows than `max_rows`",
     "at most {max_rows:,}: max_rows",
     "shorten `within`; raise max_rows, which a checkpoint survives; or evict the oldest rows of such keys: when_full='evict_oldest'",
+)
+UNKNOWN_SKIP = codes.UNKNOWN_CHOICE(
+    "`skip` is not one of its choices",
+    "'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
+    "'past last row' if matches must not overlap, 'to next row' if they may",
+)
+SKIP_TO_ANY = codes.UNKNOWN_CHOICE(
+    "there are exponentially many combinations of later rows",
+    "'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
+    "'to next row' finds one match from every row that starts one, the preferred one",
 )

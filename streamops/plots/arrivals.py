@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from streamops.kernel.calendar import DAY
-from streamops.kernel.errors import SpecError
 from streamops.kernel.palette import COLORS, lighten
 from streamops.kernel.parameters import Text
 from streamops.kernel.time import Duration
@@ -273,13 +272,7 @@ def _classify(
     given: Any = operator
     times = given.spec.times if isinstance(given, Operator) and given.core else ()
     if len(times) != 1 or times[0] is None:
-        raise SpecError(
-            "NOT_REPLAYABLE",
-            "`operator` does not compare rows with a watermark of one input",
-            got=repr(operator),
-            expected="an operator with event time and one input, such as windows.tumbling(...)",
-            fix="leave it out, and pass the delay of the watermark: delay=...",
-        )
+        raise conditions.OPERATOR_WITHOUT_WATERMARK.error(got=repr(operator))
     metrics = np.full(len(rows), "", "U10")
     batches = [arrivals == step for step in np.unique(arrivals)]
     tables = [_to_arrow(rows[mask], time) for mask in batches]

@@ -13,6 +13,11 @@ NOT_A_TABLE = codes.NOT_A_FRAME.of(SchemaError)(
     "a frame of PySpark, pandas, Arrow or Polars, rows as dicts, or columns by name",
     "pass a frame, or a list such as [{{'ts': ..., 'user': ...}}]",
 )
+OPERATOR_WITHOUT_WATERMARK = codes.NOT_REPLAYABLE(
+    "`operator` does not compare rows with a watermark of one input",
+    "an operator with event time and one input, such as windows.tumbling(...)",
+    "leave it out, and pass the delay of the watermark: delay=...",
+)
 DELAY_AND_WATERMARK = codes.PARAMETERS_CONTRADICT(
     "the watermark is computed from `delay`, or by an operator, or read from a column",
     "one of them; an operator has its own allowed lateness",

@@ -48,6 +48,31 @@ VALUE_MISSING = codes.FUNCTION_RESULT(
     "{expected}",
     "assign a value in the function, give it one in `initial`, or remove NOT NULL",
 )
+FIELD_NOT_AN_ATTRIBUTE = codes.INVALID_PARAMETER(
+    "{name!r} is not a name of an attribute",
+    "names of attributes",
+    "name the field like a variable in Python",
+)
+INITIAL_NOT_A_MAPPING = codes.INVALID_PARAMETER(
+    "`initial` is not a mapping of fields to values",
+    "values by field",
+    'initial={{"count": 0}}',
+)
+INITIAL_UNKNOWN = codes.INVALID_PARAMETER(
+    "`initial` has a value for {name!r}, which is not a field of the state",
+    "initial values of its fields",
+    "add {name!r} to `state`, or remove it from `initial`",
+)
+INITIAL_MISSING = codes.INVALID_PARAMETER(
+    "{name!r} is declared NOT NULL, and has no initial value",
+    "a value that a new key has",
+    "give {name!r} a value in `initial`, or remove NOT NULL",
+)
+INITIAL_TYPE = codes.INVALID_PARAMETER(
+    "the initial value of {name!r} does not have the type of the field",
+    "a value of type {dtype}",
+    "change the value, or the type in `state`",
+)
 BAD_SCHEMA = codes.INVALID_SCHEMA(
     "values of {field!r} are not exchanged with Python",
     "types of Spark with values in Python; keys of maps are not nested",
@@ -63,7 +88,7 @@ NO_OUTPUT = codes.PARAMETER_MISSING(
     "at least one column",
     'output="total double"',
 )
-NOT_A_CORE = codes.PARAMETER_TYPE(
+STATE_NAME_TAKEN = codes.PARAMETER_TYPE(
     "the name of the state is one of streamops",
     "a name of your own",
     'StateFormat("acme.my_operator", 1)',
@@ -82,6 +107,21 @@ CORE_WITHOUT_FUNCTION = codes.PARAMETER_TYPE(
     "`core` does not define {missing}",
     "STATE, TABLES and step; with event time, next_deadline",
     "define them in the class",
+)
+NOT_A_FUNCTION = codes.PARAMETER_TYPE(
+    "`{parameter}` is not a function",
+    "{signature}",
+    "pass a function",
+)
+NOT_A_GENERATOR = codes.PARAMETER_TYPE(
+    "`{parameter}` does not yield its output: a row has the event time of the input row that was read before it",
+    "{signature}",
+    "write `yield (value, ...)` for each row of the output, inside the loop over the rows",
+)
+OTHER_ARGUMENTS = codes.PARAMETER_TYPE(
+    "`{parameter}` cannot be called with its arguments: {reason}",
+    "{signature}",
+    "{signature}; `timers` is passed if `on_timer` is given",
 )
 KEYS_FULL = codes.STATE_FULL(
     "there are more keys than `max_keys`",

@@ -293,3 +293,13 @@ NOT_A_SQL_TYPE = codes.TYPE_UNSUPPORTED(
     "a boolean, number, string, binary, date or timestamp; in a key no float or double",
     "cast the column",
 )
+TYPE_NOT_IN_DELTA = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a type that a Delta table does not have",
+    "a boolean, number, string, binary, date, timestamp, or an array, struct or map of these; in a key no map, and no float or double inside of another type",
+    "cast the column",
+)
+KEY_NOT_COMPARABLE = codes.TYPE_UNSUPPORTED(
+    "key column {column!r} has a type whose values cannot be compared",
+    "a boolean, number, string, binary, date, timestamp, or an array, struct or map of these; in a key no map, and no float or double inside of another type",
+    "cast the column",
+)

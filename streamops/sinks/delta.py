@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
 from streamops.kernel.conninfo import public_path, secrets_of
-from streamops.kernel.errors import SchemaError, SinkError, StreamopsError
+from streamops.kernel.errors import SinkError, StreamopsError
 from streamops.kernel.packages import require_package
 from streamops.sinks import conditions
 from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
@@ -426,16 +426,11 @@ class DeltaSink(TableSink):
             dtype = stored_types.stored_type(part.type)
             is_key = part.name in (self.key or ())
             if dtype is None or (is_key and not stored_types.can_be_key(dtype)):
-                raise SchemaError(
-                    "TYPE_UNSUPPORTED",
-                    f"column {part.name!r} has a type that a Delta table does not have"
-                    if dtype is None
-                    else f"key column {part.name!r} has a type whose values cannot be compared",
-                    got=part.type,
-                    expected="a boolean, number, string, binary, date, timestamp, or an array, struct or map "
-                    "of these; in a key no map, and no float or double inside of another type",
-                    fix="cast the column",
+                is_stored = dtype is not None
+                condition = (
+                    conditions.KEY_NOT_COMPARABLE if is_stored else conditions.TYPE_NOT_IN_DELTA
                 )
+                raise condition.error(column=part.name, got=part.type)
             types.append((part.name, dtype))
         return pa.schema(types)
 

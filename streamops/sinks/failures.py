@@ -20,10 +20,8 @@ def hide(*secrets: str | None) -> Iterator[None]:
         if text == str(error):
             raise
         if isinstance(error, StreamopsError):
-            build, (error_type, code, what, texts) = error.__reduce__()
             facts = {name: mask(str(value), secrets) for name, value in error.facts.items()}
-            texts |= {"got": mask(str(error.got), secrets), "facts": facts}
-            raise build(error_type, code, what, texts) from None
+            raise error.replace(got=mask(str(error.got), secrets), facts=facts) from None
         raise RuntimeError(text) from None
 
 

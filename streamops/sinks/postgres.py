@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.faults import fault_error
+from streamops.changelog.faults import FAULTS
 from streamops.kernel.conninfo import names_server, require_conninfo, show_conninfo, with_socket
 from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
 from streamops.kernel.errors import SinkError
@@ -341,14 +341,14 @@ class PostgresSink(TableSink):
             if rows:
                 row, must_match = rows[0]
                 code = "PREIMAGE_NOT_PUBLISHED" if must_match else "DELETED_UNPUBLISHED"
-                raise fault_error(code, row)
+                raise FAULTS[code].error(got=row)
             writer.delete(sql.delete_removed(writer.table, match))
         writer.require_deleted(int((~net.is_replaced).sum()))
 
     def _refuse(self, writer: Writer, statement: str, code: str) -> None:
         rows = writer.fetch(statement)
         if rows:
-            raise fault_error(code, rows[0][0])
+            raise FAULTS[code].error(got=rows[0][0])
 
     def _fit_target(self, cursor: Any, schema: pa.Schema) -> tuple[Target, sql.Columns]:
         """Create or extend the table where that is allowed, and return it with the columns of the rows."""

@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import SchemaError, SpecError, located
-from streamops.kernel.parameters import require_columns, require_hashable
+from streamops.kernel.errors import Condition, SchemaError, SpecError, located
+from streamops.kernel.hashing import require_hashable
+from streamops.kernel.parameters import require_columns
 from streamops.sketches import conditions
 from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
@@ -108,37 +109,35 @@ def require_column(column: str, schema: pa.Schema, text: str, instead: str) -> N
 def require_item(dtype: pa.DataType | None, *, column: str) -> None:
     """Refuse a type that has no hash; None, of stored sketches, is accepted."""
     if dtype is not None:
-        what = "a sketch of values of a type that Spark does not hash"
         with located(at=f"column {column!r}"):
-            require_hashable(dtype, what=what)
+            require_hashable(dtype)
 
 
-def require_range(value: object, parameter: str, least: int, most: int, *, fix: str) -> None:
-    """Refuse anything but an integer in this range."""
+def require_range(value: object, parameter: str, least: int, most: int, *, example: str) -> None:
+    """Refuse anything but an integer in this range; ``example`` is a good one, and why."""
     if type(value) is not int or not least <= value <= most:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` is out of range",
+        raise conditions.INTEGER_OUT_OF_RANGE.error(
+            parameter=parameter,
+            least=least,
+            most=most,
+            example=example,
             got=f"{parameter}={value!r}",
-            expected=f"an integer from {least:,} to {most:,}",
-            fix=fix,
         )
 
 
 def parse_percentages(
-    percentage: object, *, expected: str = "a list of at least one number from 0 to 1", fix: str
+    percentage: object,
+    *,
+    expected: str = "a list of at least one number from 0 to 1",
+    call: str,
 ) -> tuple[float, ...]:
     """Percentages as a tuple, at least one."""
     requested: tuple[float, ...] = ()
     if isinstance(percentage, Iterable) and not isinstance(percentage, str):
         requested = tuple(percentage)
     if not requested:
-        raise SpecError(
-            "PARAMETER_MISSING",
-            "no percentage is given",
-            got=f"percentage={percentage!r}",
-            expected=expected,
-            fix=fix,
+        raise conditions.NO_PERCENTAGE.error(
+            expected=expected, call=call, got=f"percentage={percentage!r}"
         )
     return requested
 
@@ -215,17 +214,16 @@ def spark_items(column: str) -> Column:
 
 
 def wrong_type(
-    dtype: pa.DataType, column: str, *, text: str, expected: str, fix: str | None = None
+    dtype: pa.DataType,
+    column: str,
+    condition: Condition[SchemaError] = conditions.TYPE_NOT_SUPPORTED,
+    *,
+    text: str,
+    expected: str = "",
 ) -> SchemaError:
     """The error for a column of a type that the aggregate does not support."""
-    return SchemaError(
-        "COLUMN_TYPE",
-        f"{text} cannot be computed over this type",
-        got=f"column {column!r} of type {type_name(dtype)}",
-        expected=expected,
-        fix=fix
-        or f"cast it: df.withColumn({column!r}, F.col({column!r}).cast(...)); or pick a field of it",
-    )
+    got = f"column {column!r} of type {type_name(dtype)}"
+    return condition.error(text=text, column=column, expected=expected, got=got)
 
 
 def no_spark(at: str, text: str) -> SpecError:
@@ -270,13 +268,7 @@ class MergedSketches:
         require_column(self.column, schema, text, self.like.instead)
         dtype = schema.field(self.column).type
         if not (pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype)):
-            raise wrong_type(
-                dtype,
-                self.column,
-                text=text,
-                expected="binary: stored sketches",
-                fix="name the column that has them, or sketch this one instead of merging it",
-            )
+            raise wrong_type(dtype, self.column, conditions.NOT_SKETCHES, text=text)
         if self.like.counts and REVISION in schema.names:
             raise conditions.SKETCH_REVISED.error(
                 text=text, column=REVISION, got=f"results with a column {REVISION!r}"

@@ -29,9 +29,9 @@ from streamops.sketches.core.filters import (
     Shape,
     contained,
     positions,
+    refuse_large,
     require_capacity,
     require_rate,
-    too_large,
 )
 from streamops.sketches.core.items import flat_type, items
 from streamops.sketches.core.sketch import Parameter
@@ -61,10 +61,8 @@ class BloomFilter(SketchAggregate):
         require_capacity(self.capacity)
         require_rate(self.false_positive_rate)
         if Shape.of(self.capacity, self.false_positive_rate).bits > MOST_BITS:
-            raise too_large(
-                f"capacity={self.capacity}, false_positive_rate={self.false_positive_rate}",
-                fix="a smaller capacity or a higher rate, or one filter for each of several groups",
-            )
+            got = f"capacity={self.capacity}, false_positive_rate={self.false_positive_rate}"
+            refuse_large(conditions.FILTER_TOO_LARGE, got)
         require_item_type(self.item_type, nested=True)
 
     def sketch(self, dtype: pa.DataType | None) -> Bloom:

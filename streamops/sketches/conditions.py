@@ -18,6 +18,21 @@ WEIGHT_NEGATIVE = codes.CHANGE_STREAM_INPUT(
     "weights >= 0",
     "leave such rows out, or count exactly: aggregates.sum",
 )
+TYPE_NOT_SUPPORTED = codes.COLUMN_TYPE(
+    "{text} cannot be computed over this type",
+    "{expected}",
+    "cast it: df.withColumn({column!r}, F.col({column!r}).cast(...)); or pick a field of it",
+)
+NOT_SKETCHES = codes.COLUMN_TYPE(
+    "{text} cannot be computed over this type",
+    "binary: stored sketches",
+    "name the column that has them, or sketch this one instead of merging it",
+)
+WEIGHT_TYPE = codes.COLUMN_TYPE(
+    "the weight of {text} cannot be computed over this type",
+    "integers >= 0",
+    "cast the column, in a unit without fractions: cents, bytes",
+)
 NOT_AUDIENCES = codes.INVALID_PARAMETER(
     "`between` does not name the audiences",
     "2 to {most_audiences} different values: strings, integers, booleans, dates or binary",
@@ -52,6 +67,11 @@ NO_SHARE = codes.PARAMETER_MISSING(
     "the share of the most frequent items is not given",
     "one of them",
     "at_least=0.01 finds every item that is 1 % of all",
+)
+NO_PERCENTAGE = codes.PARAMETER_MISSING(
+    "no percentage is given",
+    "{expected}",
+    "for example {call}",
 )
 CAPACITY_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "`capacity` is out of range",
@@ -93,6 +113,21 @@ SKETCH_TOO_LARGE = codes.PARAMETER_OUT_OF_RANGE(
     "at most {most_cells:,}",
     "allow a larger `relative_error`",
 )
+INTEGER_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`{parameter}` is out of range",
+    "an integer from {least:,} to {most:,}",
+    "use {parameter}={example}",
+)
+FILTER_TOO_LARGE = codes.PARAMETER_OUT_OF_RANGE(
+    "a Bloom filter would be too large",
+    "at most {bits} bits ({size} MiB) in one filter",
+    "a smaller capacity or a higher rate, or one filter for each of several groups",
+)
+FILTERS_NEED_SHARDS = codes.PARAMETER_OUT_OF_RANGE(
+    "a Bloom filter would be too large",
+    "at most {bits} bits ({size} MiB) in one filter",
+    ".options(shards={shards}) or more",
+)
 NOT_A_BLOOM_FILTER = codes.PARAMETER_TYPE(
     "`filter` is not a Bloom filter",
     "a Bloom filter",
@@ -123,6 +158,26 @@ SKETCH_FOREIGN = codes.SKETCH_CORRUPT(
     "a HyperLogLogPlusPlus, or the bytes of its serialize",
     "count with HyperLogLogPlusPlus(p, hashfunc=datasketch_hash(hll_sketch_agg(...)))",
 )
+QUANTILES_CORRUPT = codes.SKETCH_CORRUPT(
+    "these bytes are no valid sketch of quantiles",
+    "a compact kll_{type} sketch of Apache DataSketches, with k={k}",
+    "make it again from its rows, or merge the others without it",
+)
+QUANTILES_FOREIGN = codes.SKETCH_CORRUPT(
+    "these bytes are no valid sketch of quantiles",
+    "a compact kll_{type} sketch of Apache DataSketches, with k={k}",
+    'dtype="bigint" for kll_sketch_agg_bigint, "float" for kll_sketch_agg_float, "double" for kll_sketch_agg_double; or make it again from its rows',
+)
+NOT_A_SKETCH = codes.SKETCH_CORRUPT(
+    "these bytes are not a sketch of streamops",
+    "{expected}",
+    "name the column that has the sketches; a sketch of another library has no frame",
+)
+FRAME_CORRUPT = codes.SKETCH_CORRUPT(
+    "this sketch is damaged",
+    "{expected}",
+    "make it again from its rows, or merge the others without it",
+)
 SKETCH_ITEM_TYPE = codes.SKETCH_KIND(
     "these bytes are a sketch of items of another type, which they do not contain",
     "items of type {dtype}, integers up to 2^53",
@@ -132,6 +187,11 @@ SKETCH_UNKNOWN = codes.SKETCH_KIND(
     "this type of sketch is unknown",
     "one of: {sketch_types}",
     "use the release of streamops that wrote it, or a later one",
+)
+OTHER_SKETCH = codes.SKETCH_KIND(
+    "this is a sketch of another type",
+    "{kind}",
+    "only sketches of one type can be merged: use the aggregate that made these",
 )
 OTHER_PRECISION = codes.SKETCH_PARAMETERS(
     "this sketch has another precision",
@@ -147,6 +207,11 @@ SKETCH_PARAMETERS = codes.SKETCH_PARAMETERS(
     "a sketch of this type cannot have these parameters",
     "for {sketch}: {parameters}",
     "make it again from its rows",
+)
+OTHER_PARAMETERS = codes.SKETCH_PARAMETERS(
+    "this sketch has other parameters: {differing}",
+    "{parameters}",
+    "only sketches of equal parameters can be merged: use those that these were made with",
 )
 NO_APACHE_ITEMS = codes.SKETCH_UNSUPPORTED.of(SchemaError)(
     "Apache DataSketches has no common format for items of this type",
@@ -167,6 +232,11 @@ SKETCH_HAS_NAN = codes.SKETCH_UNSUPPORTED.of(SketchFormatError)(
     "sketches of Apache DataSketches have no NaN",
     "sketches of numbers",
     "leave NaN out before the sketch is made: where(~isnan(column))",
+)
+OTHER_FORMAT = codes.SKETCH_UNSUPPORTED.of(SketchFormatError)(
+    "this sketch was written in another format",
+    "{expected}",
+    "use a release of streamops that reads it (docs/state-formats.md)",
 )
 FILTERS_TOO_LARGE = codes.STATE_FULL(
     "the Bloom filters of a shard do not fit into one column",
@@ -212,6 +282,16 @@ UNKNOWN_TYPE = codes.VALUE_TYPE(
     "`item_type` is not a type of items",
     "{nested}, by its name in Spark's simpleString()",
     'item_type="string", "bigint", "decimal(6,2)", ...',
+)
+IMAGE_TYPE_UNKNOWN = codes.VALUE_TYPE(
+    "`dtype` is not a type of the items of such sketches",
+    "{known}",
+    'dtype="bigint"',
+)
+IMAGE_TYPE_UNUSED = codes.VALUE_TYPE(
+    "`dtype` is not a type of the items of such sketches",
+    "no `dtype`: it is for kll_sketch_agg(...)",
+    "omit it",
 )
 SEEN_BEHIND_WATERMARK = codes.WATERMARK_TOO_EARLY(
     "the watermark would be lost: rows pass through Python here",

@@ -130,9 +130,9 @@ class StoredCounts(StoredSketch):
         SketchFormatError
             ``SKETCH_CORRUPT``: the bytes are not a DataSketches image, or the stated error exceeds what the counters allow.
         """
-        fix = "counters=400: more of them require a smaller error of the image"
+        example = "400: more of them require a smaller error of the image"
         with located("StoredCounts.from_datasketches"):
-            require_range(counters, "counters", 1, MOST_COUNTERS, fix=fix)
+            require_range(counters, "counters", 1, MOST_COUNTERS, example=example)
             require_item_type(item_type)
         core = Frequent("item", flat_type(item_type), counters)
         return cls.of(core, core.from_images(pa.array([bytes(image)], pa.binary())))
@@ -164,13 +164,8 @@ class CountingAggregate(SketchAggregate, ABC):
         require_columns(schema.names, {f"agg: {self!r}": [self.weight]})
         dtype = schema.field(self.weight).type
         if not pa.types.is_integer(dtype):
-            raise wrong_type(
-                dtype,
-                self.weight,
-                text=f"the weight of {self!r}",
-                expected="integers >= 0",
-                fix="cast the column, in a unit without fractions: cents, bytes",
-            )
+            condition = conditions.WEIGHT_TYPE
+            raise wrong_type(dtype, self.weight, condition, text=repr(self))
         return found
 
     def type_of_items(self, dtype: pa.DataType | None) -> pa.DataType:

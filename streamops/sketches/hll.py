@@ -35,8 +35,8 @@ class Hll(SketchAggregate):
     instead: ClassVar[str] = "aggregates.count_distinct(column, at_most=...)"
 
     def __post_init__(self) -> None:
-        fix = "use the default, p=12 (4 KB per key, 1.6 % standard error)"
-        require_range(self.p, "p", _LEAST, _MOST, fix=fix)
+        example = "12, the default (4 KB per key, 1.6 % standard error)"
+        require_range(self.p, "p", _LEAST, _MOST, example=example)
 
     def sketch(self, dtype: pa.DataType | None) -> HyperLogLog:
         """The sketch over a column of this type."""

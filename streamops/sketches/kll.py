@@ -43,8 +43,8 @@ class Kll(SketchAggregate):
 
     def __post_init__(self) -> None:
         require_percentages(self.percentage)
-        fix = f"use the default, k={DEFAULT_K} ({rank_error(DEFAULT_K):.2%} rank error)"
-        require_range(self.k, "k", _LEAST, _MOST, fix=fix)
+        example = f"{DEFAULT_K}, the default ({rank_error(DEFAULT_K):.2%} rank error)"
+        require_range(self.k, "k", _LEAST, _MOST, example=example)
 
     def __repr__(self) -> str:
         requested = "" if self.is_stored else f", {[float(item) for item in self.percentage]!r}"
@@ -117,8 +117,8 @@ def approx_percentile(column: str, percentage: Sequence[float], *, k: int = DEFA
     ----------
     Karnin, Lang, Liberty: "Optimal Quantile Approximation in Streams", 2016.
     """
-    fix = f"approx_percentile({column!r}, [0.5, 0.99])"
-    requested = parse_percentages(percentage, fix=fix)
+    call = f"approx_percentile({column!r}, [0.5, 0.99])"
+    requested = parse_percentages(percentage, call=call)
     return Kll(
         function="approx_percentile", column=column, is_stored=False, percentage=requested, k=k
     )

@@ -139,8 +139,8 @@ def seen(
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Idempotence" and "Stream
     analytics".
     """
-    fix = "use the default, 4: an identity is stored up to a fourth longer than the horizon"
-    require_range(generations, "generations", 1, _MOST_GENERATIONS, fix=fix)
+    example = "4, the default: an identity is stored up to a fourth longer than the horizon"
+    require_range(generations, "generations", 1, _MOST_GENERATIONS, example=example)
     micros = None
     if horizon is not None:
         micros = parse_duration(horizon, parameter="horizon", minimum=generations)

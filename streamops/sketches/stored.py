@@ -382,13 +382,8 @@ def require_image_type(dtype: str | None, sketch: Sketch) -> None:
     """Refuse a type that the items of images of a sketch do not have."""
     known = getattr(sketch, "image_types", ())
     if dtype is not None and dtype not in known:
-        raise SpecError(
-            "VALUE_TYPE",
-            "`dtype` is not a type of the items of such sketches",
-            got=f"dtype={dtype!r}",
-            expected=", ".join(known) or "no `dtype`: it is for kll_sketch_agg(...)",
-            fix='dtype="bigint"' if known else "omit it",
-        )
+        condition = conditions.IMAGE_TYPE_UNKNOWN if known else conditions.IMAGE_TYPE_UNUSED
+        raise condition.error(known=", ".join(known), got=f"dtype={dtype!r}")
 
 
 def _exchanged(column: str, like: object, where: str) -> tuple[Any, str]:

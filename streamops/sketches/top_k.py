@@ -37,8 +37,9 @@ class HeavyHitters(CountingAggregate):
         fewest = {"counters": 1 if share is None else int(1 / share), "top": 1}
         for name, minimum in fewest.items():
             if getattr(self, name) is not None:
-                fix = f"omit `{name}`, or pass another number"
-                require_range(getattr(self, name), name, minimum, MOST_COUNTERS, fix=fix)
+                given = getattr(self, name)
+                example = f"{max(100, minimum)}, or leave it out"
+                require_range(given, name, minimum, MOST_COUNTERS, example=example)
 
     def sketch(self, dtype: pa.DataType | None) -> Sketch:
         """The sketch over a column of this type."""

@@ -33,6 +33,11 @@ PARTITIONS_DIFFER = codes.INVALID_PARAMETER(
     "the same topics and partitions in both; partitions and offsets are integers",
     "use start and end of a plan of sources.replay; JSON turns partitions to strings",
 )
+OFFSETS_INCOMPLETE = codes.INVALID_PARAMETER(
+    "`{parameter}` does not have an offset for each partition, and for no other",
+    "{partitions}",
+    "use the offsets of a KafkaReplay, or a timestamp",
+)
 NOT_A_SCHEMA = codes.INVALID_SCHEMA(
     "`schema` is not the schema of an Avro record",
     "a schema of type record, in Avro's JSON",
@@ -52,6 +57,11 @@ MALFORMED_MESSAGE = codes.MALFORMED_LOG.of(ChangeStreamError)(
     "the log has a message that pgoutput does not write",
     "messages of pgoutput, protocol version 1",
     "check that the slot belongs to the plugin pgoutput of PostgreSQL 10 or later, and report the message as a mistake of streamops",
+)
+NAME_TAKEN = codes.NAME_TAKEN(
+    "a name stands for two columns of the result: {taken}",
+    "names unlike one another and unlike {reserved}",
+    "rename column {name!r} in the table, or leave it out of `keep`",
 )
 OFFSET_UNREADABLE = codes.OTHER_SERVER(
     "the checkpoint has an offset of another source",
@@ -87,6 +97,11 @@ NOT_A_SCHEMA_ID = codes.PARAMETER_OUT_OF_RANGE(
     "`schema_id` is not the id of a schema",
     "integers from 0 to {max_id}",
     "omit it if the records have no header; otherwise use the id of the registry",
+)
+OFFSET_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`{parameter}` has an offset that partition {partition} of {topic!r} does not have",
+    "{first} to {latest}",
+    "use the offsets of a KafkaReplay, or a timestamp",
 )
 NOT_A_COLUMN = codes.PARAMETER_TYPE(
     "`columns` does not map columns of the result to columns of the table",
@@ -177,4 +192,14 @@ WAL_LEVEL = codes.SOURCE_UNFIT(
     "the log of the server does not have what is needed to read rows from it",
     "wal_level=logical",
     "ALTER SYSTEM SET wal_level = logical, and restart the server",
+)
+NO_PUBLICATION = codes.SOURCE_UNFIT(
+    "the publication does not exist; without it the log has no rows of the outbox table",
+    "a publication of the inserts and updates of the outbox table",
+    "{statement}; or create='create'",
+)
+PUBLICATION_DROPPED = codes.SOURCE_UNFIT(
+    "the publication does not exist; without it the log has no rows of the outbox table",
+    "a publication of the inserts and updates of the outbox table",
+    "{statement}; drop the slot, which cannot read rows that were written before, and create it again",
 )

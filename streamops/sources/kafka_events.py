@@ -227,9 +227,8 @@ class KafkaEventsSpec:
 
     def refuse_taken(self, row: StructType) -> None:
         """Refuse columns of the result with the same name."""
-        given = {"schema": ", ".join(row.names), "keep": list(self.keep)}
-        fix = "rename the field in the schema of the records, or the column of the frame before the operator"
-        refuse_taken_names([*row.names, *self.keep], self.described, given, fix)
+        given = {"keep": list(self.keep), "schema": ", ".join(row.names)}
+        refuse_taken_names([*row.names, *self.keep], self.described, given)
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a frame without the columns that are read, and a schema that Spark cannot read."""

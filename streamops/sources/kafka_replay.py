@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.kernel.calls import explain_call
-from streamops.kernel.errors import SpecError, located_methods
+from streamops.kernel.errors import located_methods
 from streamops.kernel.parameters import (
     parse_distinct_names,
     require_servers,
@@ -265,27 +265,24 @@ def _parse_bound(value: Any, parameter: str) -> Callable[[KafkaClient, Edges], O
 
 def _check_offsets(given: Mapping[Any, Any], edges: Edges, parameter: str) -> Offsets:
     """The offsets, if there is one for each partition, within the partition."""
-
-    def refuse(code: str, what: str, got: object, expected: object) -> NoReturn:
-        raise SpecError(
-            code,
-            f"`{parameter}` {what}",
-            got=got,
-            expected=expected,
-            fix="use the offsets of a KafkaReplay, or a timestamp",
-        )
-
     wanted = {topic: sorted(found) for topic, found in edges.items()}
     partitions = {t: sorted(of) if isinstance(of, Mapping) else of for t, of in given.items()}
     if partitions != wanted:
-        what = "does not have an offset for each partition, and for no other"
-        refuse("INVALID_PARAMETER", what, partitions, wanted)
+        raise conditions.OFFSETS_INCOMPLETE.error(
+            parameter=parameter, partitions=wanted, got=partitions
+        )
     for topic, offsets in given.items():
         for number, offset in offsets.items():
             first, latest = edges[topic][number]
             if type(offset) is not int or not first <= offset <= latest:
-                what = f"has an offset that partition {number} of {topic!r} does not have"
-                refuse("PARAMETER_OUT_OF_RANGE", what, offset, f"{first} to {latest}")
+                raise conditions.OFFSET_OUT_OF_RANGE.error(
+                    parameter=parameter,
+                    partition=number,
+                    topic=topic,
+                    first=first,
+                    latest=latest,
+                    got=offset,
+                )
     return {topic: dict(offsets) for topic, offsets in given.items()}
 
 

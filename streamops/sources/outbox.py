@@ -145,9 +145,8 @@ def outbox(
         columns=_parse_columns(columns),
         keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
-    fix = "rename the column in the table, or leave it out of `keep`"
-    names = [*described.columns, *described.keep]
-    refuse_taken_names(names, _ADDED, {"keep": list(described.keep)}, fix)
+    names, given = [*described.columns, *described.keep], {"keep": list(described.keep)}
+    refuse_taken_names(names, _ADDED, given, conditions.NAME_TAKEN)
     require_driver()
     read = Names(outbox=described, publication=name, slot=slot)
     return OutboxEvents(OutboxParameters(url=url, names=read, max_rows=max_rows), create)

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from streamops.kernel.errors import ColumnNotFound, StreamopsError, located_methods
+from streamops.kernel.columns import column_not_found
+from streamops.kernel.errors import StreamopsError, located_methods
 from streamops.kernel.sql import quote
 from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
@@ -77,7 +78,7 @@ class PostgresLog:
         for role, column in outbox.sources.items():
             if column not in found:
                 parameter = "keep" if role in outbox.keep else f"columns[{role!r}]"
-                raise ColumnNotFound(column, found, role=parameter)
+                raise column_not_found(column, found, role=parameter)
 
     def create_missing(self) -> None:
         """Create the publication and the slot, if there is no slot yet.

@@ -12,10 +12,45 @@ OUTPUT_ROW = codes.FUNCTION_RESULT(
     "state._replace(...)",
     "return the whole state",
 )
+REASON_MISSING = codes.FUNCTION_RESULT(
+    "`decide` rejected a command without a reason",
+    "text",
+    "return [event] for one event, [] for none, and the whole state",
+)
+NOT_EVENTS = codes.FUNCTION_RESULT(
+    "`decide` did not return a list of events",
+    "a list, or Rejected",
+    "return [event] for one event, [] for none, and the whole state",
+)
+NOT_AN_EVENT = codes.FUNCTION_RESULT(
+    "`decide` returned what is not an event",
+    "a tuple of {number}, or a dict: {names}",
+    "return [event] for one event, [] for none, and the whole state",
+)
 BAD_STATE = codes.INVALID_PARAMETER(
     "the state has no fields",
     "fields of the state, and initial values of them",
     'state="balance bigint", initial={{"balance": 0}}',
+)
+EVENT_WITHOUT_VERSION = codes.MALFORMED_LOG(
+    "an event has no version",
+    "numbers: 1, 2, 3, … per entity, or after the version of the snapshot",
+    "read the whole log, without rejections: .where('rejection IS NULL')",
+)
+VERSION_TWICE = codes.MALFORMED_LOG(
+    "two different events have one version",
+    "one event each: 1, 2, 3, … per entity, or after the version of the snapshot",
+    "read the whole log, without rejections: .where('rejection IS NULL')",
+)
+EVENT_MISSING = codes.MALFORMED_LOG(
+    "an event is missing in the log",
+    "versions without gaps: 1, 2, 3, … per entity, or after the version of the snapshot",
+    "read the whole log, without rejections: .where('rejection IS NULL')",
+)
+NAME_TAKEN = codes.NAME_TAKEN(
+    "two fields have the same name: {taken}",
+    "names unlike one another, and unlike those that the operator adds",
+    "name the field {name!r} differently in `{parameter}`",
 )
 MAX_IDS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "`max_ids` is not a number of command ids",

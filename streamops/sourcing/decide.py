@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from streamops.kernel.ddl import SchemaLike
-from streamops.kernel.errors import FunctionError
 from streamops.kernel.parameters import (
     parse_names,
     parse_optional_delay,
@@ -179,8 +178,8 @@ def decide(
     events = to_schema(event, parameter="event")
     own = [(_VERSION, pa.int64()), (_IDS, pa.list_(pa.string()))]
     given = parse_initial(fields, initial)
-    fix = "name the field differently"
-    refuse_taken_names(fields.names, [name for name, _ in own], {"state": fields.names}, fix)
+    reserved, named = [name for name, _ in own], {"state": fields.names}
+    refuse_taken_names(fields.names, reserved, named, conditions.NAME_TAKEN)
     columns = [pa.field(f.name, f.type) for f in events]
     parsed = parse_names(order_by, parameter="order_by")
     decider = _Decider(decide, evolve, fields, events, command_id, expected_version, max_ids)
@@ -240,9 +239,7 @@ class _Decider:
             decided = self.decide(states.lend(current), command)
             if isinstance(decided, Rejected):
                 if not isinstance(decided.reason, str):
-                    raise self._error(
-                        "`decide` rejected a command without a reason", decided.reason, "text"
-                    )
+                    raise conditions.REASON_MISSING.error(got=_type_of(decided.reason))
                 yield (state.version, identifier, *nothing, decided.reason)
                 continue
             for event in map(events.of, self._events(decided)):
@@ -256,25 +253,19 @@ class _Decider:
     def _events(self, decided: Any) -> list[Any]:
         """The values of each event."""
         if type(decided) not in (list, tuple):
-            raise self._error(
-                "`decide` did not return a list of events", decided, "a list, or Rejected"
-            )
+            raise conditions.NOT_EVENTS.error(got=_type_of(decided))
         names, events = self.event.names, []
         for event in decided:
             values = [*event] if type(event) is list else record_values(event, names)
             if isinstance(event, Mapping) and event.keys() <= {*names}:
                 values = [event.get(name) for name in names]
             if values is None or len(values) != len(names):
-                expected = f"a tuple of {len(names)}, or a dict: {', '.join(names)}"
-                raise self._error("`decide` returned what is not an event", event, expected)
+                raise conditions.NOT_AN_EVENT.error(
+                    number=len(names), names=", ".join(names), got=_type_of(event)
+                )
             events.append(values)
         return events
 
-    def _error(self, what: str, got: Any, expected: str) -> FunctionError:
-        return FunctionError(
-            "FUNCTION_RESULT",
-            what,
-            got=f"a value of type {type(got).__name__}",
-            expected=expected,
-            fix="return [event] for one event, [] for none, and the whole state",
-        )
+
+def _type_of(value: object) -> str:
+    return f"a value of type {type(value).__name__}"

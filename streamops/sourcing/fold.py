@@ -122,8 +122,8 @@ def fold(
     of_state = to_schema(state, parameter="state")
     keys = parse_names(by, parameter="by")
     given = {"by": list(keys), "version": version, "state": of_state.names}
-    fix = "name the field differently"
-    refuse_taken_names([*keys, version, *of_state.names], (), given, fix)
+    names = [*keys, version, *of_state.names]
+    refuse_taken_names(names, (), given, conditions.NAME_TAKEN)
     if not of_state.names:
         raise conditions.BAD_STATE.error(got="state without fields")
     values = parse_initial(of_state, initial)

@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from streamops.changelog.change_types import CHANGE_TYPE, INSERT, POSTIMAGE, REVISION
-from streamops.kernel.errors import SchemaError, WatermarkError
 from streamops.kernel.parameters import require_columns
 from streamops.kernel.time import format_duration
 from streamops.spark import conditions
@@ -57,15 +56,9 @@ def carried_watermark(
     about = [f for f in marks if f.name == time] or [f for f in marks if _is_on_window(f)]
     name = (about or marks)[0].name
     if delay is not None:
-        raise WatermarkError(
-            "WATERMARK_TWICE",
-            "the frame already has a watermark, and Spark does not allow a second one",
-            got=f"delay={format_duration(delay)!r} on a frame with a watermark on {name!r}",
-            expected="one of the two",
-            fix="leave delay out; it is the frame's own delay less allowed_lateness"
-            if about
-            else f"leave withWatermark({name!r}, ...) out: the operator defines one on {time!r}",
-        )
+        condition = conditions.DELAY_ON_WATERMARK if about else conditions.DELAY_ON_OTHER_WATERMARK
+        got = f"delay={format_duration(delay)!r} on a frame with a watermark on {name!r}"
+        raise condition.error(column=name, time=time, got=got)
     if not about:
         raise conditions.WATERMARK_ON_OTHER_COLUMN.error(
             column=name, time=time, got=f"time={time!r} on a frame with a watermark on {name!r}"
@@ -77,18 +70,11 @@ def carried_watermark(
     is_native = of_results and isinstance(about[0].dataType, StructType)
     room = int(mark.get(LATENESS, 0 if is_native else carried))
     if lag > room:
-        raise WatermarkError(
-            "WATERMARK_TOO_TIGHT",
-            "the frame's watermark leaves no room for the allowed lateness",
+        condition = conditions.LATENESS_OF_SPARK if is_native else conditions.LATENESS_TOO_LONG
+        raise condition.error(
+            room=format_duration(room),
             got=f"a lateness of {format_duration(lag)!r} (allowed_lateness, and what the operator adds "
             f"to it), watermark on {name!r} with a delay of {format_duration(carried)!r}",
-            expected=f"a lateness up to {format_duration(room)!r}: the delay of the frame's "
-            "watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
-            fix="leave allowed_lateness out: Spark's windows are not corrected. For stragglers, take "
-            "windows of streamops before, with the same allowed_lateness"
-            if is_native
-            else "call withWatermark with delay + allowed_lateness, or leave it to the operator: "
-            "delay=...; in a chain, give the first operator the lateness",
         )
     return carried
 
@@ -167,21 +153,13 @@ def refuse_revised(frame: DataFrame) -> None:
     marked = [field.name for field in frame.schema.fields if REVISED in (field.metadata or {})]
     if not marked:
         return
-    late = "late" in marked
-    raise SchemaError(
-        "ROWS_REVISED",
-        "each revision of a result would be counted again"
-        if len(marked) > late
-        else "late rows would count as results",
+    condition = conditions.RESULTS_REVISED if REVISION in marked else conditions.CHANGES
+    if "late" in marked:
+        is_alone = len(marked) == 1
+        condition = conditions.LATE_ROWS if is_alone else conditions.REVISIONS_AND_LATE_ROWS
+    raise condition.error(
+        selection=_on_time(frame.schema.names, marked),
         got=f"results of an operator that revises or routes, with {', '.join(marked)}",
-        expected="rows that each count once",
-        fix='stragglers="drop" in the operator before; or select the rows that count, and drop the columns: '
-        '.where("late IS NULL").drop("late")'
-        if late
-        else 'stragglers="drop" in the operator before; or select the rows that count, and drop the columns, '
-        f"such as the on-time results alone: {_on_time(frame.schema.names, marked)}"
-        if REVISION in marked
-        else "fold them to a table first, in foreachBatch or downstream",
     )
 
 

@@ -20,8 +20,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamops.kernel.errors import SchemaError, SpecError
-from streamops.kernel.parameters import require_columns, suggest_timestamp
+from streamops.kernel.parameters import not_an_instant, require_columns
 from streamops.spark import conditions
 
 # Of PySpark's conversions to Arrow. The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
@@ -280,15 +279,10 @@ def require_frame(value: object, what: str) -> DataFrame:
     """
     if isinstance(value, DataFrame):
         return value
-    raise SpecError(
-        "NOT_A_FRAME",
-        f"{what} is not a DataFrame",
-        got=f"{value!r}, of type {type(value).__name__}",
-        expected="a DataFrame",
-        fix=f"spark.table({value!r}), or spark.readStream.table({value!r}) for a stream"
-        if isinstance(value, str)
-        else "pass the frame that spark.readStream or spark.read returns",
-    )
+    is_name = isinstance(value, str)
+    condition = conditions.NAME_OF_A_TABLE if is_name else conditions.NOT_A_FRAME
+    got = f"{value!r}, of type {type(value).__name__}"
+    raise condition.error(what=what, name=value, got=got)
 
 
 def instant_field(
@@ -322,11 +316,7 @@ def instant_field(
     require_columns(fields, {role: [name]})
     field = fields[name]
     if not (isinstance(field.dataType, TimestampType) or accepts(field.dataType)):
-        raise SchemaError(
-            "COLUMN_TYPE",
-            f"column {name!r} cannot be used as `{role}`",
-            got=f"{name!r} of type {field.dataType.simpleString()}",
-            expected=expected,
-            fix=suggest_timestamp(name, field.dataType.simpleString()),
-        )
+        dtype = field.dataType.simpleString()
+        facts = {"column": name, "use": f"`{role}`", "expected": expected}
+        raise not_an_instant(dtype).error(got=f"{name!r} of type {dtype}", **facts)
     return field

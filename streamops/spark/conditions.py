@@ -8,6 +8,11 @@ NO_PREIMAGES = codes.CHANGE_STREAM_INPUT(
     "a change stream in which each update has a preimage and a postimage",
     'df.transform(changes.normalize(...)) first, which stores the current rows; or preimages="publish" in from_debezium, "delete" in from_delta, which read the previous rows',
 )
+KEYS_DIFFER = codes.COLUMNS_DIFFER(
+    "the key columns of the two inputs have different types",
+    "one type on both sides",
+    "give both columns one type ({conversion})",
+)
 COLUMN_TYPE = codes.COLUMN_TYPE(
     "column {column!r} has values that Spark cannot compare",
     "any other type, also maps and variants",
@@ -37,6 +42,26 @@ NAME_TAKEN = codes.NAME_TAKEN.of(SchemaError)(
     "the frame already has a column {column!r}",
     "a frame without {adds}",
     "df.withColumnRenamed({column!r}, ...) before this operator",
+)
+NOT_A_FRAME = codes.NOT_A_FRAME(
+    "{what} is not a DataFrame",
+    "a DataFrame",
+    "pass the frame that spark.readStream or spark.read returns",
+)
+NAME_OF_A_TABLE = codes.NOT_A_FRAME(
+    "{what} is not a DataFrame",
+    "a DataFrame",
+    "spark.table({name!r}), or spark.readStream.table({name!r}) for a stream",
+)
+PROTOBUF_MISSING = codes.PACKAGE_MISSING(
+    "protobuf is not installed",
+    "{expected}",
+    'pip install "{requirement}"',
+)
+PROTOBUF_TOO_OLD = codes.PACKAGE_MISSING(
+    "protobuf is too old",
+    "{expected}",
+    'pip install "{requirement}"',
 )
 NO_NATIVE_ENGINE = codes.PARAMETERS_CONTRADICT(
     "Spark has no native equivalent",
@@ -78,10 +103,45 @@ ROCKSDB_REQUIRED = codes.ROCKSDB_REQUIRED(
     "{expected}",
     'spark.conf.set("{provider}", "{rocksdb}") before the first operator of the query is applied',
 )
+LATE_ROWS = codes.ROWS_REVISED(
+    "late rows would count as results",
+    "rows that each count once",
+    'stragglers="drop" in the operator before; or select the rows that count, and drop the columns: .where("late IS NULL").drop("late")',
+)
+REVISIONS_AND_LATE_ROWS = codes.ROWS_REVISED(
+    "each revision of a result would be counted again",
+    "rows that each count once",
+    'stragglers="drop" in the operator before; or select the rows that count, and drop the columns: .where("late IS NULL").drop("late")',
+)
+RESULTS_REVISED = codes.ROWS_REVISED(
+    "each revision of a result would be counted again",
+    "rows that each count once",
+    'stragglers="drop" in the operator before; or select the rows that count, and drop the columns, such as the on-time results alone: {selection}',
+)
+CHANGES = codes.ROWS_REVISED(
+    "each revision of a result would be counted again",
+    "rows that each count once",
+    "fold them to a table first, in foreachBatch or downstream",
+)
 PIPELINE_FUNCTION = codes.SESSION_TYPE.of(SpecError)(
     "Spark analyzes no frame inside of a function of a pipeline, and the operator needs the schema of its input",
     "an operator that is applied at the top level of the file, to a source outside of the pipeline",
     "apply the operator outside of the function, and return the finished frame: result = events.transform({operator}(...)); @dp.table def name(): return result",
+)
+NOTHING_MAY_FOLLOW = codes.STATE_API_NOT_CHAINABLE(
+    "no stateful operator may follow applyInPandasWithState in the same query",
+    "transformWithStateInPandas in the operator before",
+    "build these frames again, without state_api",
+)
+GROUPS_TWICE = codes.STATE_API_NOT_CHAINABLE(
+    "a query may have applyInPandasWithState only once",
+    "transformWithStateInPandas in one of the two",
+    "build these frames again, without state_api",
+)
+GROUPS_AFTER_AGGREGATION = codes.STATE_API_NOT_CHAINABLE(
+    "applyInPandasWithState may not follow a Spark aggregation in the same query",
+    "transformWithStateInPandas behind the aggregation",
+    "build these frames again, without state_api",
 )
 MIXED_FRAMES = codes.STREAMING_FRAME(
     "one frame is a stream and the other is a batch frame",
@@ -128,8 +188,28 @@ WATERMARK_ON_OTHER_COLUMN = codes.WATERMARK_MISSING(
     "a watermark on {time!r}, or delay=... and no watermark",
     'leave withWatermark({column!r}, ...) out and pass delay="30 seconds", say, or name {time!r} in withWatermark',
 )
+LATENESS_OF_SPARK = codes.WATERMARK_TOO_TIGHT(
+    "the frame's watermark leaves no room for the allowed lateness",
+    "a lateness up to {room!r}: the delay of the frame's watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
+    "leave allowed_lateness out: Spark's windows are not corrected. For stragglers, take windows of streamops before, with the same allowed_lateness",
+)
+LATENESS_TOO_LONG = codes.WATERMARK_TOO_TIGHT(
+    "the frame's watermark leaves no room for the allowed lateness",
+    "a lateness up to {room!r}: the delay of the frame's watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",
+    "call withWatermark with delay + allowed_lateness, or leave it to the operator: delay=...; in a chain, give the first operator the lateness",
+)
 CLOCK_BEHIND_WATERMARK = codes.WATERMARK_TWICE(
     "the frame already has a watermark, and Spark does not allow a second one",
     "a frame without a watermark: this operator defines one on {time!r}",
     "remove withWatermark({marks!r}, ...); apply this operator before all operators with a delay",
+)
+DELAY_ON_WATERMARK = codes.WATERMARK_TWICE(
+    "the frame already has a watermark, and Spark does not allow a second one",
+    "one of the two",
+    "leave delay out; it is the frame's own delay less allowed_lateness",
+)
+DELAY_ON_OTHER_WATERMARK = codes.WATERMARK_TWICE(
+    "the frame already has a watermark, and Spark does not allow a second one",
+    "one of the two",
+    "leave withWatermark({column!r}, ...) out: the operator defines one on {time!r}",
 )

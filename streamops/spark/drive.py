@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from streamops.environment.settings import refuse_policy
 from streamops.kernel.columns import with_large_types
 from streamops.kernel.core import SIDES, State
-from streamops.kernel.errors import SchemaError, located
+from streamops.kernel.errors import located
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.widening import fix_types
@@ -198,12 +198,9 @@ def _resolve(
         types = left.schema.field(one).type, right.schema.field(other).type
         if types[0] != types[1]:
             names = [type_name(dtype) for dtype in types]
-            raise SchemaError(
-                "COLUMNS_DIFFER",
-                "the key columns of the two inputs have different types",
+            raise conditions.KEYS_DIFFER.error(
+                conversion=fix_types((one, other), types, ("left", "right")),
                 got=f"left {one!r} and right {other!r}: {' and '.join(names)}",
-                expected="one type on both sides",
-                fix=fix_types((one, other), types, ("left", "right")),
             )
     return spec
 

@@ -14,17 +14,13 @@ from streamops.environment.requirements import (
     requirement,
 )
 from streamops.environment.settings import PROVIDER, ROCKSDB, effective
-from streamops.kernel.errors import RequirementError, SpecError, located
+from streamops.kernel.errors import Condition, RequirementError, SpecError, StreamopsError, located
 from streamops.spark import conditions
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
 
 _GROUPS: StateApi = "applyInPandasWithState"
 _TRANSFORM: StateApi = "transformWithStateInPandas"
-_USE_ROCKSDB = (
-    f'spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the first operator of the query is applied'
-)
-_INSTALL_PROTOBUF = f'pip install "{requirement("protobuf")}"'
 
 
 class Choice(NamedTuple):
@@ -111,29 +107,17 @@ def refuse_unchainable(frame: DataFrame, following: str) -> None:
     """
     upstream = {(field.metadata or {}).get(STATE_API) for field in frame.schema.fields}
     if _GROUPS in upstream:
-        raise _not_chainable(
-            frame,
-            "no stateful operator may follow applyInPandasWithState in the same query",
-            f"a frame from an operator with {_GROUPS}",
-            "in the operator before",
-        )
+        got = f"a frame from an operator with {_GROUPS}"
+        raise _not_chainable(conditions.NOTHING_MAY_FOLLOW, frame, got)
     if following != _GROUPS:
         return
     taken = {(field.metadata or {}).get(ONCE) for field in frame.schema.fields}
     if _GROUPS in taken or has_node(frame, "FlatMapGroupsInPandasWithState"):
-        raise _not_chainable(
-            frame,
-            "a query may have applyInPandasWithState only once",
-            f"{_GROUPS} on a frame from an operator with the same",
-            "in one of the two",
-        )
+        got = f"{_GROUPS} on a frame from an operator with the same"
+        raise _not_chainable(conditions.GROUPS_TWICE, frame, got)
     if "native" in upstream or has_streaming_aggregation(frame):
-        raise _not_chainable(
-            frame,
-            "applyInPandasWithState may not follow a Spark aggregation in the same query",
-            f"{_GROUPS} on a frame from a Spark aggregation",
-            "behind the aggregation",
-        )
+        got = f"{_GROUPS} on a frame from a Spark aggregation"
+        raise _not_chainable(conditions.GROUPS_AFTER_AGGREGATION, frame, got)
 
 
 def _refuse_both_once(frames: Sequence[DataFrame]) -> None:
@@ -141,23 +125,16 @@ def _refuse_both_once(frames: Sequence[DataFrame]) -> None:
         any(ONCE in (field.metadata or {}) for field in frame.schema.fields) for frame in frames
     ]
     if len(once) > 1 and all(once):
-        raise _not_chainable(
-            frames[0],
-            "a query may have applyInPandasWithState only once",
-            f"an operator with {_GROUPS} before either frame",
-            "in one of the two",
-        )
+        got = f"an operator with {_GROUPS} before either frame"
+        raise _not_chainable(conditions.GROUPS_TWICE, frames[0], got)
 
 
-def _not_chainable(frame: DataFrame, what: str, got: str, at: str) -> SpecError:
+def _not_chainable(condition: Condition[SpecError], frame: DataFrame, got: str) -> StreamopsError:
     problem = _problem(frame.sparkSession)
-    fix = "build these frames again, without state_api"
-    if problem is not None:
-        got += f", which state_api='auto' selects because {problem.what}"
-        fix = _USE_ROCKSDB if problem.code == "ROCKSDB_REQUIRED" else _INSTALL_PROTOBUF
-    return SpecError(
-        "STATE_API_NOT_CHAINABLE", what, got=got, expected=f"{_TRANSFORM} {at}", fix=fix
-    )
+    if problem is None:
+        return condition.error(got=got)
+    got += f", which state_api='auto' selects because {problem.what}"
+    return condition.error(got=got).replace(fix=problem.fix)
 
 
 def _problem(session: SparkSession, *, required: str | None = None) -> RequirementError | None:
@@ -173,11 +150,10 @@ def _problem(session: SparkSession, *, required: str | None = None) -> Requireme
             got=f"{PROVIDER}={provider}",
         )
     if compare_version("protobuf", found) == "too old":
-        return RequirementError(
-            "PACKAGE_MISSING",
-            "protobuf is not installed" if not found else "protobuf is too old",
-            got=found or "no protobuf",
+        condition = conditions.PROTOBUF_TOO_OLD if found else conditions.PROTOBUF_MISSING
+        return condition.error(
+            requirement=requirement("protobuf"),
             expected=expected.format(f"protobuf {oldest} or later"),
-            fix=_INSTALL_PROTOBUF,
+            got=found or "no protobuf",
         )
     return None

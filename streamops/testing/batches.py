@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
+from streamops.kernel.columns import column_not_found
+from streamops.kernel.errors import SchemaError, SpecError, StreamopsError
 from streamops.kernel.time import Duration
 from streamops.kernel.values import Refused, UnsupportedType, keeps_values, to_column
 from streamops.spark.columns import IN_UTC
@@ -71,8 +72,10 @@ def remedies_for_a_script() -> Iterator[None]:
         instant = ", an instant as at(5)" if "timestamp" in str(error.expected) else ""
         rows = f"write the rows of the script as the operator reads them{instant}"
         if _ON_A_FRAME.match(error.fix.removeprefix("cast it: ")):
-            raise error.with_fix(f"{rows}; in a query, before the operator: {error.fix}") from None
-        raise error.with_fix(f"{error.fix}; or {rows}") from None
+            raise error.replace(
+                fix=f"{rows}; in a query, before the operator: {error.fix}"
+            ) from None
+        raise error.replace(fix=f"{error.fix}; or {rows}") from None
 
 
 def per_input(operator: Operator, watermark: Delays) -> tuple[Duration | None, ...]:
@@ -169,13 +172,13 @@ def to_table(batch: Batch, schema: pa.Schema) -> pa.Table:
     names = [name for row in rows for name in row] if table is None else table.column_names
     for name in dict.fromkeys(names):
         if name not in schema.names:
-            raise ColumnNotFound(name, schema.names, role="a column of a micro-batch")
+            raise column_not_found(name, schema.names, role="a column of a micro-batch")
     if table is None:
         columns = [_to_column([row.get(field.name) for row in rows], field) for field in schema]
         return pa.table(columns, schema=schema)
     for name in schema.names:
         if name not in table.column_names:
-            raise ColumnNotFound(name, table.column_names, role="schema")
+            raise column_not_found(name, table.column_names, role="schema")
     table = table.select(schema.names)
     for at_, (column, field) in enumerate(zip(table.columns, schema, strict=True)):
         if column.null_count == len(column):  # of pandas, without values: doubles or objects
@@ -233,15 +236,8 @@ def _is_rows(batch: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
 
     if isinstance(batch, pa.Table | pd.DataFrame):
         return False
-    raise SpecError(
-        "INVALID_ROWS",
-        "this is one row, not a micro-batch"
-        if isinstance(batch, Mapping)
-        else "this is not a micro-batch",
-        got=f"{batch!r} of type {type(batch).__name__}",
-        expected="a list of dicts, a Table or a pandas DataFrame for each micro-batch",
-        fix="a list of lists of rows: [[{...}, {...}], [{...}]]",
-    )
+    condition = conditions.ONE_ROW if isinstance(batch, Mapping) else conditions.NOT_A_BATCH
+    raise condition.error(got=f"{batch!r} of type {type(batch).__name__}")
 
 
 def _to_arrow(batch: Any) -> pa.Table:

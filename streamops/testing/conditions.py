@@ -3,6 +3,11 @@
 from streamops.kernel import codes
 from streamops.kernel.errors import CapacityError, SchemaError
 
+DELETED_UNPUBLISHED = codes.DELETED_UNPUBLISHED(
+    "a delete of a row that is not there",
+    "a row",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
 DUPLICATE_COLUMN = codes.DUPLICATE_COLUMN.of(SchemaError)(
     "a micro-batch has more than one column of the same name",
     "unique column names",
@@ -18,6 +23,11 @@ BATCH_TYPE = codes.BATCH_TYPE(
     "{expected}",
     "cast the column, or pass the intended schema: schema=...",
 )
+INSERTED_TWICE = codes.INSERTED_TWICE(
+    "a row was inserted that is already there",
+    "an update",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
 COLUMN_MISSPELT = codes.INVALID_ROWS.of(SchemaError)(
     "no row has both {column!r} and {other!r}: probably, they are one column",
     "one of: {columns}",
@@ -27,6 +37,16 @@ NOT_ROWS = codes.INVALID_ROWS(
     "these are not rows",
     "a DataFrame, a Table, or a list of dicts or Rows",
     "the rows of a micro-batch are result.rows, those of all [row for result in results for row in result.rows]",
+)
+ONE_ROW = codes.INVALID_ROWS(
+    "this is one row, not a micro-batch",
+    "a list of dicts, a Table or a pandas DataFrame for each micro-batch",
+    "a list of lists of rows: [[{{...}}, {{...}}], [{{...}}]]",
+)
+NOT_A_BATCH = codes.INVALID_ROWS(
+    "this is not a micro-batch",
+    "a list of dicts, a Table or a pandas DataFrame for each micro-batch",
+    "a list of lists of rows: [[{{...}}, {{...}}], [{{...}}]]",
 )
 NOT_A_CHAIN = codes.NOT_REPLAYABLE(
     "the test kit cannot run this",
@@ -73,10 +93,45 @@ KEY_OF_A_MULTISET = codes.PARAMETER_WITHOUT_EFFECT(
     "one of the two",
     "leave key out, or rows",
 )
+POSTIMAGE_ALONE = codes.POSTIMAGE_ALONE(
+    "a postimage without its preimage",
+    "a preimage before",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
+PREIMAGE_ALONE = codes.PREIMAGE_ALONE(
+    "a row was retracted and never replaced",
+    "its postimage",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
+PREIMAGE_NOT_PUBLISHED = codes.PREIMAGE_NOT_PUBLISHED(
+    "a preimage is not the row that was published",
+    "{published}",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
+REVISION_OUT_OF_STEP = codes.REVISION_OUT_OF_STEP(
+    "a revision does not follow the one before",
+    "revision {revision}",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
+TRANSCRIPT_MALFORMED = codes.TRANSCRIPT_MALFORMED(
+    "the transcript is malformed: {reason}",
+    "{expected}",
+    "correct the transcript; streamops.testing.transcripts describes the format",
+)
 TYPE_NOT_CARRIED = codes.TYPE_UNSUPPORTED(
     "a column has a type that Spark does not have",
     "types that Spark exchanges with Arrow",
     "cast the column; unsigned integers to signed ones",
+)
+UNCHANGED = codes.UNCHANGED(
+    "a row was published again without a change",
+    "another value",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
+)
+UNKNOWN_CHANGE = codes.UNKNOWN_CHANGE(
+    "{change!r} is not a change type",
+    "insert, update_preimage, update_postimage or delete",
+    "fold the rows of all micro-batches, in their order, each once; if they are, the operator that published them has a bug",
 )
 TIME_NOT_IN_PYTHON = codes.VALUE_TYPE.of(CapacityError)(
     "a time is outside the range of Python's datetime",

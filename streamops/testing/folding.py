@@ -7,9 +7,9 @@ that emit corrections, because their tests depend on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from streamops.kernel.errors import ChangeStreamError, ColumnNotFound
+from streamops.kernel.columns import column_not_found
 from streamops.testing import conditions
 from streamops.testing.results import Published, results_in
 from streamops.testing.values import comparable, same
@@ -18,6 +18,8 @@ __all__ = ["fold"]
 
 Row = dict[str, Any]
 Semantics = Literal["keyed", "multiset"]
+
+_WHERE = "streamops.testing.fold"
 
 
 def fold(
@@ -83,7 +85,7 @@ def fold(
     for row in results_in(published):
         folded.apply(row)
     for row in folded.retracted():
-        _refuse("PREIMAGE_ALONE", "a row was retracted and never replaced", row, "its postimage")
+        raise conditions.PREIMAGE_ALONE.error(got=row)
     return folded.rows()
 
 
@@ -102,19 +104,20 @@ class _Multiset:
             return
         if change == "update_postimage":
             if not self.preimages:
-                _refuse_postimage(row)
+                raise conditions.POSTIMAGE_ALONE.error(got=row)
             self.preimages.pop()  # any of them: without a key, they cannot be matched
         elif change != "insert":
-            _refuse_unknown(change, row)
+            raise conditions.UNKNOWN_CHANGE.error(change=change, got=row)
         self.table.setdefault(comparable(row), []).append((self.applied, row))
         self.applied += 1
 
     def _retract(self, row: Row, change: str) -> None:
         equal = self.table.get(comparable(row))
         if not equal and change == "delete":
-            _refuse_delete(row)
+            raise conditions.DELETED_UNPUBLISHED.error(got=row)
         if not equal:
-            _refuse_preimage(row, "nothing: there is no such row")
+            published = "nothing: there is no such row"
+            raise conditions.PREIMAGE_NOT_PUBLISHED.error(published=published, got=row)
         equal.pop()
         if change == "update_preimage":
             self.preimages.append(row)
@@ -150,19 +153,20 @@ class _Keyed:
         elif change == "update_preimage":
             before = self.table.pop(key, None)
             if before is None or not same(before, row):
-                _refuse_preimage(row, before or "nothing: there is no row with this key")
+                published = before or "nothing: there is no row with this key"
+                raise conditions.PREIMAGE_NOT_PUBLISHED.error(published=published, got=row)
             self.preimages[key] = row
         elif change == "update_postimage":
             before = self.preimages.pop(key, None)
             if before is None:
-                _refuse_postimage(row)
+                raise conditions.POSTIMAGE_ALONE.error(got=row)
             self._set(key, row, before)
         elif change == "delete":
             if self.table.pop(key, None) is None:
-                _refuse_delete(row)
+                raise conditions.DELETED_UNPUBLISHED.error(got=row)
             self.deleted.add(key)
         else:
-            _refuse_unknown(change, row)
+            raise conditions.UNKNOWN_CHANGE.error(change=change, got=row)
 
     def retracted(self) -> list[Row]:
         """Preimages without a postimage."""
@@ -180,21 +184,20 @@ class _Keyed:
             self.key = tuple(names[: names.index("window_end") + 1])
         for name in self.key:
             if name not in row:
-                raise ColumnNotFound(name, row, role="key")
+                raise column_not_found(name, row, role="key")
         return self.key
 
     def _insert(self, key: Any, row: Row, *, replaces: bool) -> None:
         before = self.preimages.get(key, self.table.get(key))
         if before is not None and not replaces:
-            _refuse("INSERTED_TWICE", "a row was inserted that is already there", row, "an update")
+            raise conditions.INSERTED_TWICE.error(got=row)
         self._set(key, row, before)
 
     def _set(self, key: Any, row: Row, before: Row | None) -> None:
         if before is not None:
             new, old = ({k: v for k, v in r.items() if k != "revision"} for r in (row, before))
             if same(new, old):
-                what = "a row was published again without a change"
-                _refuse("UNCHANGED", what, row, "another value")
+                raise conditions.UNCHANGED.error(got=row)
         if "revision" in row:
             self._check_revision(key, row)
         self.table[key] = row
@@ -205,35 +208,5 @@ class _Keyed:
         was_deleted = key in self.deleted
         self.deleted.discard(key)
         if last is not None and revision != last + 1 and not (was_deleted and revision > last):
-            what = "a revision does not follow the one before"
-            _refuse("REVISION_OUT_OF_STEP", what, row, f"revision {last + 1}")
+            raise conditions.REVISION_OUT_OF_STEP.error(revision=last + 1, got=row)
         self.revisions[key] = revision
-
-
-def _refuse_delete(row: Row) -> NoReturn:
-    _refuse("DELETED_UNPUBLISHED", "a delete of a row that is not there", row, "a row")
-
-
-def _refuse_preimage(row: Row, published: Any) -> NoReturn:
-    what = "a preimage is not the row that was published"
-    _refuse("PREIMAGE_NOT_PUBLISHED", what, row, published)
-
-
-def _refuse_postimage(row: Row) -> NoReturn:
-    _refuse("POSTIMAGE_ALONE", "a postimage without its preimage", row, "a preimage before")
-
-
-def _refuse_unknown(change: Any, row: Row) -> NoReturn:
-    types = "insert, update_preimage, update_postimage or delete"
-    _refuse("UNKNOWN_CHANGE", f"{change!r} is not a change type", row, types)
-
-
-def _refuse(code: str, what: str, row: Row, expected: Any) -> NoReturn:
-    raise ChangeStreamError(
-        code,
-        what,
-        got=row,
-        expected=expected,
-        fix="fold the rows of all micro-batches, in their order, each once; "
-        "if they are, the operator that published them has a bug",
-    )

@@ -18,6 +18,7 @@ from streamops.kernel.core import SIDES, Input
 from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.values import Refused, UnsupportedType, converter
+from streamops.testing import conditions
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -51,13 +52,7 @@ _CLOCK = set(ClockMetrics.__dataclass_fields__)
 
 def malformed(what: str, *, got: Any, expected: Any) -> SpecError:
     """The error for a malformed transcript."""
-    return SpecError(
-        "TRANSCRIPT_MALFORMED",
-        what,
-        got=got,
-        expected=expected,
-        fix="correct the transcript; streamops.testing.transcripts describes the format",
-    )
+    return conditions.TRANSCRIPT_MALFORMED.error(reason=what, expected=expected, got=got)
 
 
 def duration(text: Any) -> dt.timedelta:

@@ -8,6 +8,7 @@ from streamops.kernel.calendar import Unit
 from streamops.kernel.parameters import Text, parse_delay, parse_names, parse_optional_delay
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
+from streamops.windows import conditions
 from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import Stragglers, TooLate, parse_length
@@ -131,8 +132,8 @@ def compare(
         period=parse_length(
             period,
             zone,
+            conditions.AGO_WITHOUT_ZONE,
             parameter="period",
-            reason="when a {} ago was depends on the time zone",
         ),
         zone=zone,
         values=parse_names(values, parameter="values"),

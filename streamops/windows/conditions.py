@@ -7,6 +7,21 @@ CHANGE_STREAM_INPUT = codes.CHANGE_STREAM_INPUT(
     "rows that are only ever added",
     "changes.aggregate(by=..., agg=...) retracts updated and deleted rows; or drop {change_type!r} if all rows are inserts",
 )
+GAP_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as the gap of a row",
+    "interval day to second",
+    "for a number of seconds: F.make_dt_interval(secs=F.col({column!r}))",
+)
+UNTIL_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as the mark of a closing row",
+    "boolean",
+    "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
+)
+VALUE_TYPE = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as a value to compare",
+    "a number",
+    "df.withColumn({column!r}, F.col({column!r}).cast('double')), or leave it out",
+)
 LATE_ROWS_IN_INPUT = codes.FRAME_TYPE(
     "the frame includes late rows, which are not results of windows",
     "results only",
@@ -76,6 +91,16 @@ NO_VALUE = codes.PARAMETER_MISSING(
     "nothing to compare",
     "the name of at least one column",
     'for example values="views", a column of the preceding windows',
+)
+UNIT_WITHOUT_ZONE = codes.PARAMETER_MISSING(
+    "where a {unit} of the calendar starts depends on the time zone",
+    "a zone with it, or a fixed duration",
+    'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
+)
+AGO_WITHOUT_ZONE = codes.PARAMETER_MISSING(
+    "when a {unit} ago was depends on the time zone",
+    "a zone with it, or a fixed duration",
+    'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
 )
 TOO_MANY_EMPTY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
     "each key would have too many empty windows after its last row",

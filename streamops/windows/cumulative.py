@@ -17,6 +17,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
+from streamops.windows import conditions
 from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CumulativeSpec, parse_period_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate, parse_length
@@ -159,8 +160,8 @@ def cumulative(
     period = parse_length(
         size,
         zone,
+        conditions.UNIT_WITHOUT_ZONE,
         parameter="size",
-        reason="where a {} of the calendar starts depends on the time zone",
     )
     spec = CumulativeSpec(
         operator=where,

@@ -42,6 +42,8 @@ CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
 BOTH_SESSIONS = {Path(LIBRARY, "spark", name) for name in ("identity.py", "metadata.py")}
 # What checks the environment as a whole: it runs a query.
 CHECKS_ENVIRONMENT = {"doctor", "smoke_query"}
+# Modules with the classes of errors, which only a condition makes: their texts are data.
+ERRORS = {f"{LIBRARY}.errors", f"{LIBRARY}.kernel.errors"}
 PICKLES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 
 
@@ -94,7 +96,7 @@ def layer_of(module: str) -> str:
 
 def may_import(importer: str, imported: str) -> bool:
     """Whether a module of one layer may import a module of another."""
-    if imported == f"{importer.partition('/')[0]}/conditions":
+    if imported in {"kernel/conditions", f"{importer.partition('/')[0]}/conditions"}:
         return True
     match importer:
         case _ if importer.endswith("/conditions"):  # texts of errors
@@ -180,8 +182,17 @@ def is_module(root: Path, name: str) -> bool:
 def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
     """Yield forbidden uses: the JVM gateway, pickles, evaluated text."""
     gateway = set() if where in {*BOTH_SESSIONS, CLASSIC_SESSION} else JVM
+    errors = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in ERRORS
+        for alias in node.names
+        if alias.name[0].isupper() and alias.name != "Code"
+    }
     for node in ast.walk(tree):
         match node:
+            case ast.Call(func=ast.Name(id=name)) if name in errors:
+                yield node.lineno, f"{name}() instead of a condition of conditions.py"
             case ast.Attribute(attr=name) | ast.Name(id=name) if name in gateway:
                 yield node.lineno, f"{name} does not exist in Spark Connect"
             case ast.Constant(value=str(name)) if name in gateway:

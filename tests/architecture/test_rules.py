@@ -119,6 +119,8 @@ def test_a_clean_tree_has_no_violations(tmp_path: Path) -> None:
         ("examples/flights/__main__.py", "from streamops.spark.drive import x"),
         ("spark/drive.py", "import pickle"),
         ("spark/drive.py", "from cloudpickle import dumps"),
+        ("spark/drive.py", "from streamops.kernel.errors import SpecError\nSpecError('A', 'b')"),
+        ("kernel/time.py", "from streamops.kernel.errors import SinkError as E\nE('A', 'b')"),
         ("spark/drive.py", "eval('1')"),
         ("spark/drive.py", "exec('1')"),
         ("spark/drive.py", "frame._jdf"),

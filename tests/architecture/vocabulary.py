@@ -101,6 +101,7 @@ ALLOWED = {
     ("benchmarks/peers/programs/on_flink.py", "RowKind"): "a class of Flink",
     ("benchmarks/peers/programs/on_flink.py", "get_row_kind"): "a method of Flink",
     ("streamops/kernel/codes.py", "STATE_KIND"): _CODE,
+    ("streamops/kernel/conditions.py", "STATE_KIND"): _CODE,
     ("streamops/kernel/codes.py", "SKETCH_KIND"): _CODE,
     ("streamops/kernel/codes.py", "TARGET_KIND"): _CODE,
     ("streamops/kernel/codec.py", "kind"): _HEADER,

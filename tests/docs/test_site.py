@@ -16,7 +16,6 @@ pytest.importorskip("mkdocs", reason="pip install 'streamops[docs]'")
 from website import browser, errors, hooks, pages, pictures
 from website.docstrings import Docstring, mark_code, to_markdown
 from website.names import FAMILIES, operators, public_names
-from website.raised import Raised, Source
 
 ROOT = Path(__file__).parents[2]
 # Codes of Spark, which tests expect as well.
@@ -38,14 +37,6 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
 def navigation() -> str:
     settings = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)
     return yaml.safe_dump(settings["nav"])
-
-
-def raised(tmp_path: Path, **modules: str) -> list[Raised]:
-    package = tmp_path / "planted"
-    package.mkdir()
-    for name, text in modules.items():
-        (package / f"{name}.py").write_text(text)
-    return Source(package).raised()
 
 
 def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
@@ -74,12 +65,22 @@ def test_the_page_of_errors_is_up_to_date() -> None:
     assert errors.PAGE.read_text() == errors.page(), "python -m website.errors"
 
 
-def test_every_code_has_a_cause_and_a_remedy() -> None:
-    for situation in errors.raised():
-        assert re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", situation.code), situation
-        for text in (situation.cause, situation.remedy):
-            assert re.sub(r"\W", "", text), situation
-            assert not re.fullmatch(r"\{\w+\}", text), situation
+def test_every_condition_has_a_cause_and_a_remedy() -> None:
+    for name, condition in errors.conditions().items():
+        assert re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", condition.code), name
+        for text in (condition.what, condition.fix):
+            assert re.sub(r"\W", "", text), name
+            assert not re.fullmatch(r"\{\w+\}", text), name
+
+
+def test_the_page_of_an_operator_has_the_codes_of_its_modules() -> None:
+    for name in operators():
+        if name.title == "windows.session":
+            text = pages.operator_page(name)
+            # Of its own parameters, of its specification, and of its core.
+            for code in ("PARAMETER_WITHOUT_EFFECT", "COLUMN_TYPE", "STATE_FULL"):
+                assert f"[`{code}`](../errors.md#{code.lower()})" in text
+            assert "SLOT_LOST" not in text
 
 
 def test_every_code_of_tests_and_docstrings_is_on_the_page_of_errors() -> None:
@@ -100,65 +101,6 @@ def test_every_code_of_tests_and_docstrings_is_on_the_page_of_errors() -> None:
     assert len(expected) > 60
     assert len(documented) > 40
     assert (expected | documented) - SPARKS_OWN - errors.by_code().keys() == set()
-
-
-def test_a_code_that_callers_pass_is_read_with_their_texts(tmp_path: Path) -> None:
-    text = """
-FIX = "use another"
-
-def refuse(code, what, *, fix=FIX):
-    raise SpecError(code, f"`{what}` is wrong", where="w", got=1, expected=2, fix=fix)
-
-def check(parameter):
-    refuse("FIRST", "size")
-    refuse("SECOND", parameter, fix="leave it out")
-"""
-    assert raised(tmp_path, errors="class SpecError: ...", module=text) == [
-        Raised("FIRST", "SpecError", "`size` is wrong", "use another", "planted/module.py"),
-        Raised("SECOND", "SpecError", "`{what}` is wrong", "leave it out", "planted/module.py"),
-    ]
-
-
-def test_a_code_that_is_computed_from_a_loop_or_a_field_is_read(tmp_path: Path) -> None:
-    text = """
-class Content:
-    name: str
-    advice: str
-
-    def damaged(self):
-        return SpecError(f"{self.name.upper()}_CORRUPT", "damaged", where="", got="", expected="", fix=self.advice)
-
-STATE = Content("state", "restore it")
-
-def check(values):
-    for name in ("top", "least"):
-        if values[name] < 0:
-            raise SpecError(f"{name.upper()}_NEGATIVE", f"`{name}` < 0", where="", got="", expected="", fix="0")
-"""
-    found = raised(tmp_path, errors="class SpecError: ...", module=text)
-    assert [(item.code, item.cause, item.remedy) for item in found] == [
-        ("LEAST_NEGATIVE", "`least` < 0", "0"),
-        ("STATE_CORRUPT", "damaged", "restore it"),
-        ("TOP_NEGATIVE", "`top` < 0", "0"),
-    ]
-
-
-def test_each_code_of_a_table_has_its_own_texts(tmp_path: Path) -> None:
-    text = """
-FAULTS = {"ONE": ("first", "a", "do this"), "TWO": ("second", "b", "do that")}
-
-def fault(code):
-    what, expected, fix = FAULTS[code]
-    return SpecError(code, what, where="", got="", expected=expected, fix=fix)
-
-def check(x):
-    raise fault("ONE" if x else "TWO")
-"""
-    found = raised(tmp_path, errors="class SpecError: ...", module=text)
-    assert [(item.code, item.cause, item.remedy) for item in found] == [
-        ("ONE", "first", "do this"),
-        ("TWO", "second", "do that"),
-    ]
 
 
 def test_the_card_is_separated_from_the_text() -> None:

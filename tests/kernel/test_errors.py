@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamops import errors
+from streamops.kernel.columns import column_not_found
 from streamops.kernel.errors import (
     Code,
     ColumnNotFound,
@@ -83,7 +84,7 @@ def test_an_error_is_also_the_matching_builtin_error(error_class: type, builtin:
 
 
 def test_a_missing_column_is_reported_with_the_nearest_name() -> None:
-    error = ColumnNotFound("orgin", ["ts", "origin"], where="windows.tumbling", role="by")
+    error = column_not_found("orgin", ["ts", "origin"], where="windows.tumbling", role="by")
     assert str(error) == (
         "[COLUMN_NOT_FOUND] windows.tumbling: column 'orgin', given as `by`, does not exist\n"
         "  got:       orgin\n"
@@ -96,26 +97,26 @@ def test_a_missing_column_is_reported_with_the_nearest_name() -> None:
 def test_the_nearest_name_is_found_in_any_case() -> None:
     location = {"where": "windows.tumbling", "role": "time"}
     hint = " (names are case-sensitive here)"
-    assert ColumnNotFound("TS", ["ts", "k"], **location).fix == f"did you mean 'ts'?{hint}"
-    assert ColumnNotFound("ts", ["k", "TS"], **location).fix == f"did you mean 'TS'?{hint}"
-    assert ColumnNotFound("ORGIN", ["ts", "Origin"], **location).fix == "did you mean 'Origin'?"
+    assert column_not_found("TS", ["ts", "k"], **location).fix == f"did you mean 'ts'?{hint}"
+    assert column_not_found("ts", ["k", "TS"], **location).fix == f"did you mean 'TS'?{hint}"
+    assert column_not_found("ORGIN", ["ts", "Origin"], **location).fix == "did you mean 'Origin'?"
 
 
 @pytest.mark.parametrize("column", ["s.page", "s.at.page"])
 def test_a_field_of_a_struct_must_be_extracted_to_a_column(column: str) -> None:
-    error = ColumnNotFound(column, ["ts", "s", "page_s"], where="windows.tumbling", role="by")
+    error = column_not_found(column, ["ts", "s", "page_s"], where="windows.tumbling", role="by")
     assert error.fix == f"make the field a column first: df.withColumn('page', F.col({column!r}))"
-    error = ColumnNotFound("t.page", ["ts", "page"], where="windows.tumbling", role="by")
+    error = column_not_found("t.page", ["ts", "page"], where="windows.tumbling", role="by")
     assert error.fix == "did you mean 'page'?"
 
 
 def test_a_missing_column_without_a_similar_name_is_reported_with_all_names() -> None:
-    error = ColumnNotFound("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
+    error = column_not_found("zzz", iter(["ts", "origin"]), where="windows.tumbling", role="time")
     assert error.fix == "name one of: ts, origin"
 
 
 def test_a_missing_column_keeps_its_facts_across_processes() -> None:
-    error = ColumnNotFound("orgin", ["origin"], where="windows.tumbling", role="by")
+    error = column_not_found("orgin", ["origin"], where="windows.tumbling", role="by")
     received = shipped(error)
     assert type(received) is ColumnNotFound
     assert vars(received) == vars(error)
@@ -200,7 +201,7 @@ def test_an_error_of_another_process_is_located() -> None:
     error = shipped(odd(at="column 'v'"))
     error.locate("windows.tumbling")
     assert error.where == "windows.tumbling, column 'v'"
-    assert str(error.with_fix("add 3")).startswith(
+    assert str(error.replace(fix="add 3")).startswith(
         "[ODD] windows.tumbling, column 'v': it is odd\n"
     )
 

@@ -215,7 +215,7 @@ def test_messages_have_a_fix() -> None:
         "[PARAMETER_OUT_OF_RANGE] aggregates.approx_top_k: `counters` is out of range\n"
         "  got:       counters=99\n"
         "  expected:  an integer from 100 to 1,000,000\n"
-        "  fix:       omit `counters`, or pass another number"
+        "  fix:       use counters=100, or leave it out"
         "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:

@@ -81,7 +81,7 @@ def test_a_precision_out_of_range_is_refused(make: Any, p: Any) -> None:
         f"[PARAMETER_OUT_OF_RANGE] {public_name(make)}: `p` is out of range\n"
         f"  got:       p={p!r}\n"
         "  expected:  an integer from 4 to 16\n"
-        "  fix:       use the default, p=12 (4 KB per key, 1.6 % standard error)"
+        "  fix:       use p=12, the default (4 KB per key, 1.6 % standard error)"
         "\n  see:       docs/errors.md#parameter_out_of_range"
     )
 

@@ -296,7 +296,7 @@ def test_errors_have_a_fix() -> None:
         "[PARAMETER_OUT_OF_RANGE] sketches.kll_sketch_agg: `k` is out of range\n"
         "  got:       k=5\n"
         "  expected:  an integer from 8 to 65,535\n"
-        "  fix:       use the default, k=200 (1.33% rank error)"
+        "  fix:       use k=200, the default (1.33% rank error)"
         "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:
@@ -305,7 +305,7 @@ def test_errors_have_a_fix() -> None:
         "[PARAMETER_MISSING] aggregates.approx_percentile: no percentage is given\n"
         "  got:       percentage=[]\n"
         "  expected:  a list of at least one number from 0 to 1\n"
-        "  fix:       approx_percentile('ms', [0.5, 0.99])"
+        "  fix:       for example approx_percentile('ms', [0.5, 0.99])"
         "\n  see:       docs/errors.md#parameter_missing"
     )
     with pytest.raises(SchemaError) as wrong:

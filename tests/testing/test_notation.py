@@ -28,7 +28,7 @@ def test_a_duration_is_numbers_with_units(text: str, micros: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "s", "1 s", "+1s", "1s ", "1.5us", "1month", 10, None])
 def test_any_other_duration_is_refused(text: Any) -> None:
-    with pytest.raises(SpecError, match="here: this is not a time"), located("here"):
+    with pytest.raises(SpecError, match=r"here: .*: this is not a time"), located("here"):
         duration(text)
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from streamops import time
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, WatermarkError
-from streamops.kernel.parameters import suggest_timestamp
+from streamops.kernel.parameters import not_an_instant
 
 TIME, TEXT = TimestampType(), StringType()
 GUARDED = StructType([StructField(n, TEXT) for n in ("reason", "outcome", "original", "bound")])
@@ -194,7 +194,7 @@ def test_a_column_of_the_wrong_type_is_refused(
         f"[COLUMN_TYPE] {transform.name}: column {name!r} cannot be used as `{role}`\n"
         f"  got:       {name!r} of type {type_.simpleString()}\n"
         f"  expected:  {expected}\n"
-        f"  fix:       {suggest_timestamp(name, type_.simpleString())}"
+        f"  fix:       {not_an_instant(type_.simpleString()).fix.format(column=name)}"
         "\n  see:       docs/errors.md#column_type"
     )
 

@@ -125,8 +125,8 @@ def test_an_error_message_names_the_remedy() -> None:
         "[NAME_TAKEN] windows.running: a name stands for two columns of the result: k\n"
         "  got:       by=['k', 'k'], agg=['n']\n"
         "  expected:  names unlike one another and unlike revision, _change_type\n"
-        "  fix:       rename the key column before the operator: df.withColumnRenamed('k', ...); or give "
-        "the aggregate another name in `agg`"
+        "  fix:       rename the column before the operator: df.withColumnRenamed('k', ...); or choose "
+        "another name in `agg`"
         "\n  see:       docs/errors.md#name_taken"
     )
 

@@ -13,7 +13,7 @@ from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
 from streamops.kernel.grids import FixedGrid
 from streamops.kernel.lateness import late_field
-from streamops.kernel.parameters import suggest_timestamp
+from streamops.kernel.parameters import not_an_instant
 from streamops.windows.core.grid_spec import FixedSpec
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -425,8 +425,8 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
         f"  got:       by={keys}, agg={list(arguments.get('agg', ['n']))}\n"
         "  expected:  names unlike one another and unlike "
         "window_start, window_end, revision, timing, _change_type, late\n"
-        "  fix:       rename the key column before the operator: "
-        f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or give the aggregate another name in `agg`"
+        "  fix:       rename the column before the operator: "
+        f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or choose another name in `agg`"
         "\n  see:       docs/errors.md#name_taken"
     )
 
@@ -518,7 +518,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
         f"[COLUMN_TYPE] windows.hopping: column {column!r} cannot be used as event time\n"
         f"  got:       {column!r} of type {dtype}\n"
         "  expected:  timestamp\n"
-        f"  fix:       {suggest_timestamp(column, dtype)}"
+        f"  fix:       {not_an_instant(dtype).fix.format(column=column)}"
         "\n  see:       docs/errors.md#column_type"
     )
 
@@ -537,14 +537,15 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
     ],
 )
 def test_the_fix_converts_the_column_to_a_timestamp(dtype: str, conversion: str) -> None:
-    assert suggest_timestamp("at", dtype).startswith(f"df.withColumn('at', {conversion})")
+    fix = not_an_instant(dtype).fix.format(column="at")
+    assert fix.startswith(f"df.withColumn('at', {conversion})")
 
 
 @pytest.mark.parametrize("column", ["tags", "nested"])
 def test_a_map_at_any_depth_cannot_be_a_key(column: str) -> None:
     assert str(refused_bound(SchemaError, by=column)) == (
         f"[TYPE_UNSUPPORTED] windows.hopping, key {column!r}: "
-        "a key has a type that Spark does not hash\n"
+        "a key, an identity or an item has a type that Spark does not hash\n"
         "  got:       map<string,bigint>\n"
         "  expected:  a boolean, number, string, binary, date, time, timestamp, day-time "
         "interval, or a struct or array of these\n"

@@ -160,8 +160,8 @@ def test_a_name_for_two_columns_of_the_result_is_refused(
         f"[NAME_TAKEN] windows.sliding: a name stands for two columns of the result: {taken}\n"
         f"  got:       {got}\n"
         "  expected:  names unlike one another and unlike revision, timing, _change_type, late\n"
-        "  fix:       rename the key column before the operator: "
-        f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or give the aggregate another name in `agg`"
+        "  fix:       rename the column before the operator: "
+        f"df.withColumnRenamed({taken.split(', ')[0]!r}, ...); or choose another name in `agg`"
         "\n  see:       docs/errors.md#name_taken"
     )
 

@@ -17,7 +17,6 @@ from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identit
 from streamops.kernel.core import Input
 from streamops.kernel.operator import Spec, checkpointed, with_types
 from streamops.kernel.parameters import (
-    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_columns,
     require_keys,
@@ -80,7 +79,7 @@ class AggregateSpec(Spec):
         names = [name for name, _ in self.agg]
         added = (CHANGE_TYPE, *([REJECTED] if self.rejected == "route" else []))
         given = {"by": list(self.by), "agg": names}
-        refuse_taken_names([*self.by, *names], added, given, RENAME_KEY_OR_AGGREGATE)
+        refuse_taken_names([*self.by, *names], added, given)
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -22,6 +22,7 @@ from streamops.changelog.table import (
     value_columns,
 )
 from streamops.changes import conditions
+from streamops.kernel import conditions as common
 from streamops.kernel.columns import combine_chunks, null_table
 from streamops.kernel.core import Input, Metrics
 from streamops.kernel.groups import Ids, Mask
@@ -68,7 +69,7 @@ class TableSpec(KeyedTable, Spec):
     def __post_init__(self) -> None:
         """Validate the parameters."""
         if {*self.key} & {*self.sequence, self.time}:
-            raise conditions.SAME_COLUMN.error(
+            raise common.KEY_AS_SEQUENCE.error(
                 got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
             )
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)

@@ -17,7 +17,6 @@ from streamops.joins.core.join_spec import (
     added_columns,
     require_into,
     require_key_types,
-    revisions_as_sequence,
 )
 from streamops.kernel.core import Input
 from streamops.kernel.errors import located
@@ -175,11 +174,7 @@ class AsofSpec(JoinSpec):
         used = {"by": [*set(self.right_by)], **{role: [name] for role, name in roles.items()}}
         refuse_change_type(used)
         if self.sequence == REVISION:
-            fix = (
-                "store the position in the log among the values of the row, and deletes as rows "
-                "with a flag (docs/joins.md, 'A captured table')"
-            )
-            raise revisions_as_sequence(self.sequence, fix)
+            raise conditions.SEQUENCE_OF_VERSIONS.error(got=f"sequence={self.sequence!r}")
         names = [name for columns in used.values() for name in columns]
         if len(set(names)) < len(names):
             raise conditions.COLUMN_TWICE.error(
@@ -214,16 +209,16 @@ class AsofSpec(JoinSpec):
         for name in (self.version, *([self.until] if self.until is not None else [])):
             require_instant(right, name)
         require_sequence(right, (self.sequence,))
-        flags = {
-            self.deleted: ("a deletion flag", "use a condition: F.col('op') == 'd'"),
-            TOMBSTONE: ("a tombstone flag", "rename it, if it does not mark tombstones"),
+        flag = self.deleted
+        if flag in right.names and not pa.types.is_boolean(right.field(flag).type):
+            refuse_type(conditions.FLAG_TYPE, right, str(flag))
+        marks = {
+            TOMBSTONE: (pa.types.is_boolean, "boolean", "a tombstone flag"),
+            CHANGE_TYPE: (pa.types.is_string, "string", "the change type"),
         }
-        for flag, (use, fix) in flags.items():
-            if flag in right.names and not pa.types.is_boolean(right.field(flag).type):
-                refuse_type(right, str(flag), use, "boolean", fix)
-        if CHANGE_TYPE in right.names and not pa.types.is_string(right.field(CHANGE_TYPE).type):
-            fix = "rename it, if it is not a change type"
-            refuse_type(right, CHANGE_TYPE, "the change type", "string", fix)
+        for mark, (is_expected, expected, use) in marks.items():
+            if mark in right.names and not is_expected(right.field(mark).type):
+                refuse_type(conditions.MARK_TYPE, right, mark, use=use, expected=expected)
         if UNAVAILABLE in right.names:
             raise conditions.ROWS_NOT_WHOLE.error(
                 unavailable=UNAVAILABLE,

@@ -37,9 +37,9 @@ from streamops.joins.core.join_spec import (
     join_values,
     require_into,
     require_key_types,
-    revisions_as_sequence,
     show_keys,
 )
+from streamops.kernel import conditions as common
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import located
@@ -75,17 +75,13 @@ class EnrichSpec(JoinSpec):
         require_into(self.into)
         require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
         if {*self.right_by} & {*self.sequence, self.time}:
-            raise conditions.SAME_COLUMN.error(
-                got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}"
+            raise common.KEY_AS_SEQUENCE.error(
+                got=f"by={show_keys(self.by)}, sequence={self.sequence!r}, time={self.time!r}",
             )
         columns = {"by": self.right_by, "sequence": self.sequence, "time": (self.time,)}
         refuse_change_type(columns)
         if self.sequence == (REVISION,):
-            fix = (
-                "sequence='position' after .withColumn('position', 2 * F.col('revision') + "
-                "F.when(F.col('_change_type') == 'delete', 1).otherwise(0))"
-            )
-            raise revisions_as_sequence(self.sequence[0], fix)
+            raise conditions.SEQUENCE_OF_A_TABLE.error(got=f"sequence={self.sequence[0]!r}")
 
     @property
     def declared(self) -> tuple[Input, Input]:

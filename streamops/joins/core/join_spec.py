@@ -13,7 +13,7 @@ from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.joins import conditions
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError, located
+from streamops.kernel.errors import Condition, SchemaError, SpecError, located
 from streamops.kernel.groups import Ids
 from streamops.kernel.lateness import LATE, late_field
 from streamops.kernel.operator import Spec, checkpointed
@@ -120,11 +120,12 @@ class JoinSpec(Spec):
         left: pa.Schema,
         right: pa.Schema,
         added: Sequence[pa.Field],
-        fix: str = "rename the column before the join, or set another name for the added one with into=...",
+        condition: Condition[SchemaError] = conditions.ADDED_NAME_TAKEN,
     ) -> Self:
         """The spec over these inputs, with these columns of the left, the right, and the join itself."""
         names = join_names(left, right, self.by)
-        refuse_reserved(names.schema.names, [column.name for column in added], fix)
+        added_names = [column.name for column in added]
+        refuse_reserved(names.schema.names, added_names, condition)
         joined = (column.with_nullable(True) for column in names.schema)
         return replace(self, resolved=inputs, names=names, output=pa.schema([*joined, *added]))
 
@@ -192,17 +193,19 @@ def join_names(left: pa.Schema, right: pa.Schema, by: Keys) -> JoinedNames:
     return JoinedNames(pa.schema([*left, *joined]), tuple(pairs))
 
 
-def refuse_reserved(names: Sequence[str], added: Iterable[str], fix: str) -> None:
+def refuse_reserved(
+    names: Sequence[str],
+    added: Iterable[str],
+    condition: Condition[SchemaError] = conditions.ADDED_NAME_TAKEN,
+) -> None:
     """Refuse joined columns with the name of a column that the operator adds."""
     reserved = {name.lower() for name in added}
     taken = [name for name in names if name.lower() in reserved]
     if taken:
-        raise SchemaError(
-            "NAME_TAKEN",
-            f"two columns of the result have the same name: {', '.join(taken)}",
+        raise condition.error(
+            taken=", ".join(taken),
+            added=", ".join(sorted(reserved)),
             got=f"columns {', '.join(names)}",
-            expected=f"columns unlike {', '.join(sorted(reserved))}, which the join adds",
-            fix=fix,
         )
 
 
@@ -277,10 +280,4 @@ def require_key_types(left: pa.Schema, right: pa.Schema, by: Keys) -> None:
 def require_order(schema: pa.Schema, name: str, use: str) -> None:
     """Refuse a column whose values have no order."""
     if not is_comparable(schema.field(name).type):
-        fix = "name a column that grows: a log position, a commit version, an id"
-        refuse_type(schema, name, use, "a type with an order", fix)
-
-
-def revisions_as_sequence(sequence: object, fix: str) -> SpecError:
-    """The error if the changes of a key are ordered by revision."""
-    return conditions.SEQUENCE_OF_REVISIONS.error(remedy=fix, got=f"sequence={sequence!r}")
+        refuse_type(conditions.NO_ORDER, schema, name, use=use)

@@ -15,7 +15,6 @@ from streamops.joins.core.join_spec import (
     Columns,
     JoinSpec,
     added_columns,
-    revisions_as_sequence,
 )
 from streamops.kernel.columns import type_name
 from streamops.kernel.core import SIDES, Input
@@ -108,7 +107,7 @@ class TablesSpec(JoinSpec):
             left.rows,
             right.rows,
             added_columns(None, changes=True, late=late),
-            fix="rename the column before the join",
+            conditions.CHANGE_COLUMN_TAKEN,
         )
         remembered = -(-(self.remember or 0) // shards)
         return replace(spec, tables=(left, right), remember_per_shard=remembered)
@@ -142,8 +141,7 @@ class TablesSpec(JoinSpec):
         if self.sequence is not None and self.key is None:
             raise conditions.SEQUENCE_WITHOUT_KEY.error(got=f"sequence={self.sequence!r}, key=None")
         if self.sequence is not None and REVISION in self.sequence:
-            fix = "omit sequence and remember: streamops emits changes once and in order"
-            raise revisions_as_sequence(self.sequence, fix)
+            raise conditions.SEQUENCE_OF_CHANGES.error(got=f"sequence={self.sequence!r}")
         if (self.sequence is None) != (self.remember is None):
             raise conditions.REMEMBER_WITH_SEQUENCE.error(
                 got=f"sequence={self.sequence!r}, remember={self.remember!r}"

@@ -103,11 +103,9 @@ class TimelineParameters(Spec):
             require_columns(left.names, {"key": self.key, "ranked_by": (self.ranked_by,)})
         for name in (self.ranked_by, *self.key):
             if not is_orderable(left.field(name).type):
-                use = "an order of posts" if name == self.ranked_by else "a tie-break of posts"
-                expected = "a type with an order: numbers, strings, binary, timestamps"
-                fix = f"df.withColumn({name!r}, ...): a part of it that has an order"
+                use = "an order" if name == self.ranked_by else "a tie-break"
                 with located(at="left side"):
-                    refuse_type(left, name, use, expected, fix)
+                    refuse_type(conditions.POSTS_UNORDERED, left, name, use=use)
         with located(at="right side"):
             require_columns(right.names, {"by": self.join.right_by, "user": self.user})
         used = [name for name in (*self.follows, CHANGE_TYPE) if name in right.names]

@@ -49,8 +49,7 @@ class ConsumerLag(Rule):
 
     @located("observe.ConsumerLag")
     def __post_init__(self) -> None:
-        fix = "rows=100_000 is a lag of that many records"
-        require_count(self.rows, parameter="rows", fix=fix)
+        require_count(self.rows, "100_000", parameter="rows")
         require_batches(self, least=1)
 
     def evaluate(self, history: History) -> Iterator[Finding]:

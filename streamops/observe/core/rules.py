@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from streamops.kernel.errors import SpecError, located
+from streamops.kernel.errors import Condition, SpecError, located
 from streamops.kernel.time import Duration, format_duration, format_instant, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.alarms import GAUGES, Finding, History, Rule
@@ -157,7 +157,7 @@ class LateShare(_LateRule):
 
     def __post_init__(self) -> None:
         with located(_where(self)):
-            require_share(self.share, fix="share=0.01 is one row in a hundred")
+            require_share(self.share)
         _LateRule.__post_init__(self)
         _require_rows(self, "at_least")
 
@@ -302,34 +302,29 @@ class PoisonedWatermark(Rule):
             )
 
 
-def require_share(share: object, *, fix: str) -> None:
+def require_share(share: object) -> None:
     """Raise an error if the value is not in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            "`share` is not a share",
-            got=f"share={share!r}",
-            expected="a number above 0, at most 1",
-            fix=fix,
-        )
+        raise conditions.SHARE_OUT_OF_RANGE.error(got=f"share={share!r}")
 
 
-def require_count(value: object, *, parameter: str, fix: str) -> None:
+def require_count(
+    value: object,
+    example: str,
+    condition: Condition[SpecError] = conditions.COUNT_OUT_OF_RANGE,
+    *,
+    parameter: str,
+) -> None:
     """Raise an error if the value is not a positive integer."""
     if type(value) is not int or value < 1:
-        raise SpecError(
-            "PARAMETER_OUT_OF_RANGE",
-            f"`{parameter}` is not a number of rows",
-            got=f"{parameter}={value!r}",
-            expected="an integer, 1 or more",
-            fix=fix,
-        )
+        got = f"{parameter}={value!r}"
+        raise condition.error(parameter=parameter, example=example, got=got)
 
 
 def _require_rows(rule: Rule, parameter: str) -> None:
-    fix = f"use an integer, such as {parameter}=100; for a share of the rows, use observe.LateShare"
+    value, condition = getattr(rule, parameter), conditions.ROWS_OUT_OF_RANGE
     with located(_where(rule)):
-        require_count(getattr(rule, parameter), parameter=parameter, fix=fix)
+        require_count(value, "100", condition, parameter=parameter)
 
 
 def require_batches(rule: Rule, *, least: int) -> None:

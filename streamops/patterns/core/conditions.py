@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import CapacityError, SchemaError, SpecError
+from streamops.kernel.errors import SpecError
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.ordering import ranks
+from streamops.patterns import conditions
 from streamops.patterns.core.measures import Measure
 
 _COMPARE: Mapping[str, Callable[[Ids, Ids], Any]] = {
@@ -108,13 +109,8 @@ class Expression:
         return Negation(self)
 
     def __bool__(self) -> bool:
-        raise SpecError(
-            "CONDITION_INVALID",
-            "a condition has no value before there are rows",
-            got=f"{self!r} with `and`, `or`, `not` or in an `if`",
-            expected="&, | or ~",
-            fix="write (a) & (b), (a) | (b), ~(a); chained comparisons such as a < b < c as two",
-        )
+        got = f"{self!r} with `and`, `or`, `not` or in an `if`"
+        raise conditions.CONDITION_AS_BOOLEAN.error(got=got)
 
     def is_null(self) -> Expression:
         """Whether the value is null, such as that of a previous row that does not exist."""
@@ -230,13 +226,9 @@ def holds(name: str, condition: Expression, values: Values) -> Mask:
         return np.asarray(evaluate(condition, values).fill_null(False))
     except pa.ArrowInvalid:
         types = {of.text: type_name(values(of).type) for of in values_of(condition)}
-        raise CapacityError(
-            "NUMERIC_OVERFLOW",
-            f"a number in the condition of {name!r} does not fit into its type",
-            got=f"{condition!r}; {', '.join(f'{text} is {dtype}' for text, dtype in types.items())}",
-            expected="values that the type of the result has",
-            fix="cast to a wider type in its Spark SQL, on both sides: "
-            "patterns.previous('CAST(price AS DOUBLE)'), or AS DECIMAL(20,0) for exact integers",
+        listed = ", ".join(f"{text} is {dtype}" for text, dtype in types.items())
+        raise conditions.CONDITION_OVERFLOW.error(
+            name=name, got=f"{condition!r}; {listed}"
         ) from None
 
 
@@ -266,15 +258,9 @@ def to_expression(value: object) -> Expression:
         return Value(value, 0)
     if isinstance(value, bool | int | float):
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise SpecError(
-                "CONDITION_INVALID",
-                "an integer in a condition does not fit into 64 bits",
-                got=f"{value:.5e}"
-                if abs(value) < 1 << 1000
-                else "an integer of more than 1,000 bits",
-                expected="an integer from -2^63 to 2^63 - 1",
-                fix="write it as Spark SQL of its type: \"CAST('9223372036854775808' AS DECIMAL(20,0))\"",
-            )
+            is_short = abs(value) < 1 << 1000
+            got = f"{value:.5e}" if is_short else "an integer of more than 1,000 bits"
+            raise conditions.INTEGER_TOO_LARGE.error(got=got)
         return Literal(value)
     raise not_a_condition(value)
 
@@ -291,20 +277,10 @@ def require_boolean(name: str, condition: Expression, types: Mapping[str, pa.Dat
     try:
         value = evaluate(condition, lambda of: pa.nulls(1, types[of.text]))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
-        raise SchemaError(
-            "CONDITION_INVALID",
-            f"the condition of {name!r} does not suit the types of its columns",
-            got=f"{condition!r}; {listed}",
-            expected="comparisons of values of one type, or of numbers",
-            fix="cast a side in its Spark SQL: patterns.previous('CAST(price AS DOUBLE)')",
-        ) from None
+        raise conditions.CONDITION_TYPES.error(name=name, got=f"{condition!r}; {listed}") from None
     if not pa.types.is_boolean(value.type):
-        raise SchemaError(
-            "CONDITION_INVALID",
-            f"the condition of {name!r} is neither true nor false",
-            got=f"{condition!r} of type {type_name(value.type)}",
-            expected="boolean",
-            fix="compare it with something: patterns.previous('price') < 'price'",
+        raise conditions.CONDITION_NOT_BOOLEAN.error(
+            name=name, got=f"{condition!r} of type {type_name(value.type)}"
         )
 
 
@@ -312,16 +288,7 @@ def not_a_condition(value: object) -> SpecError:
     """The error for a value that cannot be part of a condition."""
     if isinstance(value, Measure):
         return value.in_condition()
-    return SpecError(
-        "CONDITION_INVALID",
-        "this cannot be part of a condition",
-        got=f"{value!r} of type {type(value).__name__}",
-        expected="Spark SQL as text, a number, patterns.previous(...), patterns.initial(...) or "
-        "patterns.current(...)",
-        fix="conditions see the row, earlier rows of its key, and the first row of the match: compare "
-        "with patterns.previous(...) or patterns.initial(...), or filter the matches by their measures; a text literal is Spark "
-        "SQL, too: \"'text'\"",
-    )
+    return conditions.NOT_A_CONDITION.error(got=f"{value!r} of type {type(value).__name__}")
 
 
 def _compare(operator: str, left: Any, right: Any) -> pa.Array:

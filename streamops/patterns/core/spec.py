@@ -11,7 +11,6 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from streamops.kernel.columns import type_name
-from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
@@ -126,9 +125,8 @@ class PatternSpec(ShardSpec):
         self._refuse_bounds()
         names = [name for name, _ in self.measures]
         given = {"by": list(self.by), "measures": names}
-        fix = "name the measure, or rename the key column, differently"
         reserved = (MATCH_START, MATCH_END, LATE)
-        refuse_taken_names([*self.by, *names], reserved, given, fix)
+        refuse_taken_names([*self.by, *names], reserved, given)
         automaton = compile_pattern(self.pattern, self.bits)
         object.__setattr__(self, "automaton", automaton)
 
@@ -351,29 +349,20 @@ class PatternSpec(ShardSpec):
     def _refuse_unknown(self, name: str, given: str) -> NoReturn:
         variables = self.pattern.variables
         near = difflib.get_close_matches(name, variables, n=1)
-        raise SpecError(
-            "PATTERN_INVALID",
-            f"the pattern has no variable {name!r}",
+        condition = conditions.VARIABLE_MISSPELT if near else conditions.VARIABLE_UNKNOWN
+        raise condition.error(
+            name=name,
+            near=near[0] if near else None,
+            variables=", ".join(map(repr, variables)),
             got=f"{name!r} in {given}; pattern {self.pattern.text!r}",
-            expected=f"one of {', '.join(map(repr, variables))}",
-            fix=f"did you mean {near[0]!r}?" if near else "add it to the pattern, or leave it out",
         )
 
     def _refuse_skip(self) -> None:
         to, _, variable = str(self.skip).rpartition(" ")
         if self.skip not in _SKIPS[:2] and not (to in _SKIPS[2:] and variable):
-            what = "`skip` is not one of its choices"
-            fix = "'past last row' if matches must not overlap, 'to next row' if they may"
-            if re.search(r"\bany\b", str(self.skip), re.IGNORECASE):
-                what = "there are exponentially many combinations of later rows"
-                fix = "'to next row' finds one match from every row that starts one, the preferred one"
-            raise SpecError(
-                "UNKNOWN_CHOICE",
-                what,
-                got=f"skip={self.skip!r}",
-                expected="'past last row', 'to next row', 'to first NAME' or 'to last NAME'",
-                fix=fix,
-            )
+            is_any = re.search(r"\bany\b", str(self.skip), re.IGNORECASE)
+            condition = conditions.SKIP_TO_ANY if is_any else conditions.UNKNOWN_SKIP
+            raise condition.error(got=f"skip={self.skip!r}")
         if variable and to in _SKIPS[2:]:
             self._number(variable)
         if self.matches == "first" and self.skip != _SKIPS[0]:

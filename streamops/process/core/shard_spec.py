@@ -26,6 +26,6 @@ def require_core(core: object, parameters: object) -> None:
     if missing:
         raise conditions.CORE_WITHOUT_FUNCTION.error(missing=", ".join(missing), got=repr(core))
     if find_spec(f"streamops.{core.STATE.kind.partition('.')[0]}") is not None:
-        raise conditions.NOT_A_CORE.error(got=f"STATE={core.STATE!r}")
+        raise conditions.STATE_NAME_TAKEN.error(got=f"STATE={core.STATE!r}")
     if not isinstance(parameters, ShardSpec):
         raise conditions.NOT_PARAMETERS.error(got=repr(parameters))

@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
-from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
@@ -85,8 +84,7 @@ class PerKeySpec(ShardSpec):
         time = [] if self.time is None else [self.time]
         given = {"by": list(self.by), "time": self.time, "output": self.result.names}
         names = [*self.by, *time, *self.result.names]
-        fix = "name the column of the output differently"
-        refuse_taken_names(names, (LATE, CHANGE_TYPE, REVISION), given, fix)
+        refuse_taken_names(names, (LATE, CHANGE_TYPE, REVISION), given)
 
     def _require_functions(self) -> None:
         arguments = ["key", "rows", "state"]
@@ -166,31 +164,16 @@ def _require_function(
 ) -> None:
     """Refuse what is not a generator function with these arguments."""
     expected = f"def {parameter}({', '.join(arguments)}): ... yield ..."
-    facts = {"expected": expected}
+    facts = {"parameter": parameter, "signature": expected}
     if not callable(function):
         got = f"{parameter}={function!r}"
-        fix = "pass a function"
-        raise SpecError(
-            "PARAMETER_TYPE", f"`{parameter}` is not a function", got=got, fix=fix, **facts
-        )
+        raise conditions.NOT_A_FUNCTION.error(got=got, **facts)
     got = f"{parameter}={getattr(function, '__qualname__', type(function).__name__)}"
     call = function if inspect.isroutine(function) else getattr(function, "func", function.__call__)
     if not (inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call)):
-        raise SpecError(
-            "PARAMETER_TYPE",
-            f"`{parameter}` does not yield its output: a row has the event time of the input row that was "
-            "read before it",
-            got=got,
-            fix="write `yield (value, ...)` for each row of the output, inside the loop over the rows",
-            **facts,
-        )
+        raise conditions.NOT_A_GENERATOR.error(got=got, **facts)
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        raise SpecError(
-            "PARAMETER_TYPE",
-            f"`{parameter}` cannot be called with its arguments: {error}",
-            got=f"{got}{inspect.signature(function)}",
-            fix=f"{expected}; `timers` is passed if `on_timer` is given",
-            **facts,
-        ) from error
+        got += str(inspect.signature(function))
+        raise conditions.OTHER_ARGUMENTS.error(reason=error, got=got, **facts) from error

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import make_dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, type_name
-from streamops.kernel.errors import FunctionError, SpecError
+from streamops.kernel.errors import FunctionError
 from streamops.kernel.values import (
     EPOCH,
     Missing,
@@ -187,39 +187,29 @@ def make_rows(made: Any, rows: Iterable[Sequence[Any]]) -> list[Any]:
 
 def parse_initial(state: pa.Schema, initial: Any) -> tuple[tuple[str, Any], ...]:
     """Return the initial values of a state, whose fields are names of attributes."""
-
-    def refuse(what: str, got: str, expected: str, fix: str) -> NoReturn:
-        raise SpecError("INVALID_PARAMETER", what, got=got, expected=expected, fix=fix)
-
+    fields = f"state with {', '.join(state.names) or 'no field'}"
     for name in state.names:
         if not _is_attribute(name):
-            fix = "name the field like a variable in Python"
-            what = f"{name!r} is not a name of an attribute"
-            refuse(what, f"state with {', '.join(state.names)}", "names of attributes", fix)
+            raise conditions.FIELD_NOT_AN_ATTRIBUTE.error(name=name, got=fields)
     initial = {} if initial is None else initial
     if not isinstance(initial, Mapping):
-        fix = 'initial={"count": 0}'
-        what = "`initial` is not a mapping of fields to values"
-        refuse(what, f"initial={initial!r}", "values by field", fix)
+        raise conditions.INITIAL_NOT_A_MAPPING.error(got=f"initial={initial!r}")
     for name in initial:
         if name not in state.names:
-            got = f"state with {', '.join(state.names) or 'no field'}"
-            what = f"`initial` has a value for {name!r}, which is not a field of the state"
-            fix = f"add {name!r} to `state`, or remove it from `initial`"
-            refuse(what, got, "initial values of its fields", fix)
+            raise conditions.INITIAL_UNKNOWN.error(name=name, got=fields)
     for field in state:
         name, value = field.name, initial.get(field.name)
         try:
             field_converter(field)(value)
         except Refused as error:
             if name not in initial:
-                what = f"{name!r} is declared NOT NULL, and has no initial value"
-                fix = f"give {name!r} a value in `initial`, or remove NOT NULL"
-                refuse(what, f"initial={dict(initial)!r}", "a value that a new key has", fix)
+                raise conditions.INITIAL_MISSING.error(
+                    name=name, got=f"initial={dict(initial)!r}"
+                ) from None
             got = f"initial={{{name!r}: {value!r}}}: {error}"
-            what = f"the initial value of {name!r} does not have the type of the field"
-            fix = "change the value, or the type in `state`"
-            refuse(what, got, f"a value of type {type_name(field.type)}", fix)
+            raise conditions.INITIAL_TYPE.error(
+                name=name, dtype=type_name(field.type), got=got
+            ) from None
     return tuple(initial.items())
 
 

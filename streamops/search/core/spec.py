@@ -17,8 +17,9 @@ from streamops.changelog.table import (
     refuse_change_type,
     require_change_columns,
 )
+from streamops.kernel import conditions as common
 from streamops.kernel.core import Input
-from streamops.kernel.errors import SchemaError, SpecError, located
+from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.lateness import late_field
 from streamops.kernel.operator import Spec
 from streamops.kernel.parameters import (
@@ -80,15 +81,8 @@ class MatchSpec(Spec):
         require_distinct_columns(id=self.id, query=self.query)
         both = [name for name in self.text if name in self.fields]
         if both or not self.text + self.fields:
-            raise SpecError(
-                "DUPLICATE_COLUMN" if both else "PARAMETER_MISSING",
-                "a column cannot be text and a field"
-                if both
-                else "the documents have neither text nor fields",
-                got=f"text={self.text!r}, fields={self.fields!r}",
-                expected="each column once",
-                fix="name it as text to search its words, or as a field to compare its whole value",
-            )
+            condition = conditions.TEXT_AND_FIELD if both else conditions.NOTHING_TO_SEARCH
+            raise condition.error(got=f"text={self.text!r}, fields={self.fields!r}")
         reserved = {self.id, self.query} & {*self.sequence, self.time}
         if reserved:
             raise conditions.SAME_COLUMN.error(
@@ -160,14 +154,10 @@ class MatchSpec(Spec):
             require_instant(documents, self.as_of)
         for name in self.text:
             if not pa.types.is_string(documents.field(name).type):
-                fix = f"F.array_join({name!r}, ' ') for an array; or name it in `fields`"
-                refuse_type(documents, name, "text", "string", fix)
+                refuse_type(conditions.TEXT_TYPE, documents, name)
         for name in self.fields:
             if field_type(documents.field(name).type) is None:
-                fix = (
-                    "cast it: a decimal without fractions to bigint; others to double, which rounds"
-                )
-                refuse_type(documents, name, "a field", EXPECTED, fix)
+                refuse_type(conditions.FIELD_TYPE, documents, name, expected=EXPECTED)
 
     @located(at="queries")
     def _refuse_queries(self, queries: pa.Schema, used: Mapping[str, Sequence[str]]) -> None:
@@ -177,7 +167,8 @@ class MatchSpec(Spec):
             require_instant(queries, self.time)
         require_change_columns(queries, self.sequence, self.time)
         if not pa.types.is_string(queries.field(self.query).type):
-            refuse_type(queries, self.query, "the query", "string", "cast it")
+            facts = {"role": "query", "expected": "string"}
+            refuse_type(common.CHANGE_COLUMN_TYPE, queries, self.query, **facts)
         if COMPILED in queries.names and COMPILED in {name for n in used.values() for name in n}:
             raise self._name_taken(queries.names, [COMPILED])
 

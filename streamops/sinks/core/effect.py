@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.changelog.faults import fault_error
+from streamops.changelog.faults import FAULTS
 from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.ordering import is_orderable, ranks
@@ -176,4 +176,4 @@ def _refuse(rows: pa.Table, wrong: Mask, code: str) -> None:
     found = np.flatnonzero(wrong)
     if len(found):
         row = str(rows.slice(int(found[0]), 1).to_pylist()[0])
-        raise fault_error(code, row)
+        raise FAULTS[code].error(got=row)

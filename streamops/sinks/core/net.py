@@ -35,7 +35,7 @@ from streamops.changelog.change_types import (
     consolidate,
     is_change_type,
 )
-from streamops.changelog.faults import fault_error
+from streamops.changelog.faults import FAULTS
 from streamops.changelog.table import CHANGE_COLUMNS, COMMIT_COLUMNS, REJECTED
 from streamops.kernel.columns import (
     combine_chunks,
@@ -281,7 +281,7 @@ def _net_multiset(rows: pa.Table) -> Net:
 def _refuse(rows: pa.Table, wrong: Mask, at: npt.NDArray[np.int64], code: str) -> None:
     found = np.flatnonzero(wrong)
     if len(found):
-        raise fault_error(code, _show(rows, at[found[0]]))
+        raise FAULTS[code].error(got=_show(rows, at[found[0]]))
 
 
 def _show(rows: pa.Table, row: int) -> str:

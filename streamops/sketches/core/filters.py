@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import Condition, SpecError
 from streamops.kernel.groups import Floats, Ids, Ints
 from streamops.kernel.hashing import xxhash64
 from streamops.sketches import conditions
@@ -164,15 +165,10 @@ def require_rate(rate: object) -> float:
     )
 
 
-def too_large(got: str, *, fix: str) -> SpecError:
-    """The error for a filter with too many bits."""
-    return SpecError(
-        "PARAMETER_OUT_OF_RANGE",
-        "a Bloom filter would be too large",
-        got=got,
-        expected=f"at most {MOST_BITS} bits ({MOST_BITS // 8 // 1024**2} MiB) in one filter",
-        fix=fix,
-    )
+def refuse_large(condition: Condition[SpecError], got: str, **facts: Any) -> NoReturn:
+    """Refuse a filter with too many bits."""
+    size = MOST_BITS // 8 // 1024**2
+    raise condition.error(bits=MOST_BITS, size=size, got=got, **facts)
 
 
 LAYOUT = pa.schema([("cell", pa.int64()), ("items", pa.int64()), ("filter", pa.binary())])

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import plain_floats
-from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.group_states import list_sizes
 from streamops.kernel.groups import Floats, Ids, Ints, Mask
 from streamops.sketches import conditions
@@ -45,10 +44,6 @@ _PREAMBLE = 5  # units
 
 ITEMS = {"double": "<f8", "float": "<f4", "bigint": "<i8"}
 """The items of images that Spark's ``kll_sketch_agg_double``, ``_float`` and ``_bigint`` return."""
-_NAME_TYPE = (
-    'dtype="bigint" for kll_sketch_agg_bigint, "float" for kll_sketch_agg_float, "double" for '
-    "kll_sketch_agg_double"
-)
 _NAMES = {"double": "doubles", "float": "floats", "bigint": "longs"}
 _LARGEST = 1 << 53
 _TINY = 1e-150
@@ -123,15 +118,8 @@ def read(
             dtype=dtype or "double", got=f"sketch {error}"
         ) from None
     except _InvalidSketchError as error:
-        raise SketchFormatError(
-            "SKETCH_CORRUPT",
-            "these bytes are no valid sketch of quantiles",
-            got=f"sketch {error}",
-            expected=f"a compact kll_{_NAMES[dtype or 'double']} sketch of Apache DataSketches, with k={k}",
-            fix=f"{_NAME_TYPE}; or make it again from its rows"
-            if foreign
-            else "make it again from its rows, or merge the others without it",
-        ) from None
+        condition = conditions.QUANTILES_FOREIGN if foreign else conditions.QUANTILES_CORRUPT
+        raise condition.error(type=_NAMES[dtype or "double"], k=k, got=f"sketch {error}") from None
 
 
 class _InvalidSketchError(Exception):

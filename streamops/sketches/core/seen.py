@@ -29,7 +29,6 @@ from streamops.kernel.errors import SchemaError, located
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.operator import Core, Spec, Table
-from streamops.kernel.parameters import require_hashable as require_key_type
 from streamops.kernel.parameters import show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
@@ -44,9 +43,9 @@ from streamops.sketches.core.filters import (
     Shape,
     newest_cells,
     positions,
+    refuse_large,
     require_capacity,
     require_rate,
-    too_large,
 )
 from streamops.sketches.core.previous import PreviousFilter
 from streamops.sketches.core.seen_state import (
@@ -117,17 +116,14 @@ class SeenParameters(Spec):
     ) -> SeenSpec:
         """Resolve the parameters against the schema of the input."""
         (schema,) = schemas
-        what = "an identity has a type that Spark does not hash"
         for name in self.by:
-            dtype = schema.field(name).type
             with located(at=f"column {name!r}"):
-                require_key_type(dtype, what=what)
+                require_hashable(schema.field(name).type)
         spec = SeenSpec(self, schema, shards)
         if spec.shape.bits > MOST_BITS:
-            raise too_large(
-                f"filters of {spec.shape.bits} bits, with shards={shards}",
-                fix=f".options(shards={shards * -(-spec.shape.bits // MOST_BITS)}) or more",
-            )
+            enough = shards * -(-spec.shape.bits // MOST_BITS)
+            got = f"filters of {spec.shape.bits} bits, with shards={shards}"
+            refuse_large(conditions.FILTERS_NEED_SHARDS, got, shards=enough)
         return spec
 
     def build_rows(self, rows: pa.Table) -> pa.Table:

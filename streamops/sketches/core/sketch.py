@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import ClassVar, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 from streamops.kernel.aggregation import Summary, merges_exactly
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import StateFormat
-from streamops.kernel.errors import SketchFormatError, located
+from streamops.kernel.errors import located
 from streamops.kernel.frame import FRAME, START, Content, Header, read_frame
 from streamops.kernel.groups import Groups, Ints, Mask
+from streamops.sketches import conditions
 from streamops.sketches.core.buffers import Bytes, make_binary, split_binary
 
 Parameter = int | float | str
@@ -193,12 +194,7 @@ _SIZES = np.dtype([("size", "<u8"), ("checksum", "<u4")])
 _COMMON = START - _SIZES.itemsize
 """Bytes before the size: the same in all sketches with one header."""
 
-_SKETCH = Content(
-    "sketch",
-    SketchFormatError,
-    "name the column that has the sketches; a sketch of another library has no frame",
-    "make it again from its rows, or merge the others without it",
-)
+_SKETCH = Content(conditions.NOT_A_SKETCH, conditions.FRAME_CORRUPT)
 
 
 def pack_frames(
@@ -287,7 +283,7 @@ def read_header(blob: bytes) -> Header:
     """
     frame = read_frame(blob, _SKETCH)
     if frame.layout != FRAME:  # the rest of the layout is unknown
-        _refuse_version(f"frame {frame.layout}", f"frame {FRAME}")
+        raise conditions.OTHER_FORMAT.error(expected=f"frame {FRAME}", got=f"frame {frame.layout}")
     header = _parse(frame.type_name, frame.version, frame.parameters)
     # Equal parameters have equal bytes.
     if header is None or header.names != frame.type_name + frame.parameters or frame.shards:
@@ -328,39 +324,18 @@ def _parse(type_name: bytes, version: int, text: bytes) -> Header | None:
 
 def _refuse_other(found: Header, expected: Header) -> NoReturn:
     """Refuse a whole frame of another sketch."""
-    if found.format.kind != expected.format.kind:
-        _refuse(
-            "SKETCH_KIND",
-            "this is a sketch of another type",
-            got=found.format.kind,
-            expected=expected.format.kind,
-            fix="only sketches of one type can be merged: use the aggregate that made these",
-        )
-    if found.format.version != expected.format.version:
-        got, known = (f"{h.format.kind} version {h.format.version}" for h in (found, expected))
-        _refuse_version(got, known)
-    ours, theirs = dict(expected.parameters), dict(found.parameters)
+    ours, theirs = expected.format, found.format
+    if theirs.kind != ours.kind:
+        raise conditions.OTHER_SKETCH.error(kind=ours.kind, got=theirs.kind)
+    if theirs.version != ours.version:
+        got, known = (f"{of.kind} version {of.version}" for of in (theirs, ours))
+        raise conditions.OTHER_FORMAT.error(expected=known, got=got)
+    wanted, given = dict(expected.parameters), dict(found.parameters)
     # Compared as text: 12 and 12.0 differ in JSON.
-    names = sorted(ours.keys() | theirs.keys())
-    differing = [name for name in names if repr(ours.get(name)) != repr(theirs.get(name))]
-    _refuse(
-        "SKETCH_PARAMETERS",
-        f"this sketch has other parameters: {', '.join(differing)}",
-        got=", ".join(f"{k}={theirs.get(k)!r}" for k in differing),
-        expected=", ".join(f"{k}={ours.get(k)!r}" for k in differing),
-        fix="only sketches of equal parameters can be merged: use those that these were made with",
+    names = sorted(wanted.keys() | given.keys())
+    differing = [name for name in names if repr(wanted.get(name)) != repr(given.get(name))]
+    raise conditions.OTHER_PARAMETERS.error(
+        differing=", ".join(differing),
+        parameters=", ".join(f"{k}={wanted.get(k)!r}" for k in differing),
+        got=", ".join(f"{k}={given.get(k)!r}" for k in differing),
     )
-
-
-def _refuse_version(got: str, expected: str) -> NoReturn:
-    _refuse(
-        "SKETCH_UNSUPPORTED",
-        "this sketch was written in another format",
-        got=got,
-        expected=expected,
-        fix="use a release of streamops that reads it (docs/state-formats.md)",
-    )
-
-
-def _refuse(code: str, what: str, **facts: Any) -> NoReturn:
-    raise SketchFormatError(code, what, **facts)

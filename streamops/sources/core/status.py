@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamops.kernel.errors import RequirementError
 from streamops.kernel.sql import quote
 from streamops.sources import conditions
 from streamops.sources.core import log_sql as sql
@@ -87,19 +86,10 @@ def check_publication(status: Status, names: Names) -> None:
     """
     publication = quote(names.publication)
     if not status.has_publication:
-        fix = f"{names.create_publication}; or create='create'"
-        if status.has_slot:
-            fix = (
-                f"{names.create_publication}; drop the slot, which cannot read rows that were written before, \
-and create it again"
-            )
-        raise RequirementError(
-            "SOURCE_UNFIT",
-            "the publication does not exist; without it the log has no rows of the outbox table",
-            got=f"no publication {names.publication!r} in database {status.database!r}",
-            expected="a publication of the inserts and updates of the outbox table",
-            fix=fix,
-        )
+        was_dropped = status.has_slot
+        condition = conditions.PUBLICATION_DROPPED if was_dropped else conditions.NO_PUBLICATION
+        got = f"no publication {names.publication!r} in database {status.database!r}"
+        raise condition.error(statement=names.create_publication, got=got)
     expected = "a publication of the inserts and updates of the outbox table"
     if not status.publishes_table:
         raise conditions.PUBLICATION_WITHOUT_TABLE.error(

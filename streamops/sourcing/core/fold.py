@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
-from streamops.kernel.errors import FunctionError, SchemaError, StreamopsError
+from streamops.kernel.errors import FunctionError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.parameters import require_columns, require_keys
@@ -97,7 +97,7 @@ def fold(spec: FoldSpec, log: pa.Table, before: pa.Table | None = None) -> pa.Ta
     last: dict[int, int] = {}  # the row of the last event of each entity
     missing = log.column(spec.version).null_count
     if missing:
-        raise _log_error("an event has no version", f"{missing} events without one", "numbers")
+        raise conditions.EVENT_WITHOUT_VERSION.error(got=f"{missing} events without one")
     order = np.lexsort(
         (np.asarray(combine_chunks(log.column(spec.version)).cast(pa.int64())), of_log)
     )
@@ -112,12 +112,12 @@ def fold(spec: FoldSpec, log: pa.Table, before: pa.Table | None = None) -> pa.Ta
             rows = np.array([last.get(entity, row), row])
             if version == versions[entity] and not same(*to_rows(take(ordered, rows))):
                 got = f"version {version} twice, for the key with hash {int(hashes[entity]):016x}"
-                raise _log_error("two different events have one version", got, "one event each")
+                raise conditions.VERSION_TWICE.error(got=got)
             continue  # delivered twice, or part of the snapshot
         if version != versions[entity] + 1:
             got = f"version {version} after {versions[entity]}, for the key with hash "
             got += f"{int(hashes[entity]):016x}"
-            raise _log_error("an event is missing in the log", got, "versions without gaps")
+            raise conditions.EVENT_MISSING.error(got=got)
         try:
             current = event if spec.upcast is None else spec.upcast(event)
             state = record.evolve(spec.evolve, states[entity], current)
@@ -130,13 +130,3 @@ def fold(spec: FoldSpec, log: pa.Table, before: pa.Table | None = None) -> pa.Ta
     arrays = [pa.array(part, column.type) for part, column in zip(values, spec.state, strict=True)]
     numbers = pa.array(versions, pa.int64())
     return pa.table([*columns, numbers, *arrays], schema=output)
-
-
-def _log_error(what: str, got: str, expected: str) -> StreamopsError:
-    return SchemaError(
-        "MALFORMED_LOG",
-        what,
-        got=got,
-        expected=f"{expected}: 1, 2, 3, … per entity, or after the version of the snapshot",
-        fix="read the whole log, without rejections: .where('rejection IS NULL')",
-    )

@@ -33,8 +33,9 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Mask
+from streamops.kernel.hashing import require_hashable
 from streamops.kernel.operator import Core, Spec, Table, checkpointed
-from streamops.kernel.parameters import require_distinct_columns, require_hashable, show_duration
+from streamops.kernel.parameters import require_distinct_columns, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
 from streamops.time import conditions

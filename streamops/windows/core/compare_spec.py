@@ -64,8 +64,7 @@ class CompareSpec(WindowSpec):
             raise conditions.NO_VALUE.error(got=f"values={self.values!r}")
         added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
         given = {"by": list(self.by), "values": list(self.values)}
-        fix = "rename the column, or leave it out"
-        refuse_taken_names([*self.by, *added], RESERVED, given, fix)
+        refuse_taken_names([*self.by, *added], RESERVED, given)
 
     def resolve(
         self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
@@ -136,8 +135,7 @@ class CompareSpec(WindowSpec):
         dtype = schema.field(name).type
         is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
         if not (is_number or pa.types.is_decimal(dtype)):
-            fix = f"df.withColumn({name!r}, F.col({name!r}).cast('double')), or leave it out"
-            refuse_type(schema, name, "a value to compare", "a number", fix)
+            refuse_type(conditions.VALUE_TYPE, schema, name)
 
     def _revised(self, schema: pa.Schema) -> Revised:
         """Return how the input is revised; refuse revisions that `stragglers` would ignore."""

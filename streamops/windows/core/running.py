@@ -28,7 +28,6 @@ from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
 from streamops.kernel.parameters import (
-    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_keys,
     require_most_keys,
@@ -90,7 +89,7 @@ class RunningSpec(AggregatingSpec, ShardSpec):
         self.refuse_no_aggregate()
         given = {"by": list(self.by), "agg": [name for name, _ in self.agg]}
         names, added = [*given["by"], *given["agg"]], (REVISION, CHANGE_TYPE)
-        refuse_taken_names(names, added, given, RENAME_KEY_OR_AGGREGATE)
+        refuse_taken_names(names, added, given)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -55,21 +55,9 @@ class SessionSpec(WindowSpec):
         (schema,) = schemas
         gap = self.gap_column
         if gap is not None and schema.field(gap).type != pa.duration("us"):
-            refuse_type(
-                schema,
-                gap,
-                "the gap of a row",
-                "interval day to second",
-                f"for a number of seconds: F.make_dt_interval(secs=F.col({gap!r}))",
-            )
+            refuse_type(conditions.GAP_TYPE, schema, gap)
         if self.until is not None and not pa.types.is_boolean(schema.field(self.until).type):
-            refuse_type(
-                schema,
-                self.until,
-                "the mark of a closing row",
-                "boolean",
-                "a column with the condition: df.withColumn('ends', F.col('event') == 'logout')",
-            )
+            refuse_type(conditions.UNTIL_TYPE, schema, self.until)
         return resolved
 
     @property

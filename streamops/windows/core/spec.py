@@ -17,11 +17,10 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, require_zone
-from streamops.kernel.errors import SpecError
+from streamops.kernel.errors import Condition, SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
-    RENAME_KEY_OR_AGGREGATE,
     refuse_taken_names,
     require_choice,
     require_columns,
@@ -275,26 +274,25 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         if self.time_columns != _WINDOW:  # the event time keeps its name in the output
             given, reserved = {"by": list(self.by), "time": self.time, "agg": names}, _EXTRA
             columns.append(self.time)
-        refuse_taken_names(columns, reserved, given, RENAME_KEY_OR_AGGREGATE)
+        refuse_taken_names(columns, reserved, given)
 
 
 def parse_length(
-    length: Duration | Unit, zone: str | None, *, parameter: str, reason: str
+    length: Duration | Unit,
+    zone: str | None,
+    condition: Condition[SpecError],
+    *,
+    parameter: str,
 ) -> int | Unit:
     """Parse a duration to microseconds, or return a calendar unit if there is a zone.
 
-    ``reason`` tells in the error why a unit, inserted at ``{}``, needs a zone.
+    ``condition`` is that of a unit without a zone.
     """
     if zone is not None:
         return cast("Unit", length)  # the spec checks that it is one
     if length in get_args(Unit):
-        raise SpecError(
-            "PARAMETER_MISSING",
-            reason.format(length),
-            got=f"{parameter}={length!r} without zone",
-            expected="a zone with it, or a fixed duration",
-            fix=f'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
-        )
+        got = f"{parameter}={length!r} without zone"
+        raise condition.error(parameter=parameter, unit=length, got=got)
     return parse_duration(length, parameter=parameter, minimum=1)
 
 

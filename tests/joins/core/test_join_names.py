@@ -51,6 +51,6 @@ def test_a_name_whose_suffixed_form_is_taken_is_refused(left: list[str], right: 
 
 def test_a_column_with_the_name_of_an_added_one_is_refused() -> None:
     with pytest.raises(SchemaError) as caught:
-        refuse_reserved(["k", "Status"], ["status"], "rename it")
+        refuse_reserved(["k", "Status"], ["status"])
     assert caught.value.code == "NAME_TAKEN"
-    refuse_reserved(["k", "state"], ["status"], "rename it")
+    refuse_reserved(["k", "state"], ["status"])

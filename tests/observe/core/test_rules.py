@@ -151,7 +151,7 @@ def test_errors_show_the_value_and_what_is_expected() -> None:
         "[PARAMETER_OUT_OF_RANGE] observe.LateShare: `share` is not a share\n"
         "  got:       share=5\n"
         "  expected:  a number above 0, at most 1\n"
-        "  fix:       share=0.01 is one row in a hundred"
+        "  fix:       share=0.01 is one row in a hundred, share=0.99 are 99 of 100 rows"
         "\n  see:       docs/errors.md#parameter_out_of_range"
     )
     with pytest.raises(SpecError) as caught:
