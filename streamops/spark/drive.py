@@ -377,10 +377,12 @@ def _batch(query: _Query) -> DataFrame:
 
 
 def _runner(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
-    @located(step.where)
+    # A decorator would hide the argument, and Spark refuses functions without one.
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
-        return _suited(core.run(spec, read_packs(core, spec, group_packs(table))).rows, table)
+        with located(step.where):
+            found = core.run(spec, read_packs(core, spec, group_packs(table)))
+        return _suited(found.rows, table)
 
     return run
 
@@ -395,10 +397,10 @@ def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
 
 
 def _runner_with_metrics(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
-    @located(step.where)
     def run(table: pa.Table) -> pa.Table:
         core, spec = step.core, step.spec
-        found = core.run(spec, read_packs(core, spec, group_packs(table)))
+        with located(step.where):
+            found = core.run(spec, read_packs(core, spec, group_packs(table)))
         values = [getattr(found.metrics, field) for field in core.METRICS.values()]
         metrics = [*values, len(found.late), 0, 0, None]
         frame = emit_frame(write_cells(found.rows), metrics)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import ipc_read
 from streamops.kernel.columns import with_large_types
 from streamops.spark.clocks import ClockSpec
-from streamops.spark.drive import _runner, _suited, resolve, shards_of
+from streamops.spark.drive import _runner, _runner_with_metrics, _suited, resolve, shards_of
 from streamops.spark.operator import Operator
 from streamops.spark.packing import packer, unpacker
 from streamops.spark.step import ShardStep
@@ -59,6 +62,15 @@ def test_an_operator_in_a_batch(name: str) -> None:
     assert plain.num_rows
     assert large.schema == with_large_types(plain).schema
     assert large.cast(plain.schema).equals(plain)
+
+
+@pytest.mark.parametrize("runner", [_runner, _runner_with_metrics])
+def test_spark_sees_the_argument_of_a_function_of_groups(runner: Any) -> None:
+    case = next(iter(PLAIN.values()))
+    (operator,) = case.chain
+    spec = resolve(operator, case.schemas, (None,) * len(case.schemas))
+    function = runner(ShardStep("test", operator.core, spec, 1))
+    assert inspect.getfullargspec(function).args == ["table"]
 
 
 def test_the_results_of_a_step_are_unpacked_from_large_cells() -> None:
