@@ -50,7 +50,7 @@ REVISION_OUT_OF_STEP = codes.REVISION_OUT_OF_STEP(
 KEYS_FULL = codes.STATE_FULL(
     "the operator has more keys than max_keys allows",
     "at most {limit:,} keys per shard: max_keys divided by shards",
-    "raise max_keys, which a checkpoint survives; or have changes of further keys rejected: when_full='reject'",
+    "raise max_keys, which a checkpoint survives; or have changes of further keys rejected: when_full='reject_new'",
 )
 UNKNOWN_CHANGE = codes.UNKNOWN_CHANGE(
     "a change has an unknown type",

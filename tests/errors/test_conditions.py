@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -114,3 +115,20 @@ def test_packages_have_no_condition_twice() -> None:
 def test_every_code_has_a_condition() -> None:
     found = {value.name for value in vars(codes).values() if isinstance(value, Code)}
     assert found == {condition.code for condition in CONDITIONS.values()}
+
+
+def test_remedies_name_choices_that_exist() -> None:
+    library = "\n".join(path.read_text() for path in (ROOT / "streamops").rglob("*.py"))
+    words: dict[str, set[str]] = {}  # of when_full under WhenFull, as all families call its type
+    for name, choices in re.findall(
+        r"^(\w+) = Literal\[(.*?)\]", library, re.MULTILINE | re.DOTALL
+    ):
+        words.setdefault(name, set()).update(re.findall(r'"(.*?)"', choices))
+    named = [
+        (words[name.title().replace("_", "")], choice, condition.fix)
+        for condition in CONDITIONS.values()
+        for name, choice in re.findall(r"""\b(\w+)=['"]([\w ]+)['"]""", condition.fix)
+        if name.title().replace("_", "") in words
+    ]
+    assert len(named) > 20
+    assert [fix for choices, choice, fix in named if choice not in choices] == []
