@@ -49,8 +49,6 @@ from streamops.state.stores import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WHERE_RESCALE, _WHERE_MIGRATE = "state.rescale", "state.migrate"
-
 Change = Callable[[int, OperatorState], OperatorState]
 
 
