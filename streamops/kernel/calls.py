@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from streamops.kernel import conditions
 from streamops.kernel.errors import CallError, Condition, StreamopsError
-from streamops.kernel.parameters import require_choice, require_name
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -110,6 +109,9 @@ def explain_call(where: str, *, validates: bool = True) -> Callable[[_Function],
 
 
 def _validate(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    # Importing a package, such as the test kit, does not import Arrow.
+    from streamops.kernel.parameters import require_choice, require_name
+
     names, accepted = _annotated(function)
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, (accepts, is_optional) in accepted.items():

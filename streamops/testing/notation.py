@@ -237,7 +237,7 @@ def read_line(
         checks["watermark"] = instant(line["watermark"], epoch)
     expected = _require_list(line.get("expect", []), "expect")
     if len(schemas) > 1:
-        read_late = functools.partial(_late_with_side, spec=spec, epoch=epoch)
+        read_late = functools.partial(_late_with_side, spec=spec, schemas=schemas, epoch=epoch)
     elif spec.sides[0].time is None and not has_side_output(spec.columns):
         read_late = functools.partial(_rejected, spec=spec, epoch=epoch)
     elif spec.time == "match_end":
@@ -316,14 +316,19 @@ def _late_match(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]
     return {**keys, **times, **_fields(spec, late, epoch, row=row)}
 
 
-def _late_with_side(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
+def _late_with_side(
+    value: Any, spec: Outline, schemas: tuple[pa.Schema, ...], epoch: dt.datetime
+) -> dict[str, Any]:
     known = _late_names(spec, value) - {"window"}
     late = require_keys(value, known, {"row", "side", "reason"})
     side = late["side"]
     if side not in SIDES:
         raise malformed("this is not a side", got=side, expected="left, or right")
-    dtype = spec.columns.field(LATE).type.field("row").type.field(side).type
-    row = _row(late["row"], pa.schema(list(dtype)), epoch)
+    # Written as in the input, of which the struct may have less, and in another order.
+    stored = spec.columns.field(LATE).type.field("row").type.field(side).type
+    names = {field.name for field in stored}
+    columns = [field for field in schemas[SIDES.index(side)] if field.name in names]
+    row = _row(late["row"], pa.schema(columns), epoch)
     rows = {str(name): row if name == side else None for name in SIDES}
     return _fields(spec, late, epoch, row=rows)
 

@@ -184,7 +184,7 @@ def test_a_percentile_needs_a_percentage(percentage: Any) -> None:
         "[PARAMETER_MISSING] aggregates.percentile: no percentage is given\n"
         f"  got:       percentage={percentage!r}\n"
         "  expected:  a number from 0 to 1, or a list of at least one\n"
-        "  fix:       percentile('long', [0.5, 0.99], at_most=...)"
+        "  fix:       for example percentile('long', [0.5, 0.99], at_most=...)"
         "\n  see:       docs/errors.md#parameter_missing"
     )
 

@@ -119,16 +119,16 @@ def test_every_code_has_a_condition() -> None:
 
 def test_remedies_name_choices_that_exist() -> None:
     library = "\n".join(path.read_text() for path in (ROOT / "streamops").rglob("*.py"))
-    words: dict[str, set[str]] = {}  # of when_full under WhenFull, as all families call its type
+    names: dict[str, set[str]] = {}  # of when_full under WhenFull, as all families call its type
     for name, choices in re.findall(
         r"^(\w+) = Literal\[(.*?)\]", library, re.MULTILINE | re.DOTALL
     ):
-        words.setdefault(name, set()).update(re.findall(r'"(.*?)"', choices))
+        names.setdefault(name, set()).update(re.findall(r'"(.*?)"', choices))
     named = [
-        (words[name.title().replace("_", "")], choice, condition.fix)
+        (names[name.title().replace("_", "")], choice, condition.fix)
         for condition in CONDITIONS.values()
         for name, choice in re.findall(r"""\b(\w+)=['"]([\w ]+)['"]""", condition.fix)
-        if name.title().replace("_", "") in words
+        if name.title().replace("_", "") in names
     ]
     assert len(named) > 20
     assert [fix for choices, choice, fix in named if choice not in choices] == []

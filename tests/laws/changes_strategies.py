@@ -159,7 +159,6 @@ def histories(draw: st.DrawFn, *, odd: int = 0) -> Case:
     pairs = zip([0, *cuts], [*cuts, len(rows)], strict=True)
     batches = tuple(table_of(rows[start:end], schema) for start, end in pairs)
     spec = TableSpec(
-        where="laws",
         key=by,
         sequence=("seq",),
         time=time,

@@ -203,7 +203,7 @@ def test_without_idle_and_new_producers_the_clock_does_not_depend_on_the_divisio
     rng = np.random.default_rng(history.seed)
     greatest: dict[Any, int] = {}
     for row in to_rows(everything):
-        greatest[row["producer"]] = max(row["time"], greatest.get(row["producer"], row["time"]))
+        greatest[row["device"]] = max(row["ts"], greatest.get(row["device"], row["ts"]))
     # All producers have a row in the first micro-batch, with the smallest event time.
     hello = [(name, min(t for t in greatest.values()) - 1, 0) for name in greatest]
     for _ in range(3):
