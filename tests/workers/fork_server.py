@@ -1,8 +1,8 @@
 """Forks the Python processes that Spark starts one by one, not from its daemon.
 
-For each ``transformWithStateInPandas`` in a plan, Spark starts a process of its own when the query starts.
-It imports pandas, PyArrow and streamops, a CPU second, for a few milliseconds of work. Forked from a process
-that has imported them, it starts at once.
+For each ``transformWithStateInPandas`` and each streaming source in Python of a plan, Spark starts a process of
+its own when the query starts. It imports pandas, PyArrow and streamops, a CPU second, for a few milliseconds of
+work; on a busy machine Spark does not wait that long. Forked from a process that has imported them, it starts at once.
 
 ``launcher`` writes an executable that Spark takes for the Python interpreter. It passes what this server
 can run to `tests/workers/launch.py`, and everything else to the real interpreter.
@@ -23,10 +23,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark.sql.worker.plan_data_source_read  # noqa: F401
+
 import tests.workers.preload  # noqa: F401
 from tests.workers.launch import FILES, SIZE
 
-FORKED = "pyspark.sql.streaming.transform_with_state_driver_worker"
+FORKED = (
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+)
 
 
 @contextmanager
@@ -38,9 +43,9 @@ def launcher(folder: Path) -> Iterator[Path]:
         shlex.quote(str(Path(__file__).with_name("launch.py"))),
     )
     executable.write_text(
-        f'#!/bin/sh\nif [ "$2" = {FORKED} ]; then\n'
+        f'#!/bin/sh\ncase "$2" in {"|".join(FORKED)})\n'
         f'    exec {python} -S -I {client} {shlex.quote(str(address))} "$@"\n'
-        f'fi\nexec {python} "$@"\n'
+        f'esac\nexec {python} "$@"\n'
     )
     executable.chmod(0o755)
     # It ends with its input, so also if the tests are killed.
