@@ -343,7 +343,7 @@ class FoldTransform:
         passes = F.when(F.col(_FAULT).isNull(), F.col(_IN_TABLE))
         row = F.to_json(F.struct(*map(column, names)), OPTIONS)
         for code in FAULTS:
-            error = FAULTS[code].error(got=_MARK)
+            error = FAULTS[code].error(where="changes.fold", got=_MARK)
             begin, end = map(F.lit, str(error).split(_MARK))
             raised = F.raise_error(F.concat(begin, row, end)).cast("boolean")
             passes = passes.when(F.col(_FAULT) == code, raised)

@@ -287,6 +287,7 @@ class GuardSpec:
         is_bound = reason not in _UNUSABLE
         parameter = reason if is_bound else "unusable"
         error = conditions.GUARD_FAILED.error(
+            where="time.guard",
             reason=reason,
             parameter=parameter,
             expected=limit,
