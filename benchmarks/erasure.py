@@ -16,10 +16,10 @@ import pyarrow as pa
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV, AESSIV
 
-from streamops.erasure.core.keys import new_key
 from streamops.erasure.core.shredding import (
     Columns,
     ShreddedColumn,
+    new_key,
     shred_columns,
     unshred_columns,
 )

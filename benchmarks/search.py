@@ -40,9 +40,9 @@ from streamops.kernel.core import State
 from streamops.search.core import match
 from streamops.search.core.match import SearchCore
 from streamops.spark.operator import Operator
+from streamops.spark.packing import pack_rows
 from streamops.spark.retained import forget_all
 from streamops.spark.step import ShardStep, Stored
-from streamops.spark.wire import pack_rows
 
 RESULTS = Path(__file__).with_name("results") / "search"
 GROWTH = 3.0

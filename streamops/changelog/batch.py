@@ -16,9 +16,9 @@ import pyarrow as pa
 from streamops.changelog import conditions
 from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.table import KeyedTable
+from streamops.kernel.aggregation import list_sizes, make_lists
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import State
-from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import (
     Groups,
     Ids,

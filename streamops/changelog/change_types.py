@@ -12,8 +12,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.changelog import conditions
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+
+FAULTS = {
+    condition.code: condition
+    for condition in (
+        conditions.UNKNOWN_CHANGE,
+        conditions.INSERTED_TWICE,
+        conditions.PREIMAGE_NOT_PUBLISHED,
+        conditions.POSTIMAGE_ALONE,
+        conditions.DELETED_UNPUBLISHED,
+        conditions.PREIMAGE_ALONE,
+        conditions.REVISION_OUT_OF_STEP,
+        conditions.NO_SEQUENCE,
+    )
+}
+"""The conditions, by code, in the order in which they are tested."""
+
 
 CHANGE_TYPE = "_change_type"
 REVISION = "revision"

@@ -32,9 +32,9 @@ from streamops.changelog.batch import (
 )
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
+from streamops.kernel.aggregation import list_sizes, make_lists
 from streamops.kernel.columns import combine_chunks, concat, key_codes, make_structs, take
 from streamops.kernel.core import Metrics, State
-from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 from streamops.changes.aggregate import aggregate
 from streamops.changes.apply import apply
 from streamops.changes.compact import compact
-from streamops.changes.debezium import from_debezium
+from streamops.changes.debezium import from_debezium, parse_lsn
 from streamops.changes.delta import from_delta
 from streamops.changes.differences import Difference, Differences, differences
 from streamops.changes.fold import fold
-from streamops.changes.lsn import parse_lsn
 from streamops.changes.normalize import normalize
 from streamops.kernel.calls import explain_calls
 

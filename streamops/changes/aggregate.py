@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamops.aggregates import Aggregate
-from streamops.changes.core.aggregate import AggregateCore
-from streamops.changes.core.aggregate_spec import AggregateSpec, Rejected
+from streamops.changes.core.aggregate import AggregateCore, AggregateSpec, Rejected
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_names, require_aggregates
 from streamops.spark.operator import Operator

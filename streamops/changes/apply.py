@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, parse_horizon
 from streamops.changes.core.history import HistoryCore
-from streamops.changes.core.latest import LatestCore
-from streamops.changes.core.spec import ApplySpec, History
+from streamops.changes.core.latest import ApplySpec, History, LatestCore
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator

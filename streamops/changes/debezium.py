@@ -4,13 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.changes.debezium_records import Absent, DebeziumSpec, Preimages, Tombstones
-from streamops.kernel.parameters import Text, parse_distinct_names
+from streamops.kernel.parameters import Text, parse_distinct_names, require_name
+from streamops.spark.columns import column
 from streamops.spark.operator import Operator
 
-__all__ = ["from_debezium"]
+__all__ = ["from_debezium", "parse_lsn"]
+
+_FORM = r"^([0-7]?[0-9A-Fa-f]{1,7})/([0-9A-Fa-f]{1,8})\z"
+
+
+def parse_lsn(lsn: str | Column) -> Column:
+    """Convert positions in PostgreSQL's log, such as ``0/16B37480``, from text to bigint.
+
+    As text they cannot order changes: ``0/9000000`` is above ``0/10000000``. The result is the number that
+    Debezium's ``lsn`` has: the distance from the beginning of the log, in bytes.
+
+    Parameters
+    ----------
+    lsn : str or Column
+        The name of a column, or an expression: text. Text of another form, and positions of 8 EiB or more,
+        become null.
+
+    Returns
+    -------
+    Column
+        bigint.
+
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE``: neither a name nor an expression.
+
+    Examples
+    --------
+    >>> rows.withColumn("lsn", changes.parse_lsn("lsn"))
+    """
+    if not isinstance(lsn, Column):
+        require_name(lsn, parameter="lsn")
+    text = (column(lsn) if isinstance(lsn, str) else lsn).cast("string")  # without its collation
+    high, low = (
+        F.conv(F.regexp_extract(text, _FORM, group), 16, 10).cast("bigint") for group in (1, 2)
+    )
+    return F.when(F.regexp_like(text, F.lit(_FORM)), F.shiftleft(high, 32) + low)
 
 
 def from_debezium(

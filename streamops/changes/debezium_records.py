@@ -42,7 +42,7 @@ from streamops.kernel.parameters import (
     require_columns,
 )
 from streamops.spark.columns import arrow_schema, column, make_nullable, map_type
-from streamops.spark.json_values import (
+from streamops.spark.json_columns import (
     member,
     parse_members,
     parse_object,

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import make_nullable, map_type
-from streamops.spark.json_values import member, parse_members, plain_text, read_value
+from streamops.spark.json_columns import member, parse_members, plain_text, read_value
 
 _HEX = "hex:"
 

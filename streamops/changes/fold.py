@@ -16,13 +16,13 @@ from streamops.changelog.change_types import (
     CHANGE_TYPE,
     CHANGE_TYPES,
     DELETE,
+    FAULTS,
     INSERT,
     POSTIMAGE,
     PREIMAGE,
     RETRACTIONS,
     REVISION,
 )
-from streamops.changelog.faults import FAULTS
 from streamops.changelog.table import (
     CHANGE_COLUMNS,
     COMMIT_COLUMNS,
@@ -48,7 +48,7 @@ from streamops.spark.columns import (
     refuse_incomparable,
     require_frame,
 )
-from streamops.spark.json_text import OPTIONS
+from streamops.spark.json_columns import OPTIONS
 from streamops.spark.operator import show_call
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, parse_horizon
-from streamops.changes.core.latest import LatestCore
-from streamops.changes.core.spec import Publish, TableSpec
+from streamops.changes.core.latest import LatestCore, Publish, TableSpec
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator

@@ -11,8 +11,7 @@
 
 from streamops.erasure.key_table import KeyTable
 from streamops.erasure.search import search_files, search_frame
-from streamops.erasure.shred import shred
-from streamops.erasure.unshred import unshred
+from streamops.erasure.shred import shred, unshred
 from streamops.kernel.calls import explain_calls
 
 __all__ = ["KeyTable", "search_files", "search_frame", "shred", "unshred"]

@@ -13,12 +13,10 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, StructField
 
 from streamops.erasure import conditions
-from streamops.erasure.core.keys import WrappingKey
-from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn
+from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn, WrappingKey
 from streamops.erasure.core.values import ValueType
 from streamops.kernel.errors import located
-from streamops.kernel.packages import require_package
-from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.parameters import require_columns, require_name, require_package
 from streamops.spark.columns import (
     column,
     refuse_collated,

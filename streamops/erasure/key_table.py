@@ -14,13 +14,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops.erasure import conditions
-from streamops.erasure.core.keys import Wrapping, WrappingKey, new_key
+from streamops.erasure.core.shredding import Wrapping, WrappingKey, new_key
 from streamops.erasure.encryption import require_subject
-from streamops.kernel.conninfo import mask
-from streamops.kernel.database_urls import parse_database_url, secrets_of_database_url
+from streamops.kernel.databases import mask, parse_database_url, secrets_of_database_url
 from streamops.kernel.errors import StreamopsError, located_methods
-from streamops.kernel.packages import require_package
-from streamops.kernel.parameters import require_columns, require_name
+from streamops.kernel.parameters import require_columns, require_name, require_package
 from streamops.kernel.values import Refused, converter
 from streamops.spark.columns import column, require_frame
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 
 from streamops.changelog.versions import Direction
-from streamops.joins.core.asof import AsofCore
-from streamops.joins.core.asof_spec import (
+from streamops.joins.core.asof import (
+    AsofCore,
     AsofSpec,
     How,
     LateVersions,

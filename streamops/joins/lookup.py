@@ -20,7 +20,7 @@ from streamops.joins.core.join_spec import (
     refuse_reserved,
     show_keys,
 )
-from streamops.kernel.columns import key_codes
+from streamops.kernel.columns import fix_types, key_codes
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import (
@@ -30,7 +30,6 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
-from streamops.kernel.widening import fix_types
 from streamops.spark.columns import (
     arrow_schema,
     column,

@@ -13,6 +13,18 @@ import pyarrow as pa
 
 from streamops.kernel import conditions
 
+
+def quote(name: str) -> str:
+    """Quote a name.
+
+    Examples
+    --------
+    >>> quote('a "b" c')
+    '"a ""b"" c"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 SchemaLike = str | pa.Schema | Mapping[str, str]
 """The type of parameters that define columns: DDL text, an Arrow schema, or types by name."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -15,6 +16,23 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import column_not_found, type_name
 from streamops.kernel.errors import Condition, SchemaError, SpecError, WatermarkError, located
 from streamops.kernel.time import Duration, format_duration, parse_duration
+
+
+def require_package(module: str, *, package: str, extra: str) -> Any:
+    """Import a module of an optional package.
+
+    Raises
+    ------
+    RequirementError
+        ``PACKAGE_MISSING``: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise conditions.PACKAGE_MISSING.error(
+            package=package, extra=extra, got=str(error)
+        ) from error
+
 
 MILLISECOND = 1_000
 """In microseconds: the resolution of Spark's watermarks."""

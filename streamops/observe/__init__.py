@@ -23,9 +23,14 @@
 from streamops.kernel.calls import explain_calls
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
 from streamops.observe.core.alarms import Alarm
-from streamops.observe.core.lag import ConsumerLag
 from streamops.observe.core.progress import PartitionLag
-from streamops.observe.core.rules import LateRows, LateShare, PoisonedWatermark, StuckWatermark
+from streamops.observe.core.rules import (
+    ConsumerLag,
+    LateRows,
+    LateShare,
+    PoisonedWatermark,
+    StuckWatermark,
+)
 from streamops.observe.exporters import (
     OpenTelemetryListener,
     PrometheusListener,

@@ -19,7 +19,7 @@ from streamops.kernel.parameters import MILLISECOND, require_columns
 from streamops.kernel.time import Duration, format_duration, parse_duration
 from streamops.observe import conditions
 from streamops.observe.core.rules import require_share
-from streamops.observe.keys import KeyedTransform, group_keys, parse_keys
+from streamops.observe.furthest import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, refuse_duplicates
 
 __all__ = ["BOUNDS", "MEASURES", "Scale", "account_late", "lateness_needed", "merge_accounts"]

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamops.kernel.errors import located
-from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_package
 from streamops.observe import conditions
 from streamops.observe.core.instruments import INSTRUMENTS, LABELS, Instrument, Sample
-from streamops.observe.core.totals import Totals
+from streamops.observe.core.progress import Totals
 from streamops.observe.progress import read_progress
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streamops.kernel.conninfo import without_secrets
-from streamops.observe.core.lag import parse_lags
+from streamops.kernel.databases import without_secrets
 from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress, Source
+from streamops.observe.core.rules import parse_lags
 from streamops.spark.progress import parse_metrics, parse_progress_time
 
 _WHOLE = "triggerExecution"

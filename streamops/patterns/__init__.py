@@ -18,8 +18,7 @@
 """
 
 from streamops.kernel.calls import explain_calls
-from streamops.patterns.match import match
-from streamops.patterns.measures import (
+from streamops.patterns.match import (
     classifiers,
     collect_list,
     count,
@@ -27,6 +26,7 @@ from streamops.patterns.measures import (
     first,
     initial,
     last,
+    match,
     max,
     mean,
     min,

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.calls import explain_call
 from streamops.kernel.errors import located
-from streamops.kernel.packages import require_package
 from streamops.kernel.palette import COLORS
+from streamops.kernel.parameters import require_package
 
 if TYPE_CHECKING:
     from streamops.plots.arrivals import plot_late_share, plot_watermark

@@ -28,7 +28,7 @@ from streamops.plots.data import (
     zone_of,
 )
 from streamops.spark.operator import Operator
-from streamops.testing.lateness import classify_rows
+from streamops.testing.replaying import classify_rows
 
 __all__ = ["plot_late_share", "plot_watermark"]
 

@@ -11,9 +11,8 @@ from streamops.kernel.palette import COLORS
 from streamops.kernel.parameters import Text
 from streamops.kernel.time import Duration
 from streamops.plots import artists
-from streamops.plots.artists import WINDOW, Style
+from streamops.plots.artists import WINDOW, Style, draw_lanes
 from streamops.plots.data import Data, read_rows, to_width
-from streamops.plots.lanes import draw_lanes
 
 __all__ = ["plot_history", "plot_sessions", "plot_windows"]
 

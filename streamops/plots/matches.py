@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 
 from streamops.kernel.parameters import Text
 from streamops.plots import artists
-from streamops.plots.artists import WINDOW
+from streamops.plots.artists import WINDOW, draw_lanes
 from streamops.plots.data import Data, Floats, read_rows
-from streamops.plots.lanes import draw_lanes
 
 __all__ = ["plot_matches"]
 

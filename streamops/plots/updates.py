@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 
 from streamops.kernel.palette import COLORS
 from streamops.plots import artists
-from streamops.plots.artists import CORRECTED, FIRST, RETRACTIONS, Style
+from streamops.plots.artists import CORRECTED, FIRST, RETRACTIONS, Style, draw_lanes
 from streamops.plots.data import Data, add_key, read_keys, read_numbers, read_results
-from streamops.plots.lanes import draw_lanes
 
 __all__ = ["plot_updates"]
 

@@ -14,12 +14,11 @@
 
 from streamops.kernel.calls import explain_calls
 from streamops.sinks.delta import delta
-from streamops.sinks.fan_out import fan_out
 from streamops.sinks.kafka import kafka
 from streamops.sinks.parquet import parquet, read_parquet
 from streamops.sinks.postgres import postgres
 from streamops.sinks.rewind import rewind
-from streamops.sinks.side_outputs import side_outputs
+from streamops.sinks.routing import fan_out, side_outputs
 from streamops.sinks.sqlalchemy import sqlalchemy
 
 __all__ = [

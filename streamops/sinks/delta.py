@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import key_codes
-from streamops.kernel.conninfo import public_path, secrets_of
+from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, StreamopsError
-from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_package
 from streamops.sinks import conditions
-from streamops.sinks.core import delta_log, delta_sql, delta_table, stored_types
+from streamops.sinks.core import delta_commit, delta_log, stored_types
 from streamops.sinks.core.delta_commit import (
     DELETE,
     PUT,
@@ -26,25 +26,30 @@ from streamops.sinks.core.delta_commit import (
     mark,
     normalize,
 )
-from streamops.sinks.core.effect import (
+from streamops.sinks.core.delta_log import to_integers
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.net import (
+    Net,
     check_changes,
+    content_columns,
+    form_of,
     is_among,
     is_like,
     newer_rows,
     remaining_rows,
     repeat,
 )
-from streamops.sinks.core.identifiers import to_integers
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
-from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.failures import (
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    TableSink,
     columns_differ,
     hide,
+    parse_key,
     refused,
     type_differs,
     unavailable,
 )
-from streamops.sinks.sink import Columns, Missing, TableSink, parse_key
 
 __all__ = ["DeltaSink", "delta"]
 
@@ -345,7 +350,7 @@ class DeltaSink(TableSink):
                 reason = ValueError(f"null in column {part.name!r}, which is NOT NULL")
                 raise refused("the Delta table", reason)
         partitions = commit.table.metadata().partition_columns
-        unfit = delta_table.find_unfit(rows, commit.table.schema().fields, partitions)
+        unfit = delta_log.find_unfit(rows, commit.table.schema().fields, partitions)
         if unfit is not None:
             name, got, expected = unfit
             raise type_differs(name, got, expected, expected)
@@ -382,7 +387,7 @@ class DeltaSink(TableSink):
             sequence = ()
         stored = commit.read_range(added, key)
         if stored is None:
-            commit.merge(mark(added, PUT), key, delta_sql.is_newer(sequence))
+            commit.merge(mark(added, PUT), key, delta_commit.is_newer(sequence))
             return
         is_changed = is_like(stored.rows, added, key)
         found = stored.rows.filter(pa.array(is_changed))
@@ -441,7 +446,7 @@ class DeltaSink(TableSink):
         new = [part for part in wanted if part.name not in found.names]
         required = [
             name
-            for name in delta_table.must_be_given(commit.table.schema().fields)
+            for name in delta_log.must_be_given(commit.table.schema().fields)
             if name not in wanted.names
         ]
         folded = {name.casefold() for name in found.names}
@@ -464,12 +469,12 @@ class DeltaSink(TableSink):
         settings, protocol = table.metadata().configuration, table.protocol()
         is_listed = "deletionVectors" in (protocol.writer_features or ())
         has_vectors = is_listed and _count(table.deletion_vectors()) > 0
-        features = delta_table.unsupported_features(protocol, settings, has_vectors)
+        features = delta_log.unsupported_features(protocol, settings, has_vectors)
         if features:
             raise self._unsupported(", ".join(features), features)
 
     def _unsupported(self, got: str, features: Sequence[str]) -> SinkError:
-        return conditions.TARGET_FEATURE.error(features=delta_table.remedies(features), got=got)
+        return conditions.TARGET_FEATURE.error(features=delta_log.remedies(features), got=got)
 
     def _create(self, schema: pa.Schema) -> None:
         driver = _require_driver()

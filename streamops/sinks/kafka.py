@@ -36,11 +36,10 @@ from streamops.sinks.core.ledger import (
     fenced,
 )
 from streamops.sinks.core.net import form_of
-from streamops.sinks.failures import hide, refused, unavailable
 from streamops.sinks.kafka_ledger import LedgerTopic, require_client
-from streamops.sinks.sink import KeyedSink, parse_key
+from streamops.sinks.sink import KeyedSink, hide, parse_key, refused, unavailable
 from streamops.spark.columns import column
-from streamops.spark.json_text import refuse_invalid_text, to_checked_json
+from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 
 __all__ = ["KafkaSink", "kafka"]
 

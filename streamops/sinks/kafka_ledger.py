@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_package
 
 _CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 

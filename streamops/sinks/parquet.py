@@ -20,14 +20,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from streamops.kernel.conninfo import public_path, secrets_of
+from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, located
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
-from streamops.sinks.failures import hide, unavailable
-from streamops.sinks.sink import Columns, Sink
+from streamops.sinks.sink import Columns, Sink, hide, unavailable
 
 __all__ = ["ParquetSink", "parquet", "read_parquet"]
 

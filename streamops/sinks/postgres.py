@@ -12,26 +12,29 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.changelog.faults import FAULTS
-from streamops.kernel.conninfo import names_server, require_conninfo, show_conninfo, with_socket
-from streamops.kernel.conninfo import secrets_of_conninfo as _secrets
+from streamops.changelog.change_types import CHANGE_TYPE, FAULTS
+from streamops.kernel.databases import names_server, require_conninfo, show_conninfo, with_socket
+from streamops.kernel.databases import secrets_of_conninfo as _secrets
 from streamops.kernel.errors import SinkError
 from streamops.kernel.ordering import is_orderable
-from streamops.kernel.packages import require_package
-from streamops.kernel.parameters import Text
+from streamops.kernel.parameters import Text, require_package
 from streamops.sinks import conditions, postgres_table
 from streamops.sinks.core import sql
 from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.failures import (
+from streamops.sinks.postgres_table import Target, Writer
+from streamops.sinks.sink import (
+    JSON,
+    Columns,
+    Missing,
+    TableSink,
     columns_differ,
     hide,
+    parse_key,
     refused,
+    to_arrow_with_json,
     unavailable,
 )
-from streamops.sinks.postgres_table import Target, Writer
-from streamops.sinks.sink import JSON, Columns, Missing, TableSink, parse_key, to_arrow_with_json
 
 __all__ = ["PostgresSink", "postgres"]
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks
+from streamops.kernel.ddl import quote
 from streamops.kernel.errors import SinkError
-from streamops.kernel.sql import quote
 from streamops.sinks import conditions
 from streamops.sinks.core import sql
-from streamops.sinks.failures import type_differs
+from streamops.sinks.sink import type_differs
 
 Fetch = Callable[..., list[tuple[Any, ...]]]
 

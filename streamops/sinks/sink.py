@@ -15,13 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from streamops.changelog.change_types import REVISION
-from streamops.kernel.errors import located
-from streamops.kernel.parameters import (
-    parse_distinct_names,
-    require_columns,
-)
+from streamops.kernel.databases import mask
+from streamops.kernel.errors import SinkError, StreamopsError, located
+from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.sinks import conditions
-from streamops.sinks.core.checked import Checked, CheckedTarget
 from streamops.sinks.core.ledger import (
     Decision,
     Delivery,
@@ -35,9 +32,110 @@ from streamops.sinks.core.ledger import (
 from streamops.sinks.core.net import Net, compute_net, digest, form_of
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
-from streamops.spark.json_text import refuse_invalid_text, to_checked_json
+from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTarget:
+    """A target that can be reached.
+
+    Parameters
+    ----------
+    sink : str
+        The name of the sink in errors.
+    target : str
+        What the sink writes to.
+    creates : tuple of str
+        What does not exist, and is created with the first micro-batch.
+    entry : Entry, optional
+        The entry of the sink in the ledger; None before the first micro-batch.
+    """
+
+    sink: str
+    target: str
+    creates: tuple[str, ...]
+    entry: Entry | None
+
+    def __repr__(self) -> str:
+        lines = [f"{self.sink}", f"  target:      {self.target}"]
+        if self.creates:
+            lines.append(f"  to create:   {', '.join(self.creates)}")
+        entry = (
+            "none yet" if self.entry is None else f"{self.entry.batch} of query {self.entry.query}"
+        )
+        return "\n".join([*lines, f"  micro-batch: {entry}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What ``check`` of a sink has found: one part per target.
+
+    Parameters
+    ----------
+    targets : tuple of CheckedTarget
+        In the order in which they are written.
+
+    Examples
+    --------
+    >>> Checked((CheckedTarget(sink="sinks.kafka('daily')", target="topic 'daily'", creates=(), entry=None),))
+    sinks.kafka('daily')
+      target:      topic 'daily'
+      micro-batch: none yet
+    """
+
+    targets: tuple[CheckedTarget, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.targets))
+
+
+@contextmanager
+def hide(*secrets: str | None) -> Iterator[None]:
+    """Remove secrets from the messages of exceptions."""
+    try:
+        yield
+    except Exception as error:
+        text = mask(str(error), secrets)
+        if text == str(error):
+            raise
+        if isinstance(error, StreamopsError):
+            facts = {name: mask(str(value), secrets) for name, value in error.facts.items()}
+            raise error.replace(got=mask(str(error.got), secrets), facts=facts) from None
+        raise RuntimeError(text) from None
+
+
+def unavailable(target: str, error: Exception, *, hint: str = "") -> SinkError:
+    """The error about a target that cannot be reached."""
+    return conditions.TARGET_UNAVAILABLE.error(
+        target=target, hint=hint, got=f"{type(error).__name__}: {error}"
+    )
+
+
+def refused(target: str, error: Exception) -> SinkError:
+    """The error about a target that does not accept the rows."""
+    return conditions.ROWS_REFUSED.error(target=target, got=f"{type(error).__name__}: {error}")
+
+
+def columns_differ(
+    new: Sequence[str], required: Sequence[str], known: Sequence[str], *, note: str = ""
+) -> SinkError:
+    """The error about columns that only the rows have, or that only the table has and requires."""
+    return conditions.TARGET_COLUMNS.error(
+        note=note,
+        columns=", ".join(known),
+        got=f"not in the table: {', '.join(new) or 'none'}; required by the table, and not in the rows: "
+        f"{', '.join(required) or 'none'}",
+    )
+
+
+def type_differs(name: str, got: object, found: object, expected: object) -> SinkError:
+    """The error about a column of the table that does not take the values of the rows."""
+    return conditions.COLUMN_TOO_NARROW.error(
+        column=name, expected=expected, got=f"{got} for {found}"
+    )
+
 
 Connection = Any
 Transform = Callable[[DataFrame], DataFrame]

@@ -14,33 +14,38 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.database_urls import (
+from streamops.kernel.databases import (
     parse_database_url,
     secrets_of_database_url,
     show_database_url,
 )
 from streamops.kernel.errors import StreamopsError
-from streamops.kernel.packages import require_package
-from streamops.kernel.parameters import Text
+from streamops.kernel.parameters import Text, require_package
 from streamops.sinks import conditions
-from streamops.sinks.core.effect import (
+from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
+from streamops.sinks.core.net import (
+    Net,
     check_changes,
+    content_columns,
+    form_of,
     is_among,
     is_applied,
     newer_rows,
     remaining_rows,
     repeat,
 )
-from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
-from streamops.sinks.core.net import Net, content_columns, form_of
-from streamops.sinks.failures import (
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    TableSink,
     columns_differ,
     hide,
+    parse_key,
     refused,
+    to_arrow_with_json,
     type_differs,
     unavailable,
 )
-from streamops.sinks.sink import Columns, Missing, TableSink, parse_key, to_arrow_with_json
 
 __all__ = ["SqlalchemySink", "sqlalchemy"]
 
@@ -539,4 +544,4 @@ def _targets() -> Any:
 
 
 def _types() -> Any:
-    return importlib.import_module("streamops.sinks.core.sqlalchemy_types")
+    return importlib.import_module("streamops.sinks.core.sqlalchemy_target")

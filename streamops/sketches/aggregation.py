@@ -26,7 +26,7 @@ from streamops.sketches.core import items as core
 from streamops.sketches.core.sketch import Framed, Merged, Sketch
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import type_name
-from streamops.spark.json_text import exact_json
+from streamops.spark.json_columns import exact_json
 
 _FLAT = "a type that is not nested: boolean, number, string, binary, date, timestamp, interval"
 _NESTED = ("array<", "struct<")

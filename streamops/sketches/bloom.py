@@ -22,9 +22,9 @@ from streamops.sketches.aggregation import (
     require_item_type,
     resolve_item_type,
 )
-from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.filters import (
+from streamops.sketches.core.bloom import (
     MOST_BITS,
+    Bloom,
     FilterBits,
     Shape,
     contained,

@@ -27,7 +27,7 @@ from streamops.kernel.parameters import (
 )
 from streamops.sources import conditions
 from streamops.spark.columns import column, make_nullable
-from streamops.spark.json_values import member, parse_object, parse_row_type, read_value
+from streamops.spark.json_columns import member, parse_object, parse_row_type, read_value
 from streamops.spark.operator import Operator
 
 __all__ = ["POSITION", "REASONS", "Format", "Tombstones", "kafka_events"]

@@ -20,7 +20,7 @@ from streamops.sources import conditions
 from streamops.sources.core.outbox import COLUMNS, Outbox
 from streamops.sources.core.status import Names
 from streamops.sources.outbox_source import OutboxParameters, OutboxSource
-from streamops.sources.postgres_client import require_driver, require_url
+from streamops.sources.postgres_log import require_driver, require_url
 
 __all__ = ["Create", "OutboxEvents", "outbox"]
 

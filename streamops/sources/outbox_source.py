@@ -24,10 +24,64 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamops.kernel.errors import located_methods
-from streamops.sources.core.offsets import Offset
-from streamops.sources.core.outbox import Outbox, Range, Read, partition_rows
+from streamops.sources import conditions
+from streamops.sources.core.outbox import Outbox, Range, Read, format_lsn, parse_lsn, partition_rows
 from streamops.sources.core.status import Names, Status
 from streamops.sources.postgres_log import PostgresLog
+
+__all__ = ["OPTION", "Offset", "OutboxParameters", "OutboxSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position of the log of a server: transactions whose commit is before it were read.
+
+    Examples
+    --------
+    >>> Offset("7301", 0x16B3748).to_json()
+    {'system': '7301', 'lsn': '0/16B3748'}
+    """
+
+    system: str
+    lsn: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The offset as the checkpoint stores it."""
+        return {"system": self.system, "lsn": format_lsn(self.lsn)}
+
+    @staticmethod
+    def from_json(stored: Any) -> Offset:
+        """The offset of a checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            ``OTHER_SERVER``.
+        """
+        lsn = parse_lsn(stored.get("lsn")) if isinstance(stored, dict) else None
+        if lsn is None or not isinstance(stored.get("system"), str):
+            raise conditions.OFFSET_UNREADABLE.error(got=stored)
+        return Offset(stored["system"], lsn)
+
+    def check(self, status: Status, slot: str, confirmed: int) -> None:
+        """Refuse to continue at this offset if rows after it may be missing.
+
+        Raises
+        ------
+        CheckpointError
+            ``OTHER_SERVER``, ``LOG_BEHIND``, ``SLOT_AHEAD``.
+        """
+        if self.system != status.system:
+            raise conditions.OTHER_SERVER.error(system=self.system, got=f"server {status.system}")
+        if self.lsn > status.flushed:
+            raise conditions.LOG_BEHIND.error(
+                lsn=format_lsn(self.lsn), got=f"the log ends at {format_lsn(status.flushed)}"
+            )
+        if confirmed > self.lsn:
+            raise conditions.SLOT_AHEAD.error(
+                slot=slot, lsn=format_lsn(self.lsn), got=f"the slot is at {format_lsn(confirmed)}"
+            )
+
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -39,8 +93,6 @@ else:
         class SupportsTriggerAvailableNow:
             """A marker that PySpark 4.1 does not have."""
 
-
-__all__ = ["OPTION", "OutboxParameters", "OutboxSource"]
 
 OPTION = "parameters"
 

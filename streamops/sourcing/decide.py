@@ -22,7 +22,7 @@ from streamops.process.core.spec import DEFAULT_MAX_KEYS, PerKeySpec, Stragglers
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
 from streamops.sourcing import conditions
-from streamops.sourcing.core.evolve import Record
+from streamops.sourcing.core.fold import Record
 from streamops.spark.operator import Operator
 
 __all__ = ["Rejected", "decide"]

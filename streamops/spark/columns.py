@@ -21,7 +21,45 @@ from pyspark.sql.types import (
 )
 
 from streamops.kernel.parameters import not_an_instant, require_columns
+from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark import conditions
+
+__all__ = [
+    "IN_UTC",
+    "arrow_schema",
+    "column",
+    "comparable",
+    "contains_type",
+    "fields_by_position",
+    "instant_field",
+    "make_nullable",
+    "map_type",
+    "micros",
+    "now",
+    "quote",
+    "refuse_collated",
+    "refuse_duplicates",
+    "refuse_incomparable",
+    "relax_nulls",
+    "require_frame",
+    "spark_schema",
+    "type_name",
+]
+
+
+def micros(value: Column) -> Column:
+    """Convert a timestamp to microseconds; null outside the years 1 to 9999."""
+    count = F.unix_micros(value)
+    return F.when(count.between(F.lit(MIN_INSTANT), F.lit(MAX_INSTANT)), count)
+
+
+def now() -> Column:
+    """Return the start of the micro-batch or the batch.
+
+    Spark writes it to the checkpoint before a micro-batch runs, so a repeated one has the same.
+    """
+    return F.unix_micros(F.current_timestamp())
+
 
 # Of PySpark's conversions to Arrow. The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
 IN_UTC: dict[str, Any] = (

@@ -16,12 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.environment.settings import refuse_policy
-from streamops.kernel.columns import with_large_types
+from streamops.kernel.columns import fix_types, with_large_types
 from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import located
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.kernel.widening import fix_types
 from streamops.spark import conditions
 from streamops.spark.checks import (
     carried_watermark,
@@ -39,8 +38,7 @@ from streamops.spark.columns import (
     spark_schema,
     type_name,
 )
-from streamops.spark.definition import Definition, Frames, RowParameters
-from streamops.spark.engines import EngineChoice, engine_of
+from streamops.spark.definition import Definition, EngineChoice, Frames, RowParameters, engine_of
 from streamops.spark.metadata import (
     METRICS,
     ONCE,
@@ -51,20 +49,22 @@ from streamops.spark.metadata import (
     drop_stale_metadata,
     operator_metadata,
 )
-from streamops.spark.packing import mark_watermark, pack_input, unpacker
-from streamops.spark.processors import Begin, run_steps
-from streamops.spark.results import declare
-from streamops.spark.state_apis import choose_state_api, refuse_unchainable
-from streamops.spark.step import STATE_BYTES, ShardStep, Stored, StoredRow
-from streamops.spark.wire import (
+from streamops.spark.packing import (
     EMITTED,
     EMITTED_ARROW,
     emit_frame,
     group_packs,
+    mark_watermark,
+    pack_input,
     read_packs,
     sum_metrics,
+    unpacker,
     write_cells,
 )
+from streamops.spark.processors import Begin, run_steps
+from streamops.spark.results import declare
+from streamops.spark.state_apis import choose_state_api, refuse_unchainable
+from streamops.spark.step import STATE_BYTES, ShardStep, Stored, StoredRow
 
 
 @dataclass(frozen=True, slots=True)

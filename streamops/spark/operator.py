@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from streamops.environment.requirements import refuse_versions
@@ -15,13 +18,37 @@ from streamops.kernel.calls import explain_call
 from streamops.kernel.columns import type_name
 from streamops.kernel.errors import located
 from streamops.spark import conditions
-from streamops.spark.definition import Definition, Engine, Options, StateApi
+from streamops.spark.definition import Definition, Engine, Options, StateApi, no_native_engine
 from streamops.spark.drive import drive
-from streamops.spark.engines import no_native_engine
-from streamops.spark.pipelines import refuse_pipeline_function
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_CONDITION = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+
+
+@contextlib.contextmanager
+def refuse_pipeline_function(operator: str) -> Iterator[None]:
+    """Replace Spark's error in a query function of a pipeline by one with a remedy.
+
+    An operator reads the schema of its frames while it builds the plan. Spark's own stateful operators
+    of Python do the same.
+
+    Raises
+    ------
+    SpecError
+        ``SESSION_TYPE``.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        if _CONDITION not in (error.getCondition() or str(error)):
+            raise
+        raise conditions.PIPELINE_FUNCTION.error(
+            operator=operator,
+            got="an operator that is applied inside of a function with @dp.table, "
+            "@dp.materialized_view, @dp.temporary_view or @dp.append_flow",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, repr=False)

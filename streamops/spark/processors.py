@@ -10,8 +10,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.errors import located
+from streamops.spark.packing import EMITTED, freeze_imports
 from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep, StoredRow
-from streamops.spark.wire import EMITTED, freeze_imports
 
 try:
     from pyspark.sql.streaming.stateful_processor import (
@@ -57,7 +57,7 @@ def run_steps(
     Returns
     -------
     DataFrame
-        Columns of :data:`streamops.spark.wire.EMITTED`.
+        Columns of :data:`streamops.spark.packing.EMITTED`.
     """
     # Without event time the column must go: Spark would ask for a watermark.
     shards = (packs if event_time else packs.select("shard", "packed")).groupBy("shard")

@@ -24,8 +24,8 @@ from streamops.kernel.segments import (
     index_table,
     read_index,
 )
+from streamops.spark.packing import NOTHING, emit_frame, read_packs, write_cells
 from streamops.spark.retained import STATE, Key, forget_segments, recall, retain
-from streamops.spark.wire import NOTHING, emit_frame, read_packs, write_cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,7 @@ class ShardStep(Generic[S]):
         stored : tuple or None
             Fields of :class:`Stored`; None if nothing changed.
         emitted : DataFrame
-            Packed results and metrics, see :data:`streamops.spark.wire.EMITTED`.
+            Packed results and metrics, see :data:`streamops.spark.packing.EMITTED`.
         """
         with located(self.where):
             return self._run(stored, packs, spark_watermark, shard, store)

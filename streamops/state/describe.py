@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from streamops.kernel.errors import StreamopsError, located
 from streamops.kernel.frame import FRAME
-from streamops.state.checkpoint import Checkpoint, OperatorFiles, open_checkpoint
+from streamops.state.checkpoint import Checkpoint, OperatorFiles, find_problems, open_checkpoint
 from streamops.state.operators import FORMATS, PLACEMENTS
-from streamops.state.problems import find_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from streamops.kernel.aggregation import make_lists
 from streamops.kernel.codec import StoredFrame
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.errors import CheckpointError, located
-from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
 from streamops.kernel.placement import ByKey
 from streamops.kernel.segments import INDEX, UNMERGED

@@ -24,10 +24,10 @@ from streamops.state.checkpoint import (
     MARKER,
     METADATA,
     Checkpoint,
+    find_problems,
     open_checkpoint,
     require_target,
 )
-from streamops.state.problems import find_problems
 from streamops.state.shards import (
     OperatorState,
     StoredShard,

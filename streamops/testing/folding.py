@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from streamops.kernel.columns import column_not_found
+from streamops.kernel.values import comparable, same
 from streamops.testing import conditions
 from streamops.testing.results import Published, results_in
-from streamops.testing.values import comparable, same
 
 __all__ = ["fold"]
 

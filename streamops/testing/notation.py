@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamops.changelog.table import REJECTED
-from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.core import SIDES, Input
+from streamops.kernel.core import SIDES, ClockMetrics, Input
 from streamops.kernel.errors import SpecError
 from streamops.kernel.lateness import LATE, has_side_output
 from streamops.kernel.values import Refused, UnsupportedType, converter

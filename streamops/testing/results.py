@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.core import Metrics
+from streamops.kernel.core import ClockMetrics, Metrics
 from streamops.kernel.lateness import has_side_output
 from streamops.kernel.operator import Core
 from streamops.spark.operator import Operator

@@ -13,10 +13,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.errors import RequirementError
+from streamops.kernel.values import comparable, same
 from streamops.testing import conditions
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
-from streamops.testing.values import comparable, same
 
 __all__ = ["assert_rows", "missing_extra"]
 

@@ -67,6 +67,7 @@ from streamops.changelog.table import REJECTED
 from streamops.kernel.core import SIDES
 from streamops.kernel.errors import located
 from streamops.kernel.time import parse_duration
+from streamops.kernel.values import same
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
@@ -85,7 +86,6 @@ from streamops.testing.notation import (
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
 from streamops.testing.rows import assert_rows, missing_extra
-from streamops.testing.values import same
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,16 +9,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.time import MIN_INSTANT, Duration, parse_duration
-from streamops.spark.columns import column, instant_field
+from streamops.spark.columns import column, instant_field, micros
 from streamops.spark.operator import Operator
-from streamops.time.core.correct_clock import (
+from streamops.time.core.track_clock import (
     CORRECTED,
     PLAUSIBLE,
     CorrectClockSpec,
     Otherwise,
     parse_limit,
 )
-from streamops.time.instants import micros
 
 __all__ = ["CorrectClock", "correct_clock"]
 

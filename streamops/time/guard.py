@@ -21,12 +21,11 @@ from streamops.kernel.time import (
     parse_duration,
     parse_instant,
 )
-from streamops.spark.columns import column, instant_field
-from streamops.spark.json_values import read_instant
+from streamops.spark.columns import column, instant_field, micros, now
+from streamops.spark.json_columns import read_instant
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time import conditions
-from streamops.time.instants import micros, now
 
 __all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
 

@@ -14,10 +14,9 @@ from pyspark.sql import functions as F
 from streamops.kernel.parameters import parse_delay, require_columns
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.clocks import ClockSpec, follow_clock
-from streamops.spark.columns import column, instant_field
+from streamops.spark.columns import column, instant_field, micros, now
 from streamops.spark.operator import Operator
 from streamops.time.core.producers import ARRIVAL, ProducersCore, ProducersSpec
-from streamops.time.instants import micros, now
 
 __all__ = ["producers"]
 

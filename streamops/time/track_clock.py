@@ -14,13 +14,14 @@ from streamops.spark.annotate import AnnotatedSpec, annotate_rows
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time import conditions
-from streamops.time.core.correct_clock import Otherwise, parse_limit
 from streamops.time.core.track_clock import (
     METHOD,
     OFFSET,
+    Otherwise,
     TrackClockCore,
     TrackClockSpec,
     add_corrected_time,
+    parse_limit,
 )
 from streamops.time.correct_clock import CorrectClock
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.aggregates.samples import DECIMALS, FLOATS, INTEGERS, ORDERED, SCHEMA, TYPES, VALUES
 
 EXACT = {

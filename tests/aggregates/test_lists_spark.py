@@ -16,9 +16,9 @@ from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.errors import SpecError
+from streamops.kernel.values import comparable
 from streamops.testing import assert_rows, at, fold, replay, stream
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.aggregates.own import GeometricMean, Spelled
 from tests.aggregates.samples import COMPARABLE, DECIMALS, FLOATS, INTEGERS, ORDERED, TYPES
 from tests.aggregates.test_aggregates_spark import frame

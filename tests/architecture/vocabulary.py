@@ -117,7 +117,7 @@ ALLOWED = {
     ("tests/packaging/test_completion.py", "kind"): "an attribute of Python's Parameter",
     ("streamops/kernel/frame.py", "kind"): _HEADER,
     ("streamops/state/operators.py", "kind"): _HEADER,
-    ("streamops/process/core/shard_spec.py", "kind"): _HEADER,
+    ("streamops/process/per_shard.py", "kind"): _HEADER,
     ("streamops/state/shards.py", "kind"): _HEADER,
     ("tests/golden/reading.py", "kind"): _HEADER,
     ("tests/golden/test_golden_frequency.py", "kind"): _HEADER,

@@ -12,8 +12,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from streamops import erasure, sinks, sources
 from streamops.errors import SpecError, StreamopsError
-from streamops.kernel.conninfo import parse_conninfo
-from streamops.sinks.failures import unavailable
+from streamops.kernel.databases import parse_conninfo
+from streamops.sinks.sink import unavailable
 from tests.borders import cases
 
 KEYWORDS = [

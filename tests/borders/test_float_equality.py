@@ -23,10 +23,10 @@ from streamops.erasure.core.values import ValueType
 from streamops.kernel.columns import key_codes, normalize_floats, value_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
+from streamops.kernel.values import same
 from streamops.sinks.core.kafka_records import KEY
 from streamops.sinks.core.net import compute_net, digest
 from streamops.testing import assert_rows, at, replay
-from streamops.testing.values import same
 from tests.borders import cases
 from tests.sourcing.folding import fold_table
 

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from streamops import sinks
 from streamops.errors import SinkError
-from streamops.kernel.sql import quote
+from streamops.kernel.ddl import quote
 from streamops.spark.identity import Identity
 from tests.borders import cases
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamops.search.core.index import QueryIndex
+from streamops.search.core.evaluate import QueryIndex
 from streamops.search.core.parse import compile_queries
 from tests.borders import cases
 from tests.oracles.query_text import NoMeaning, Reader

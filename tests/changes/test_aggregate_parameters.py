@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes
-from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.changes.core.aggregate import AggregateSpec
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError
 from streamops.testing import fold, replay
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from streamops import changes
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.values import comparable
 from streamops.testing import micro_batches
-from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
 
 pytestmark = pytest.mark.spark

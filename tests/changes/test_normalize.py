@@ -10,7 +10,7 @@ import pytest
 
 from streamops import changes
 from streamops.changelog.classify import copy_truncates
-from streamops.changes.core.spec import ChangeMetrics
+from streamops.changes.core.latest import ChangeMetrics
 from streamops.kernel.errors import CapacityError, StreamopsError
 from streamops.testing import at, fold, replay
 

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from streamops import sinks
 from streamops.sinks.kafka import KafkaSink
 from streamops.sinks.postgres import PostgresSink
-from streamops.sinks.side_outputs import SideOutputs
+from streamops.sinks.routing import SideOutputs
 from streamops.sinks.sink import BatchWriter, Sink
 from tests.crashes import checkpoints
 from tests.crashes.targets import Rows, divide, pairs, undivided

@@ -13,7 +13,7 @@ from streamops import changes
 from streamops.changelog import table as keyed
 from streamops.changelog.change_types import CHANGE_TYPES
 from streamops.changes import debezium_records, debezium_values, delta
-from streamops.changes.core import spec
+from streamops.changes.core import latest
 from streamops.changes.core.history import HistoryCore
 from streamops.changes.core.latest import LatestCore
 from streamops.changes.fold import Rows
@@ -28,8 +28,8 @@ def test_names_of_changes_are_documented_and_functions_are_in_the_table() -> Non
         delta.Preimages,
         debezium_records.Tombstones,
         debezium_records.Position,
-        spec.History,
-        spec.Publish,
+        latest.History,
+        latest.Publish,
         keyed.Snapshots,
         keyed.WhenFull,
         Rows,
@@ -42,7 +42,7 @@ def test_names_of_changes_are_documented_and_functions_are_in_the_table() -> Non
         *values,
         *keyed.CHANGE_COLUMNS,
         *CHANGE_TYPES,
-        *spec.METRICS,
+        *latest.METRICS,
         *keyed.REASONS,
         *debezium_records.REASONS,
         *columns,
@@ -56,7 +56,7 @@ def test_names_of_changes_are_documented_and_functions_are_in_the_table() -> Non
 def test_every_reason_and_every_connector_is_documented() -> None:
     page = terms(ROOT / "docs" / "changes.md")
     assert {*debezium_records.REASONS, *debezium_values.CONNECTORS} - page == set()
-    assert {*keyed.REASONS, *spec.METRICS} - {
+    assert {*keyed.REASONS, *latest.METRICS} - {
         "full",
         "rows",
         "results",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from streamops import joins
-from streamops.joins.core import asof_spec
+from streamops.joins.core import asof
 from streamops.joins.core.asof import AsofCore
 from streamops.joins.core.interval import IntervalCore
 from streamops.joins.core.interval_spec import Early, How, Matches, Stragglers, TooLate
@@ -16,7 +16,7 @@ def test_every_name_of_joins_is_documented() -> None:
     known = documented()
     assert public(joins) - known == set()
     own = (How, Matches, Stragglers, TooLate, Early)
-    own += tuple(getattr(asof_spec, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
+    own += tuple(getattr(asof, n) for n in ("WaitsFor", "Stragglers", "LateVersions"))
     choices = (word for choice in own for word in get_args(choice))
     assert {part for word in choices for part in word.split()} - known == set()
     reasons = "null_sequence until_before_version unknown_change_type conflicting_version"

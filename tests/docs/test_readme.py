@@ -25,12 +25,11 @@ import streamops
 from streamops import aggregates, observe, patterns, plots, testing, windows
 from streamops.kernel import codec, conditions
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
-from streamops.kernel.clocks import ClockMetrics
-from streamops.kernel.core import Metrics
+from streamops.kernel.core import ClockMetrics, Metrics
 from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
 from streamops.spark.step import STATE_SCHEMA
-from streamops.time.core import correct_clock, producers, track_clock
+from streamops.time.core import producers, track_clock
 from streamops.time.core.producers import ProducersCore
 from streamops.time.core.track_clock import TrackClockCore
 from streamops.windows.core import compare
@@ -285,7 +284,7 @@ def test_every_choice_and_every_column_is_documented() -> None:
 def test_names_of_the_time_module_are_documented_and_operators_are_in_the_table() -> None:
     times = streamops.time
     guarding = import_module("streamops.time.guard")
-    choices = (guarding.OutOfBounds, guarding.Unusable, correct_clock.Otherwise)
+    choices = (guarding.OutOfBounds, guarding.Unusable, track_clock.Otherwise)
     clock = times.correct_clock("a", sent="b", received="c")
     tracked = times.track_clock("a", by="d", sent="b", received="c")
     of_time = (times.guard("a"), clock, tracked, times.processing_time())

@@ -6,10 +6,9 @@ import inspect
 
 from streamops import search
 from streamops.search.core.asof import SearchAsofCore
-from streamops.search.core.match import SearchCore
+from streamops.search.core.match import INVALID_QUERY, SearchCore
 from streamops.search.core.nodes import NODE, NodeType
 from streamops.search.core.parse import MAX_DEPTH, MAX_LENGTH, MAX_NODES
-from streamops.search.core.queries import INVALID_QUERY
 from tests.docs.test_readme import ROOT, documented, public
 from tests.golden.search_as_of_states import SPEC
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamops import sketches
 from streamops.sketches import conditions
-from streamops.sketches.core import previous, seen, seen_state, sketch
+from streamops.sketches.core import seen, seen_state, sketch
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import Again, SeenCore
 from streamops.windows.core.running import DEFAULT_MAX_KEYS, Changes, RunningCore, WhenFull
@@ -46,7 +46,7 @@ def test_the_values_and_the_state_of_seen_are_documented() -> None:
         columns = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
         assert columns == schema.names
     for table, schema in (
-        (previous.PREVIOUS, previous.LAYOUT),
+        (seen_state.PREVIOUS, seen_state.PREVIOUS_LAYOUT),
         (seen_state.RECENT, seen_state.RECENT_LAYOUT),
     ):
         section = own.partition(f"**Table `{table}`**")[2].partition("**Table")[0]

@@ -7,9 +7,8 @@ from typing import get_args
 
 from streamops import sources
 from streamops.sources.core import outbox as outbox_core
-from streamops.sources.kafka_client import Isolation
 from streamops.sources.kafka_events import POSITION, REASONS, Format, Tombstones
-from streamops.sources.kafka_replay import Edge, Since
+from streamops.sources.kafka_replay import Edge, Isolation, Since
 from streamops.sources.outbox import Create
 from tests.docs.test_readme import ROOT, documented, public, terms
 from tests.kafka.broker import VERSION

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.erasure.core.keys import WrappingKey
 from streamops.erasure.core.shredding import (
     Columns,
     Rejected,
     ShreddedColumn,
+    WrappingKey,
     shred_columns,
     unshred_columns,
 )

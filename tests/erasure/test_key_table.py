@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamops.erasure import KeyTable
-from streamops.erasure.core.keys import KEY_SIZE, WRAPPED_SIZE, Wrapping
+from streamops.erasure.core.shredding import KEY_SIZE, WRAPPED_SIZE, Wrapping
 from streamops.errors import SpecError, StreamopsError
 
 sa = pytest.importorskip("sqlalchemy")

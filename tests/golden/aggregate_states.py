@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from streamops import aggregates as agg
 from streamops.changes import aggregate as changes_aggregate
-from streamops.changes.core.aggregate import AggregateCore
-from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.changes.core.aggregate import AggregateCore, AggregateSpec
 from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS, stored
 from tests.oracles.aggregate import AggregateOracle, Answer, count, extreme, mean, total

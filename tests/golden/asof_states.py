@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamops.joins.core.asof import AsofCore
-from streamops.joins.core.asof_spec import AsofSpec
+from streamops.joins.core.asof import AsofCore, AsofSpec
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
 from tests.golden.states import FOLDER, stored

@@ -13,8 +13,8 @@ from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
 from streamops.sketches.core.seen import SeenCore
+from streamops.spark.packing import pack_rows
 from streamops.spark.step import ShardStep, Stored, to_frame
-from streamops.spark.wire import pack_rows
 from streamops.testing.replaying import MemoryStore
 from tests.golden.states import FOLDER, NOW, SECOND, SHARDS, stored
 from tests.sketches.seen_specs import seen_spec

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamops.changes import apply
 from streamops.changes.core.history import HistoryCore
-from streamops.changes.core.spec import ApplySpec
+from streamops.changes.core.latest import ApplySpec
 from streamops.kernel.core import State
 from tests.golden.latest_states import BATCHES, SCHEMA, table
 from tests.golden.states import FOLDER, SHARDS, stored

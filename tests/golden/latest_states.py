@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.changes import normalize
-from streamops.changes.core.latest import LatestCore
-from streamops.changes.core.spec import TableSpec
+from streamops.changes.core.latest import LatestCore, TableSpec
 from streamops.kernel.core import State
 from tests.golden.states import FOLDER, SHARDS, stored
 

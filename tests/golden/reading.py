@@ -13,8 +13,8 @@ import pytest
 from streamops.kernel.codec import decode
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import StateFormatError
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.golden.states import SHARDS
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamops.kernel.codec import ipc_write
+from streamops.spark.packing import pack_rows
 from streamops.spark.step import ShardStep, Stored, to_frame
-from streamops.spark.wire import pack_rows
 from streamops.testing.replaying import MemoryStore
 from streamops.windows.core.grid import GridCore
 from tests.golden.states import FOLDER, HISTORIES, SHARDS, History

@@ -14,7 +14,7 @@ from streamops.kernel.frame import checksum_of
 from streamops.kernel.segments import INDEX, ROWS, Segment, Segments, read_index
 from streamops.sketches.core import seen
 from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.filters import decode_generations as generations
+from streamops.sketches.core.bloom import decode_generations as generations
 from streamops.sketches.core.seen import SEEN, SeenCore
 from streamops.sketches.core.seen_state import RECENT, read_filters
 from tests.golden.bloom_sketches import (

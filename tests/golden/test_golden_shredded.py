@@ -7,8 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from streamops.erasure.core.keys import Wrapping
-from streamops.erasure.core.shredding import FORMAT
+from streamops.erasure.core.shredding import FORMAT, Wrapping
 from tests.erasure.samples import columns_of, entries_of, key_of, shred, unshred
 
 VALUES = {

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import joins
-from streamops.joins.core.asof_spec import AsofSpec
+from streamops.joins.core.asof import AsofSpec
 from streamops.kernel.errors import (
     ColumnNotFound,
     SchemaError,

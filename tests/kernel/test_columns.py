@@ -25,7 +25,7 @@ from streamops.kernel.columns import (
     value_codes,
 )
 from streamops.kernel.ordering import ranks
-from streamops.testing.values import comparable, same
+from streamops.kernel.values import comparable, same
 
 NAN = float("nan")
 UTC = dt.UTC

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.kernel.codec import ipc_read, ipc_write
-from streamops.kernel.ipc_size import declared_size
+from streamops.kernel.codec import declared_size, ipc_read, ipc_write
 
 VALUES = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from streamops.errors import RequirementError
-from streamops.kernel.packages import require_package
+from streamops.kernel.parameters import require_package
 
 
 def test_a_package_that_is_installed_is_imported() -> None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from streamops.kernel.widening import common_type, fix_types
+from streamops.kernel.columns import common_type, fix_types
 
 UTC = pa.timestamp("us", "UTC")
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops import joins
-from streamops.joins.core.asof import AsofCore
-from streamops.joins.core.asof_spec import AsofSpec, WaitsFor
+from streamops.joins.core.asof import AsofCore, AsofSpec, WaitsFor
 from streamops.spark.drive import resolve
 from streamops.testing.laws import Arrival, Case, to_rows
 from tests.laws.strategies import STRANGERS, base_times

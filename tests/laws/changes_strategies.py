@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streamops.changelog.table import DELTA_SEQUENCE, KeyedTable
-from streamops.changes.core.spec import TableSpec
+from streamops.changes.core.latest import TableSpec
 from streamops.kernel.core import Step
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
 from tests.oracles.windows import Row
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.columns import concat
+from streamops.kernel.values import comparable
 from streamops.testing.laws import Arrival, Case, to_rows
-from streamops.testing.values import comparable
 from streamops.windows.core.grid import GridCore
 from tests.oracles.windows import GridOracle, Interval, Row, WindowOracle, key_of
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 
 from streamops import changes
 from streamops.kernel.errors import ChangeStreamError
+from streamops.kernel.values import comparable
 from streamops.testing import fold
-from streamops.testing.values import comparable
 from tests.oracles.latest import LatestOracle
 
 pytestmark = pytest.mark.spark

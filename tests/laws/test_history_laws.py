@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.changes.core.history import HistoryCore
-from streamops.changes.core.spec import ApplySpec
+from streamops.changes.core.latest import ApplySpec
 from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
+from streamops.kernel.values import comparable
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.changes_strategies import Case as LatestCase
 from tests.laws.changes_strategies import (

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.hll_registers import most_coupons
-from streamops.sketches.core.hyperloglog import HyperLogLog
+from streamops.sketches.core.hyperloglog import HyperLogLog, most_coupons
 from streamops.testing import laws
 
 pytestmark = pytest.mark.laws

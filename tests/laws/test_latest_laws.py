@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 
 from streamops.changelog.classify import copy_truncates
-from streamops.changes.core.latest import LatestCore
-from streamops.changes.core.spec import TableSpec
+from streamops.changes.core.latest import LatestCore, TableSpec
 from streamops.kernel.core import State, Step
 from streamops.kernel.hashing import shard_of
+from streamops.kernel.values import comparable
 from streamops.testing import fold
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.changes_strategies import (
     FOREVER,

@@ -26,8 +26,8 @@ from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.operator import Core
 from streamops.kernel.placement import GREATEST, Placement, redistribute_states
-from streamops.sketches.core.previous import PREVIOUS
 from streamops.sketches.core.seen import FULL, SEEN, SeenCore
+from streamops.sketches.core.seen_state import PREVIOUS
 from streamops.state.operators import FORMATS, PLACEMENTS
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cases import same_tables

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from streamops.kernel.core import State
 from streamops.kernel.hashing import shard_of
+from streamops.kernel.values import comparable
 from streamops.sketches.core import seen
 from streamops.sketches.core.seen import FULL, SEEN, SeenCore, SeenSpec
 from streamops.sketches.core.seen_state import RECENT, read_filters
 from streamops.testing.laws import to_rows
 from streamops.testing.laws.cores import MemorySegments
-from streamops.testing.values import comparable
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS
 from tests.oracles.seen import SeenOracle

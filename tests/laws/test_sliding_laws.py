@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from streamops.testing import laws
-from streamops.windows.core import timestamps
+from streamops.windows.core import sliding
 from tests.laws.lateness import (
     every_late_row_in_the_side_output_is_counted,
     every_row_is_counted_once,
@@ -28,5 +28,5 @@ def test_sliding_windows_keep_every_law(case: laws.Case) -> None:
 
 @given(case=histories())
 def test_windows_of_many_events_keep_the_laws(case: laws.Case) -> None:
-    with mock.patch.object(timestamps, "_FEW", 0):  # windows of two events are merged in blocks
+    with mock.patch.object(sliding, "_FEW", 0):  # windows of two events are merged in blocks
         laws.check_laws(case, [law for law in laws.CORE if law.__name__ in LONG])

@@ -17,11 +17,11 @@ from streamops.joins.core.timeline import TimelineCore, TimelineParameters, Time
 from streamops.kernel.columns import concat
 from streamops.kernel.core import Input
 from streamops.kernel.hashing import xxhash64
+from streamops.kernel.values import comparable
 from streamops.testing import fold, laws
 from streamops.testing.laws import to_rows
 from streamops.testing.replaying import Replay
 from streamops.testing.results import BatchResult
-from streamops.testing.values import comparable
 from tests.oracles.tables import Multiset, Versions, multiset_of
 from tests.oracles.timeline import Home, Row, TimelineOracle
 

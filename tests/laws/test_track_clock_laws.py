@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from streamops.time.core.track_clock import METHOD, OFFSET, TrackClockCore, TrackClockSpec
 from tests.laws import playing
 from tests.laws.strategies import NUMBERS, TEXTS, YEAR_1, YEAR_9999_ENDS

@@ -9,8 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from streamops.observe.core.progress import Progress
-from streamops.observe.core.totals import Totals
+from streamops.observe.core.progress import Progress, Totals
 from streamops.observe.history import history
 
 DATA = Path(__file__).with_name("data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import io
 import re
 import sys
@@ -16,9 +17,7 @@ from rich.console import Console
 
 from streamops import observe
 from streamops.errors import SpecError
-from streamops.observe import view as views
-from streamops.observe.view import View, build_view
-from streamops.observe.watch import render, to_html
+from streamops.observe.watch import View, build_view, render, to_html
 from tests.observe.recorded import QUERIES, SECRET, assert_no_values, parsed, recorded, totals_of
 
 
@@ -99,7 +98,7 @@ def test_a_query_without_event_time_has_no_watermark() -> None:
     plain = recorded("views")[:1]
     plain[0]["eventTime"] = {}
     progress = observe.history(plain).progress
-    from streamops.observe.core.totals import QueryTotals
+    from streamops.observe.core.progress import QueryTotals
 
     totals = QueryTotals(progress[0])
     totals.add(progress[0])
@@ -215,5 +214,6 @@ def test_invalid_durations_are_refused(arguments: dict[str, str]) -> None:
 
 
 def test_docstring_examples_run() -> None:
-    assert doctest.testmod(views).failed == 0
-    assert doctest.testmod(views).attempted >= 3
+    outcome = doctest.testmod(importlib.import_module("streamops.observe.watch"))
+    assert outcome.failed == 0
+    assert outcome.attempted >= 3

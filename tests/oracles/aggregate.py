@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from typing import Any
 
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.oracles.lists import at
 from tests.oracles.windows import Expected, Row, ranked
 

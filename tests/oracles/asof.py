@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.oracles.side_output import late_row
 from tests.oracles.windows import YEAR_1, YEAR_9999_ENDS, Expected, Row
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import same
+from streamops.kernel.values import same
 from tests.oracles.latest import LatestOracle, Position, StepResult
 from tests.oracles.windows import Row
 

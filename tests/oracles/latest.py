@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import comparable, same
+from streamops.kernel.values import comparable, same
 from tests.oracles.windows import Row, key_of
 
 Position = tuple[Any, ...]

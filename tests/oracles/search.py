@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.oracles.enrich import EnrichOracle
 from tests.oracles.windows import Expected, Row
 

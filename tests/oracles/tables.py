@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.oracles.windows import Expected
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.oracles.tables import Multiset, Versions, multiset_of, takes, without
 from tests.oracles.windows import Expected
 

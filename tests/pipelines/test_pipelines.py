@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from streamops.kernel.errors import SpecError
-from streamops.spark.pipelines import refuse_pipeline_function
+from streamops.spark.operator import refuse_pipeline_function
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "examples" / "pipeline"

@@ -15,7 +15,7 @@ from streamops import erasure, sinks, sources
 from streamops.errors import RequirementError, SinkError, StreamopsError
 from streamops.sinks.core.kafka_records import VALUE
 from streamops.sinks.kafka import KafkaSink
-from streamops.sources.kafka_client import KafkaClient
+from streamops.sources.kafka_replay import KafkaClient
 from tests.servers.certificates import LOCALHOST
 from tests.servers.postgres import Server
 from tests.servers.secured import PASSWORD, USER, Secured, Trust

@@ -17,9 +17,8 @@ from streamops.sinks.core.kafka_records import VALUE
 from streamops.sinks.kafka import KafkaSink
 from streamops.sources.core.outbox import COLUMNS, Outbox
 from streamops.sources.core.status import Names
-from streamops.sources.kafka_client import KafkaClient
-from streamops.sources.postgres_client import Client, DriverError
-from streamops.sources.postgres_log import PostgresLog
+from streamops.sources.kafka_replay import KafkaClient
+from streamops.sources.postgres_log import Client, DriverError, PostgresLog
 from tests.servers.certificates import LOCALHOST
 from tests.servers.postgres import Server
 from tests.servers.secured import PASSWORD, USER, Secured, Trust

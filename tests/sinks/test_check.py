@@ -11,9 +11,9 @@ import pytest
 
 from streamops import erasure, sinks
 from streamops.errors import RequirementError, SinkError, SpecError
-from streamops.kernel import conninfo
+from streamops.kernel import databases
 from streamops.sinks.sink import Sink
-from streamops.sources.postgres_client import Client
+from streamops.sources.postgres_log import Client
 from streamops.spark.identity import Identity
 
 RUN = Identity("query", "run 1")
@@ -111,12 +111,12 @@ def test_a_local_server_is_found_by_its_socket(
     # The tests' server has a folder of its own, as Debian's.
     for name in ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGPORT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(conninfo, "_TMP", Path("/nowhere"))
-    monkeypatch.setattr(conninfo, "_SOCKETS", Path("/nowhere"))
+    monkeypatch.setattr(databases, "_TMP", Path("/nowhere"))
+    monkeypatch.setattr(databases, "_SOCKETS", Path("/nowhere"))
     with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
         sinks.postgres("postgresql:///postgres", "t").check()
     assert "/var/run/postgresql" in error.value.fix
-    monkeypatch.setattr(conninfo, "_SOCKETS", Path(folder))
+    monkeypatch.setattr(databases, "_SOCKETS", Path(folder))
     for url in (
         "postgresql://postgres@/postgres",
         "user=postgres dbname=postgres application_name='a b'",

@@ -13,7 +13,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
-from streamops.sinks.core.rewinding import later_files, unreadable_stores
+from streamops.sinks.rewind import later_files, unreadable_stores
 from tests.sinks.contract import RUN
 
 LAST = 5

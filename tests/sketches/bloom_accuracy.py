@@ -11,9 +11,9 @@ import pyarrow as pa
 from streamops.kernel.core import State
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import seen
-from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.filters import (
+from streamops.sketches.core.bloom import (
     NEVER,
+    Bloom,
     Shape,
     decode_generations,
     newest_cells,

@@ -15,8 +15,7 @@ import pyarrow as pa
 from datasketch import HyperLogLogPlusPlus
 
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.hll_registers import estimates, highest
-from streamops.sketches.core.hyperloglog import HyperLogLog
+from streamops.sketches.core.hyperloglog import HyperLogLog, estimates, highest
 
 PRECISIONS = range(4, 17)
 # How many seeds each number of distinct items is tried with: as many as the machine bears.

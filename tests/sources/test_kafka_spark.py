@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from streamops import observe, sources, split_side_output
 from streamops.errors import RequirementError, SpecError
-from streamops.sources.kafka_client import KafkaClient
+from streamops.sources.kafka_replay import KafkaClient
 from streamops.testing.streaming import run_query
 from tests.kafka.broker import Broker
 
@@ -217,7 +217,7 @@ def test_the_lag_of_a_query_is_reported_by_partition(
 
 
 def test_an_unreachable_broker_is_an_error(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamops.sources.kafka_client._TIMEOUT", 0.5)
+    monkeypatch.setattr("streamops.sources.kafka_replay._TIMEOUT", 0.5)
     with pytest.raises(RequirementError, match="SOURCE_UNAVAILABLE"):
         sources.replay("views", servers="127.0.0.1:1")
 

@@ -13,8 +13,8 @@ import pytest
 
 from streamops.errors import ColumnNotFound, RequirementError, SpecError
 from streamops.sources import postgres_log
-from streamops.sources.core.offsets import Offset
 from streamops.sources.core.outbox import COLUMNS, REASONS, Range
+from streamops.sources.outbox_source import Offset
 from streamops.sources.postgres_log import PostgresLog
 from tests.servers.installed import skip
 from tests.sources.shop import TABLE, Shop, ids, insert, read, shop

@@ -12,8 +12,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamops import aggregates as agg
 from streamops import joins, windows
 from streamops.kernel.errors import SpecError
-from streamops.spark.definition import KeyLimit, Options
-from streamops.spark.engines import choose_engine, engine_of
+from streamops.spark.definition import KeyLimit, Options, choose_engine, engine_of
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from streamops.errors import SchemaError, SinkError
-from streamops.spark.json_text import refuse_invalid_text, to_checked_json, to_json
+from streamops.spark.json_columns import refuse_invalid_text, to_checked_json, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

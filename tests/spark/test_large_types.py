@@ -13,9 +13,8 @@ from streamops.kernel.columns import with_large_types
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.drive import _runner, _runner_with_metrics, _suited, resolve, shards_of
 from streamops.spark.operator import Operator
-from streamops.spark.packing import packer, unpacker
+from streamops.spark.packing import EMITTED_ARROW, packer, unpacker
 from streamops.spark.step import ShardStep
-from streamops.spark.wire import EMITTED_ARROW
 from tests.spark.test_every_operator import CASES, NOT_IN_A_BATCH, Case
 
 

@@ -14,9 +14,9 @@ from streamops import sketches
 from streamops.kernel.codec import fingerprint, ipc_read, ipc_write, read_stored
 from streamops.kernel.errors import StateFormatError
 from streamops.spark import retained
+from streamops.spark.packing import NOTHING, pack_rows
 from streamops.spark.retained import forget_all
 from streamops.spark.step import ShardStep, Stored, to_frame, to_text
-from streamops.spark.wire import NOTHING, pack_rows
 from streamops.testing.replaying import MemoryStore
 from tests.spark.test_step import metrics, packed, shard_step
 

@@ -13,8 +13,8 @@ from streamops import search, sketches, windows
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.errors import StateFormatError
 from streamops.spark import retained
+from streamops.spark.packing import NOTHING, pack_rows
 from streamops.spark.step import ShardStep, Stored
-from streamops.spark.wire import NOTHING, pack_rows
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
 SHARDS = 4

@@ -13,12 +13,12 @@ from streamops.errors import CheckpointError, StreamopsError
 from streamops.state.checkpoint import (
     MARKER,
     Checkpoint,
+    find_problems,
     local_path,
     open_checkpoint,
     require_target,
 )
 from streamops.state.describe import describe
-from streamops.state.problems import find_problems
 
 SETTINGS = {PARTITIONS: "2", PROVIDER: ROCKSDB}
 

@@ -15,8 +15,8 @@ from streamops.kernel.codec import ipc_read, ipc_write, read_stored
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.sketches.core.seen_state import RECENT
+from streamops.spark.packing import pack_rows
 from streamops.spark.step import ShardStep, Stored
-from streamops.spark.wire import pack_rows
 from streamops.state.shards import (
     StoredShard,
     convert,

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import testing
 
-MODULES = ("batches", "folding", "notation", "replaying", "rows", "values")
+MODULES = ("batches", "folding", "notation", "replaying", "rows")
 
 
 def test_importing_the_modules_does_not_import_the_extra() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes, windows
-from streamops.changes.core.spec import ChangeMetrics
+from streamops.changes.core.latest import ChangeMetrics
 from streamops.kernel.core import Metrics
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT

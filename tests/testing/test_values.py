@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from streamops.testing.values import comparable, same
+from streamops.kernel.values import comparable, same
 
 NAN = float("nan")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from streamops.aggregates import conditions
 from streamops.aggregates.core.functions import ColumnSummary
+from streamops.kernel.aggregation import list_sizes, make_lists, merge_groups
 from streamops.kernel.columns import combine_chunks, to_doubles
-from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
 

@@ -34,7 +34,7 @@ from streamops.changelog.classify import ClassifiedChanges, Conflicts
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.latest import advance_clock, evicted_schema
 from streamops.changelog.table import REJECTED
-from streamops.changes.core.spec import (
+from streamops.changes.core.latest import (
     METRICS,
     ApplySpec,
     ChangeMetrics,

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamops.changelog.batch import (
     NONE,
@@ -20,7 +23,8 @@ from streamops.changelog.batch import (
     gather_values,
     last_of_runs,
 )
-from streamops.changelog.classify import ClassifiedChanges
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.changelog.classify import ClassifiedChanges, copy_truncates
 from streamops.changelog.emit import EmittedChanges, emit_changes
 from streamops.changelog.latest import (
     accept_changes,
@@ -33,19 +37,211 @@ from streamops.changelog.latest import (
     find_effective,
     latest_schema,
 )
-from streamops.changelog.table import REJECTED
-from streamops.changes.core.spec import (
-    METRICS,
-    ChangeMetrics,
-    TableSpec,
-    is_replaced,
-    rejected_rows,
+from streamops.changelog.table import (
+    DEFAULT_MAX_KEYS,
+    DELTA_SEQUENCE,
+    REJECTED,
+    KeyedTable,
+    require_change_columns,
+    value_columns,
 )
-from streamops.kernel.columns import combine_chunks, concat
-from streamops.kernel.core import State, StateFormat, Step
-from streamops.kernel.groups import Ids, Ints
-from streamops.kernel.operator import Core, Table
+from streamops.changes import conditions
+from streamops.kernel import conditions as common
+from streamops.kernel.columns import combine_chunks, concat, null_table
+from streamops.kernel.core import Input, Metrics, State, StateFormat, Step
+from streamops.kernel.groups import Ids, Ints, Mask
+from streamops.kernel.operator import Core, Spec, Table, checkpointed
+from streamops.kernel.parameters import require_columns, require_keys, require_most_keys
 from streamops.kernel.placement import GREATEST, Placement
+
+Publish = Literal["every change", "last"]
+History = Literal["overwrite", "intervals"]
+
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMetrics(Metrics):
+    """Metrics of a step."""
+
+    stale: int = 0  # changes older than the stored row of their key, or below a truncate
+    duplicates: int = 0  # changes that arrived before
+    ignored: int = 0  # rows that do not change the table: preimages, tombstones
+    deletes: int = 0  # rows that were deleted
+
+
+METRICS = {
+    name: name
+    for name in (
+        *("rows", "rejected", "stale", "duplicates"),
+        *("ignored", "results", "corrections", "deletes"),
+    )
+}
+"""Observed metrics of a micro-batch: names, and fields of the metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec(KeyedTable, Spec):
+    """Parameters of an operator that stores the latest row of each key, and emits its changes."""
+
+    max_keys: int  # number of keys that the operator may store, over all shards
+    publish: Publish  # which changes of a micro-batch are emitted
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        if {*self.key} & {*self.sequence, self.time}:
+            raise common.KEY_AS_SEQUENCE.error(
+                got=f"key={self.key!r}, sequence={self.sequence!r}, time={self.time!r}"
+            )
+        require_most_keys(self.max_keys, DEFAULT_MAX_KEYS)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a truncate is a change, and not an unknown operation."""
+        return True
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input. Every shard receives the truncates."""
+        return (
+            Input(
+                self.key,
+                schema=self.input,
+                columns=self.sequence,
+                accepts_revisions=True,
+                replicate=partial(copy_truncates, self),
+            ),
+        )
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> TableSpec:
+        """The parameters, with the columns of a frame.
+
+        Raises
+        ------
+        SchemaError, ColumnNotFound
+            A column does not exist or has the wrong type, or a name is taken.
+        """
+        (schema,) = schemas
+        roles = {"key": self.key, "sequence": self.sequence, "time": (self.time,)}
+        for role, names in roles.items():
+            require_columns(schema.names, {role: names})
+        require_keys(schema, self.key)
+        require_change_columns(schema, self.sequence, self.time)
+        values = value_columns(schema, self.key, self.sequence)
+        self._refuse_taken((*self.key, *values), (REVISION, CHANGE_TYPE, REJECTED))
+        limit = -(-self.max_keys // shards)
+        return replace(self, input=schema, values=values, limit=limit)
+
+    def _refuse_taken(self, names: Sequence[str], added: Sequence[str]) -> None:
+        taken = sorted(name for name in names if name.lower() in added)
+        if taken:
+            raise conditions.NAME_TAKEN.error(
+                taken=", ".join(taken),
+                name=taken[0],
+                added=", ".join(added),
+                got=f"columns {', '.join(names)}",
+            )
+
+    @property
+    def row(self) -> list[pa.Field]:
+        """Fields of a row of the table, the key first."""
+        return [self.input.field(name) for name in (*self.by, *self.values)]
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The row, the revision of its key, and its change type; or a rejected row."""
+        rejected = pa.struct([("reason", pa.string()), ("row", pa.struct(list(self.input)))])
+        own = [(REVISION, pa.int32()), (CHANGE_TYPE, pa.string()), (REJECTED, rejected)]
+        return pa.schema([*self.row, *own])
+
+    @property
+    def origins(self) -> Mapping[str, tuple[int, str]]:
+        """Columns of the output that hold values of a column of the input."""
+        return {name: (0, name) for name in (*self.by, *self.values)}
+
+
+def _tracked_values(spec: ApplySpec, track: tuple[str, ...] | None) -> list[str]:
+    """The values whose changes begin an interval: the state depends on them."""
+    return [] if spec.history == "overwrite" else list(spec.tracked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplySpec(TableSpec):
+    """Parameters of ``apply``."""
+
+    publish: Publish = field(default="last", repr=False)
+    history: History = (
+        checkpointed()
+    )  # whether a row replaces the previous one, or ends its interval
+    track: tuple[str, ...] | None = checkpointed(
+        _tracked_values
+    )  # values that begin a new interval when they change; None is all
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        if self.track is not None and self.history == "overwrite":
+            raise conditions.TRACK_WITHOUT_HISTORY.error(
+                got=f"track={self.track!r}, history={self.history!r}"
+            )
+        super().__post_init__()
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a truncate is a change. It does not end intervals."""
+        return self.history == "overwrite"
+
+    def resolve(
+        self, schemas: Sequence[pa.Schema], *, carried: Sequence[int | None], shards: int
+    ) -> TableSpec:
+        """The parameters, with the columns of a frame."""
+        spec = super().resolve(schemas, carried=carried, shards=shards)
+        if self.history == "intervals":
+            require_columns(spec.values, {"track": self.track or ()})
+            self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
+        return spec
+
+    @property
+    def tracked(self) -> tuple[str, ...]:
+        """Values that begin a new interval when they change."""
+        return self.values if self.track is None else self.track
+
+    @cached_property
+    def output(self) -> pa.Schema:
+        """The columns of ``TableSpec``; with ``history="intervals"``, also ``valid_from`` and ``valid_to``."""
+        schema = super().output
+        if self.history == "overwrite":
+            return schema
+        interval = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
+        size = len(self.by)
+        return pa.schema([*list(schema)[:size], *interval, *list(schema)[size:]])
+
+
+def rejected_rows(spec: TableSpec, changes: ClassifiedChanges) -> pa.Table:
+    """The rejected rows, as rows of the output."""
+    positions = np.flatnonzero(changes.is_rejected)
+    index, dtype = pa.array(positions), spec.output.field(REJECTED).type
+    rows = [combine_chunks(changes.rows.column(name)).take(index) for name in spec.input.names]
+    row = pa.StructArray.from_arrays(rows, fields=list(spec.input))
+    rejected = pa.StructArray.from_arrays([changes.reasons(positions), row], fields=list(dtype))
+    table = null_table(pa.schema(list(spec.output)[:-1]), len(positions))
+    return table.append_column(spec.output.field(REJECTED), rejected)
+
+
+def is_replaced(spec: KeyedTable, key: Ids, sequence: pa.Array, is_delete: Mask) -> Mask:
+    """Which deletes are followed by another change of their key in the same Delta commit.
+
+    Only Delta's log has an update as two changes of one commit. The changes are sorted by key and
+    sequence.
+    """
+    if len(spec.sequence) > 1 or sequence.type != DELTA_SEQUENCE or not len(sequence):
+        return np.zeros(len(sequence), np.bool_)
+    version = np.asarray(pc.struct_field(sequence, "version"))
+    continues = (key[1:] == key[:-1]) & (version[1:] == version[:-1])
+    result: Mask = is_delete & np.append(continues, False)
+    return result
+
 
 _REVISION = ("revision", pa.int32())
 

@@ -24,10 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changes import conditions
-from streamops.kernel.aggregation import Summary
+from streamops.kernel.aggregation import Summary, list_sizes, make_lists
 from streamops.kernel.columns import combine_chunks, to_floats
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 
 States = list[pa.Array]

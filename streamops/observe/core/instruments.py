@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress
-from streamops.observe.core.totals import QueryTotals, Totals
+from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress, QueryTotals, Totals
 
 Sample = tuple[Mapping[str, str], float]
 """Labels besides the query, and the value."""

@@ -29,14 +29,15 @@ from streamops.patterns.core.automaton import (
     Automaton,
     compile_pattern,
 )
-from streamops.patterns.core.conditions import (
+from streamops.patterns.core.expressions import (
     Expression,
+    Measure,
+    ResolvedMeasure,
     Value,
     is_anchored,
     require_boolean,
     values_of,
 )
-from streamops.patterns.core.measures import Measure, ResolvedMeasure
 from streamops.patterns.core.search import Resume
 from streamops.patterns.core.syntax import Pattern
 

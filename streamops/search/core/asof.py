@@ -46,16 +46,16 @@ from streamops.kernel.time import (
     Instants,
     advance_watermark,
 )
-from streamops.search.core.nodes import NODES
-from streamops.search.core.queries import (
+from streamops.search.core.match import (
     build_matches,
     compile_changes,
     find_index,
     find_matches,
     route_changes,
 )
+from streamops.search.core.nodes import NODES
+from streamops.search.core.parse import split_tokens
 from streamops.search.core.spec import MatchSpec
-from streamops.search.core.tokens import split_tokens
 
 
 @dataclass(frozen=True, slots=True)

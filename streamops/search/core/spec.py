@@ -34,8 +34,7 @@ from streamops.kernel.parameters import (
     unused_watermark,
 )
 from streamops.search import conditions
-from streamops.search.core.fields import EXPECTED, field_type
-from streamops.search.core.nodes import NODES
+from streamops.search.core.nodes import EXPECTED, NODES, field_type
 from streamops.search.core.parse import DefaultOperator, Language
 
 Rejected = Literal["drop", "route"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,85 @@ import numpy as np
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, normalize_floats, null_table
-from streamops.sinks.core import delta_sql
-from streamops.sinks.core.effect import having
+from streamops.kernel.ddl import quote
+from streamops.sinks.core.net import having
+
+TARGET, SOURCE = "t", "s"
+
+
+def equal(rows: pa.Table, names: Iterable[str]) -> str:
+    """Whether the target has the values of these source rows in these columns. Null equals null.
+
+    A plain ``=`` also excludes files by their statistics. Two ``IS NOT DISTINCT FROM`` in one condition
+    are an error in deltalake, the same condition in other words is not.
+
+    Examples
+    --------
+    >>> equal(pa.table({"a": [1], "b": ["x"]}), ["a", "b"])
+    't."a" = s."a" AND t."b" = s."b"'
+    >>> equal(pa.table({"a": [None]}), ["a"]), equal(pa.table({}), [])
+    ('NOT (t."a" IS DISTINCT FROM s."a")', 'true')
+    """
+    return " AND ".join(_equal(rows.column(name), quote(name)) for name in names) or "true"
+
+
+def _equal(values: pa.ChunkedArray, name: str) -> str:
+    if values.null_count or pa.types.is_nested(values.type):
+        return f"NOT ({TARGET}.{name} IS DISTINCT FROM {SOURCE}.{name})"
+    return f"{TARGET}.{name} = {SOURCE}.{name}"
+
+
+def assign(names: Iterable[str]) -> dict[str, str]:
+    """Assignments of columns of the source to those of the target."""
+    return {quote(name): f"{SOURCE}.{quote(name)}" for name in names}
+
+
+def is_newer(sequence: Sequence[str]) -> str | None:
+    """Whether the sequence of the source is above that of the target; None without a sequence.
+
+    Null is the lowest. The source has none.
+
+    Examples
+    --------
+    >>> is_newer(["a"])
+    't."a" IS NULL OR t."a" < s."a"'
+    """
+    if not sequence:
+        return None
+    name, rest = quote(sequence[0]), is_newer(sequence[1:])
+    first = f"{TARGET}.{name} IS NULL OR {TARGET}.{name} < {SOURCE}.{name}"
+    return f"{first} OR ({TARGET}.{name} = {SOURCE}.{name} AND ({rest}))" if rest else first
+
+
+_RANGES: dict[pa.DataType, tuple[pa.DataType, str]] = {
+    **{dtype: (pa.int64(), "{}") for dtype in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+    pa.date32(): (pa.int32(), "arrow_cast({}, 'Date32')"),
+    pa.timestamp("us"): (pa.int64(), "arrow_cast({}, 'Timestamp(Microsecond, None)')"),
+    pa.timestamp("us", "UTC"): (
+        pa.int64(),
+        "arrow_cast({}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+    ),
+}
+
+
+def select_range(name: str, values: pa.ChunkedArray) -> str | None:
+    """Select rows between the lowest and the highest of these values, by which files are skipped.
+
+    None if the values are not numbers, dates or timestamps, or if one is null.
+
+    Examples
+    --------
+    >>> select_range("k", pa.chunked_array([[3, -1]]))
+    '"k" >= -1 AND "k" <= 3'
+    >>> select_range("k", pa.chunked_array([["a"]]))
+    """
+    if not len(values) or values.null_count or values.type not in _RANGES:
+        return None
+    whole, text = _RANGES[values.type]
+    numbers = values.cast(whole).to_numpy()
+    low, high = (text.format(int(number)) for number in (numbers.min(), numbers.max()))
+    return f"{quote(name)} >= {low} AND {quote(name)} <= {high}"
+
 
 PUT, DELETE = 0, 1
 """Actions of rows that are merged."""
@@ -78,11 +155,11 @@ class Commit:
 
     def merge(self, rows: pa.Table, key: Sequence[str], condition: str | None = None) -> None:
         """Put and delete rows by key. A row replaces another one only if the condition holds."""
-        values = delta_sql.assign(name for name in rows.column_names if name != _ACTION)
-        is_put = f"{delta_sql.SOURCE}.{_ACTION} = {PUT}"
-        merge = self._merge(rows, delta_sql.equal(rows, key))
+        values = assign(name for name in rows.column_names if name != _ACTION)
+        is_put = f"{SOURCE}.{_ACTION} = {PUT}"
+        merge = self._merge(rows, equal(rows, key))
         if (rows.column(_ACTION).to_numpy() == DELETE).any():
-            merge = merge.when_matched_delete(f"{delta_sql.SOURCE}.{_ACTION} = {DELETE}")
+            merge = merge.when_matched_delete(f"{SOURCE}.{_ACTION} = {DELETE}")
         merge = merge.when_matched_update(values, condition)
         self._execute(merge.when_not_matched_insert(values, is_put))
 
@@ -90,11 +167,11 @@ class Commit:
         """Delete all rows that are like the marked ones, and insert the others."""
         rows = pa.concat_tables(parts)
         names = [name for name in rows.column_names if name != _ACTION]
-        is_deleted = f"{delta_sql.SOURCE}.{_ACTION} = {DELETE}"
-        is_put = f"{delta_sql.SOURCE}.{_ACTION} = {PUT}"
-        merge = self._merge(rows, f"{is_deleted} AND {delta_sql.equal(rows, by)}")
+        is_deleted = f"{SOURCE}.{_ACTION} = {DELETE}"
+        is_put = f"{SOURCE}.{_ACTION} = {PUT}"
+        merge = self._merge(rows, f"{is_deleted} AND {equal(rows, by)}")
         merge = merge.when_matched_delete()
-        self._execute(merge.when_not_matched_insert(delta_sql.assign(names), is_put))
+        self._execute(merge.when_not_matched_insert(assign(names), is_put))
 
     def rows_like(
         self, wanted: pa.Table, by: Sequence[str], names: Sequence[str] | None
@@ -102,7 +179,7 @@ class Commit:
         """The rows of the table with the same values as a wanted row: these columns, or all."""
         columns = [n for n in self.stored.names if names is None or n in {*by, *names}]
         by = [name for name in by if name in columns]
-        ranges = (delta_sql.select_range(name, wanted.column(name)) for name in by)
+        ranges = (select_range(name, wanted.column(name)) for name in by)
         selected = " AND ".join(filter(None, ranges)) or None
         schema = pa.schema([self.schema.field(name).with_nullable(True) for name in columns])
         found, batches, waiting = [schema.empty_table()], [], 0
@@ -123,7 +200,7 @@ class Commit:
         """
         if not self._is_plain or set(self.schema.names) != set(wanted.column_names):
             return None
-        ranges = (delta_sql.select_range(name, wanted.column(name)) for name in by)
+        ranges = (select_range(name, wanted.column(name)) for name in by)
         predicate = " AND ".join(filter(None, ranges)) or None
         parts: list[pa.Table] = []
         rows = size = 0
@@ -161,8 +238,8 @@ class Commit:
         return self.table.merge(
             self._declared(rows),
             predicate=predicate,
-            source_alias=delta_sql.SOURCE,
-            target_alias=delta_sql.TARGET,
+            source_alias=SOURCE,
+            target_alias=TARGET,
             merge_schema=self.has_new_columns,
             commit_properties=self.properties,
         )

@@ -25,9 +25,8 @@ import pyarrow.compute as pc
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.groups import Mask
-from streamops.sinks.core.effect import repeat
 from streamops.sinks.core.ledger import Entry
-from streamops.sinks.core.net import Form, Net
+from streamops.sinks.core.net import Form, Net, repeat
 
 Envelope = Literal["json", "debezium"]
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from streamops.kernel.sql import quote
+from streamops.kernel.ddl import quote
 
 TEMPORARY = "pg_temp"
 """The schema of the staging table, which is named since a search path can lead to another table first."""

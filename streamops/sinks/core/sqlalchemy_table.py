@@ -17,11 +17,11 @@ from streamops.kernel.columns import combine_chunks
 from streamops.sinks.core.ledger import Entry, Location
 from streamops.sinks.core.sqlalchemy_target import (
     Target,
+    column_type,
     equal_keys,
     other_values,
     trigger_changes,
 )
-from streamops.sinks.core.sqlalchemy_types import column_type
 
 _AT_A_TIME = 500
 """Values in a condition: databases limit the number of parameters."""

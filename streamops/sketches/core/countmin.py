@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.aggregation import list_sizes, make_lists, merge_groups
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import SketchFormatError
-from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches import conditions
 from streamops.sketches.core.buffers import (

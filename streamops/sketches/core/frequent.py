@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.aggregation import list_sizes, make_lists, merge_groups
 from streamops.kernel.columns import value_codes
-from streamops.kernel.group_states import list_sizes, make_lists, merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.ordering import ranks
 from streamops.sketches import conditions

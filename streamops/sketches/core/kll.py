@@ -20,12 +20,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.aggregation import list_sizes, make_lists
 from streamops.kernel.columns import combine_chunks, plain_floats, to_doubles
 from streamops.kernel.errors import located
-from streamops.kernel.group_states import list_sizes, make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints
 from streamops.sketches import conditions
-from streamops.sketches.core import kll_bytes
+from streamops.sketches.core import kll_levels
 from streamops.sketches.core.buffers import argsort_groups
 from streamops.sketches.core.kll_levels import Runs, by_size, compact, equal_sizes, extremes
 from streamops.sketches.core.sketch import ColumnSketch, Format, Parameter
@@ -180,7 +180,7 @@ class QuantileSketch(ColumnSketch):
     merges_exactly: ClassVar[bool] = False
     fields: ClassVar[tuple[tuple[str, pa.DataType], ...]] = STATE
     result: ClassVar[pa.DataType] = ANSWER
-    image_types: ClassVar[tuple[str, ...]] = (*kll_bytes.ITEMS,)
+    image_types: ClassVar[tuple[str, ...]] = (*kll_levels.ITEMS,)
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
@@ -248,21 +248,21 @@ class QuantileSketch(ColumnSketch):
 
     def payload(self, states: Sequence[pa.Array]) -> pa.Array:
         """Each state in the format of Apache DataSketches, its lowest level sorted."""
-        return kll_bytes.write(states, self.k)
+        return kll_levels.write(states, self.k)
 
     @located(at="sketches.kll")
     def revive(self, payloads: pa.Array) -> list[pa.Array]:
         """The states of payloads; every byte is checked."""
-        return _states(*kll_bytes.read(payloads, self.k))
+        return _states(*kll_levels.read(payloads, self.k))
 
     def images(self, states: Sequence[pa.Array]) -> pa.Array:
         """The payloads, which Apache DataSketches and Spark read; ``SKETCH_UNSUPPORTED`` if one has a NaN."""
-        kll_bytes.refuse_nan(states)
+        kll_levels.refuse_nan(states)
         return self.payload(states)
 
     def from_images(self, images: pa.Array, *, dtype: str | None = None) -> list[pa.Array]:
         """The states of sketches of Apache DataSketches or Spark with the same ``k``."""
-        states = _states(*kll_bytes.read(images, self.k, foreign=True, dtype=dtype))
+        states = _states(*kll_levels.read(images, self.k, foreign=True, dtype=dtype))
         # Their lowest level need not be sorted.
         return self._merge(Groups(np.arange(len(images)), len(images)), states, is_sorted=False)
 

@@ -32,7 +32,7 @@ from streamops.sketches.core.buffers import (
     rows_to_binary,
     run_starts,
 )
-from streamops.sketches.core.hll_registers import greatest
+from streamops.sketches.core.hyperloglog import greatest
 from streamops.sketches.core.items import group_items, murmur3
 from streamops.sketches.core.sketch import NUMBER, ColumnSketch, Format, Parameter
 

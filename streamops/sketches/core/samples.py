@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamops.kernel.aggregation import make_lists
 from streamops.kernel.columns import list_items
-from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Floats, Groups, Ids, Ints, Mask
 from streamops.sketches.core.buffers import (
     Bytes,

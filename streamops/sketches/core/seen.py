@@ -33,8 +33,8 @@ from streamops.kernel.parameters import show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, Instants, format_duration
 from streamops.sketches import conditions
-from streamops.sketches.core import previous
-from streamops.sketches.core.filters import (
+from streamops.sketches.core import seen_state
+from streamops.sketches.core.bloom import (
     LAYOUT,
     MOST_BITS,
     NEVER,
@@ -47,9 +47,9 @@ from streamops.sketches.core.filters import (
     require_capacity,
     require_rate,
 )
-from streamops.sketches.core.previous import PreviousFilter
 from streamops.sketches.core.seen_state import (
     GENERATIONS,
+    PreviousFilter,
     read_filters,
     redistribute,
     store_filters,
@@ -149,14 +149,14 @@ class SeenSpec(Spec):
     def room(self) -> int:
         """Items of a generation in one shard."""
         parameters = self.parameters
-        return previous.room_of(parameters.capacity, parameters.generations, self.shards)
+        return seen_state.room_of(parameters.capacity, parameters.generations, self.shards)
 
     @property
     def shape(self) -> Shape:
         """Shape of every filter."""
         parameters = self.parameters
         rate = parameters.false_positive_rate
-        return previous.shape_of(parameters.capacity, parameters.generations, rate, self.shards)
+        return seen_state.shape_of(parameters.capacity, parameters.generations, rate, self.shards)
 
     @property
     def rotation(self) -> Rotation:
@@ -277,7 +277,7 @@ def annotate(spec: SeenSpec, state: State, inputs: Sequence[pa.Table]) -> tuple[
     probes = positions(spec.shape, ordered.items)
     last = newest_cells(generations, probes)
     if older:
-        last = np.maximum(last, previous.newest_cells(older, ordered.items))
+        last = np.maximum(last, seen_state.newest_cells(older, ordered.items))
     decisions, first = ordered.decide(spec, last)
     latest = state.watermark
     if spec.parameters.time is not None:

@@ -8,8 +8,9 @@ with the most of them is written again. What a filter contains does not depend o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,24 +18,110 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.core import State
-from streamops.kernel.groups import Groups
+from streamops.kernel.groups import Groups, Ids, Ints
 from streamops.kernel.segments import UNMERGED, Segments
-from streamops.sketches.core.filters import (
+from streamops.sketches.core.bloom import (
     LAYOUT,
+    NEVER,
     FilterBits,
     Generation,
     Shape,
+    contained,
     decode_generations,
     encode_generations,
     positions,
 )
-from streamops.sketches.core.previous import (
-    PREVIOUS,
-    PreviousFilter,
-    decode_filters,
-    encode_filters,
-    shape_of,
+
+PREVIOUS = "previous"
+"""Name of the table. It exists only after a change of the number of shards."""
+
+PREVIOUS_LAYOUT = pa.schema(
+    [
+        ("cell", pa.int64()),
+        ("items", pa.int64()),
+        ("filter", pa.binary()),
+        ("probes", pa.int32()),
+        ("shards", pa.int32()),
+        ("shard", pa.int32()),
+    ]
 )
+"""The columns of a filter; its probes; and the shard that filled it, out of how many."""
+
+_DEVIATIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousFilter:
+    """A filter of the items of one cell and one shard, out of another number of shards.
+
+    ``segment`` is the number of the segment with the filter; 0 if there is none.
+    """
+
+    cell: int
+    items: int
+    bits: FilterBits
+    probes: int
+    shards: int
+    shard: int
+    segment: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Bits and probes."""
+        return Shape(len(self.bits) * 64, self.probes)
+
+    def rate(self, shards: int) -> float:
+        """Expected share of false positives among the items of one of these shards.
+
+        It contains a part of them, if there are fewer shards now.
+        """
+        return self.shape.rate(self.items) * math.gcd(shards, self.shards) / self.shards
+
+
+def newest_cells(filters: Sequence[PreviousFilter], items: Ints) -> Ids:
+    """The newest cell of a filter that contains each item, or ``NEVER``."""
+    found = np.full(len(items), NEVER)
+    probes: dict[Shape, Any] = {}
+    for of in sorted(filters, key=lambda of: of.cell, reverse=True):
+        among = np.flatnonzero((found == NEVER) & (items % of.shards == of.shard))
+        if not len(among):
+            continue
+        if of.shape not in probes:
+            probes[of.shape] = positions(of.shape, items)
+        found[contained(of.bits, probes[of.shape], among)] = of.cell
+    return found
+
+
+def decode_filters(table: pa.Table) -> list[PreviousFilter]:
+    """The filters of a table of the state."""
+    columns = [table.column(name).to_pylist() for name in PREVIOUS_LAYOUT.names if name != "filter"]
+    filters = combine_chunks(table.column("filter"))
+    bits = [np.frombuffer(filters[i].as_buffer(), np.uint64) for i in range(len(filters))]
+    cell, items, *rest = columns
+    return [PreviousFilter(*values) for values in zip(cell, items, bits, *rest, strict=True)]
+
+
+def encode_filters(filters: Sequence[PreviousFilter]) -> pa.Table:
+    """The filters as a table of the state."""
+    rows = [(f.cell, f.items, f.bits.tobytes(), f.probes, f.shards, f.shard) for f in filters]
+    columns = zip(*rows, strict=True) if rows else [()] * len(PREVIOUS_LAYOUT)
+    arrays = [pa.array(c, dtype) for c, dtype in zip(columns, PREVIOUS_LAYOUT.types, strict=True)]
+    return pa.table(arrays, schema=PREVIOUS_LAYOUT)
+
+
+def room_of(capacity: int, generations: int, shards: int) -> int:
+    """Items of a generation in one shard: the mean, and three standard deviations.
+
+    Shards are chosen by hash, so the number of items in a shard is binomial.
+    """
+    mean = capacity / generations / shards
+    return math.ceil(mean + _DEVIATIONS * math.sqrt(mean * (1 - 1 / shards)))
+
+
+def shape_of(capacity: int, generations: int, rate: float, shards: int) -> Shape:
+    """Shape of every filter. One more than a horizon has are live and share the rate."""
+    return Shape.of(room_of(capacity, generations, shards), rate / (generations + 1))
+
 
 GENERATIONS = "generations"
 RECENT = "recent"

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamops.kernel.aggregation import merge_groups
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import located
-from streamops.kernel.group_states import merge_groups
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.sketches.core.items import items, murmur3
 from streamops.sketches.core.samples import (

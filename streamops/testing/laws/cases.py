@@ -16,8 +16,8 @@ from streamops.kernel.columns import concat, timestamp_micros
 from streamops.kernel.core import SIDES, Input, State, Step
 from streamops.kernel.operator import Core, Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT, spark_watermark
+from streamops.kernel.values import comparable
 from streamops.testing.folding import fold
-from streamops.testing.values import comparable
 
 __tracebackhide__ = True
 

@@ -19,6 +19,7 @@ from streamops.kernel.hashing import shard_of
 from streamops.kernel.placement import EVERYWHERE, redistribute_states
 from streamops.kernel.segments import UNMERGED, Segment, Segments
 from streamops.kernel.time import MAX_INSTANT
+from streamops.kernel.values import comparable
 from streamops.testing.laws.cases import (
     Batch,
     Case,
@@ -31,7 +32,6 @@ from streamops.testing.laws.cases import (
     split_rows,
     to_rows,
 )
-from streamops.testing.values import comparable
 
 __all__ = ["CORE", "check_laws", "order_within_a_batch_is_irrelevant"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streamops.kernel.aggregation import Summary
 from streamops.kernel.groups import Groups, Ids
+from streamops.kernel.values import comparable
 from streamops.testing.laws.cases import to_rows
-from streamops.testing.values import comparable
 
 __all__ = ["SUMMARY", "SummaryCase"]
 

@@ -22,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.clocks import CLOCK_OUTPUT, ClockMetrics
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, take, type_name
 from streamops.kernel.core import (
+    CLOCK_OUTPUT,
+    ClockMetrics,
     Input,
     SideName,
     State,
@@ -39,7 +40,7 @@ from streamops.kernel.parameters import require_distinct_columns, show_duration
 from streamops.kernel.placement import Placement
 from streamops.kernel.time import BEFORE_ALL, MIN_INSTANT
 from streamops.time import conditions
-from streamops.time.core.correct_clock import calendar_micros
+from streamops.time.core.track_clock import calendar_micros
 
 ARRIVAL = "__streamops_arrival"
 """The column of the input with the arrival, if it is not a column of the frame."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.changelog.change_types import INSERT
-from streamops.kernel import group_states as states
+from streamops.kernel import aggregation as states
 from streamops.kernel.aggregation import merges_exactly
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
 from streamops.kernel.core import Metrics

@@ -12,12 +12,11 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops.aggregates.core.ordered import flatten, merge_lists
-from streamops.kernel.aggregation import Aggregation
+from streamops.kernel.aggregation import Aggregation, make_lists
 from streamops.kernel.errors import CapacityError
-from streamops.kernel.group_states import make_lists
 from streamops.kernel.groups import Groups
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.aggregates.samples import (
     COMPARABLE,
     DECIMALS,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import aggregates as agg
-from streamops.testing.values import comparable
+from streamops.kernel.values import comparable
 from tests.aggregates.samples import (
     INFINITY,
     LARGEST,

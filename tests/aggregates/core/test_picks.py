@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from tests.aggregates.samples import (
     INFINITY,
     NAN,

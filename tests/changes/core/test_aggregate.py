@@ -12,8 +12,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import changes
-from streamops.changes.core.aggregate import AggregateCore
-from streamops.changes.core.aggregate_spec import AggregateSpec
+from streamops.changes.core.aggregate import AggregateCore, AggregateSpec
 from streamops.kernel.core import Metrics, State, Step
 from streamops.kernel.errors import CapacityError, located
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops.erasure.core.keys import (
+from streamops.erasure.core.shredding import (
     KEY_SIZE,
     WRAPPED_SIZE,
     SubjectKey,

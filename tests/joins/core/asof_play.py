@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops import joins
-from streamops.joins.core.asof import AsofCore
-from streamops.joins.core.asof_spec import AsofSpec
+from streamops.joins.core.asof import AsofCore, AsofSpec
 from streamops.kernel.core import Metrics, State
 from streamops.spark.drive import resolve
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from streamops.joins.core import interval_results, side_state
+from streamops.joins.core import interval, side_state
 from streamops.joins.core.interval import IntervalCore
 from streamops.testing.laws import to_rows
 from tests.joins.core.play import Play, describe
@@ -270,7 +270,7 @@ def test_keys_with_the_same_hash_do_not_match() -> None:
 
 def test_null_keys_are_never_compared() -> None:
     """A thousand of them on each side would be a million pairs."""
-    with mock.patch.object(interval_results, "expand", wraps=interval_results.expand) as looked:
+    with mock.patch.object(interval, "expand", wraps=interval.expand) as looked:
         play = Play(0, 9, how="full")
         for _ in range(2):
             play.step([(None, 1)] * 1_000, [(None, 1)] * 1_000)
@@ -280,7 +280,7 @@ def test_null_keys_are_never_compared() -> None:
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_whether_a_row_has_a_partner_is_decided_without_building_pairs(how: str) -> None:
     """A thousand rows of one key on each side would be a million pairs."""
-    with mock.patch.object(interval_results, "expand", wraps=interval_results.expand) as looked:
+    with mock.patch.object(interval, "expand", wraps=interval.expand) as looked:
         play = Play(0, 9, how=how)
         found = play.step([("a", 1)] * 1_000, [("a", 2)] * 1_000, 20)
     assert found == ["+ a 1 matched"] * (1_000 if how == "semi" else 0)

@@ -11,7 +11,7 @@ import pytest
 
 from streamops import joins
 from streamops.changelog.classify import Conflicts
-from streamops.joins.core import table_rows
+from streamops.joins.core import tables
 from streamops.joins.core.tables import TablesCore, Weighted, delta
 from streamops.joins.core.tables_spec import TablesSpec
 from streamops.kernel.core import Metrics, State, Step
@@ -319,7 +319,7 @@ def test_values_are_compared_only_for_repeated_keys(
             compared.append(len(position))
             return Conflicts.of(position, values, lacks, is_delete)
 
-    monkeypatch.setattr(table_rows, "Conflicts", Spied)
+    monkeypatch.setattr(tables, "Conflicts", Spied)
     many: Any = [(number, "a", 5, PLUS) for number in range(9)]
     update: Any = [(3, "a", 5, PRE), (3, "a", 6, POST)]
     steps = play(keyed(), (many, []), (update, []), ([(4, "a", 7, PLUS)], []))

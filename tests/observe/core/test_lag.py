@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from streamops.errors import SpecError
-from streamops.observe.core.lag import ConsumerLag, parse_lags
 from streamops.observe.core.progress import Progress, Source
+from streamops.observe.core.rules import ConsumerLag, parse_lags
 from tests.observe.core.history import alarm_positions, alarms_of, micro_batch
 
 

@@ -17,9 +17,10 @@ from streamops.observe.core.progress import (
     OperatorProgress,
     PartitionLag,
     Progress,
+    QueryTotals,
     Source,
+    Totals,
 )
-from streamops.observe.core.totals import QueryTotals, Totals
 
 SECOND = 1_000_000
 

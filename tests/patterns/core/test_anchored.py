@@ -9,9 +9,9 @@ import pytest
 
 from streamops.kernel.groups import Ids
 from streamops.kernel.time import AFTER_ALL
-from streamops.patterns.core import anchored as module
-from streamops.patterns.core.anchored import AnchoredSearch
+from streamops.patterns.core import search as module
 from streamops.patterns.core.scan import Tape
+from streamops.patterns.core.search import AnchoredSearch
 from tests.laws.pattern_strategies import NAMES, draw_query
 from tests.oracles.patterns import Answer
 from tests.patterns.core.answers import BITS, check_answers, draw_compiled

@@ -11,7 +11,7 @@ import pytest
 
 from streamops.kernel.errors import SpecError
 from streamops.kernel.time import AFTER_ALL
-from streamops.patterns.core import jumps, search
+from streamops.patterns.core import scan, search
 from streamops.patterns.core.automaton import compile_pattern
 from streamops.patterns.core.scan import Tape
 from streamops.patterns.core.search import Found, Search
@@ -62,7 +62,7 @@ class Work:
         for owner, name, size in (
             (search._Paths, "follow_one", lambda arguments, path: len(path)),
             (search._Paths, "follow", lambda arguments, path: len(path[0])),
-            (jumps._Jumps, "find", lambda arguments, at: len(arguments[0].slot) + len(at)),
+            (scan._Jumps, "find", lambda arguments, at: len(arguments[0].slot) + len(at)),
         ):
             monkeypatch.setattr(owner, name, counting(getattr(owner, name), size))
 
@@ -167,7 +167,7 @@ def draw_search(dice: random.Random) -> Search | None:
 def test_jumps_find_the_matches_that_steps_find(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jumps, "_PIECES_AT_ONCE", 60)  # several parts
+    monkeypatch.setattr(scan, "_PIECES_AT_ONCE", 60)  # several parts
     compared = traced = seed = 0
     while compared < count:
         seed += 1

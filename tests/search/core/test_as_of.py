@@ -12,9 +12,9 @@ from streamops import search
 from streamops.kernel.core import OWNED, SIDES, State, Step, mark_owned
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
-from streamops.search.core import queries
+from streamops.search.core import match
 from streamops.search.core.asof import SearchAsofCore
-from streamops.search.core.index import QueryIndex
+from streamops.search.core.evaluate import QueryIndex
 from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
 from tests.laws.asof_strategies import table_of
@@ -283,8 +283,8 @@ def test_only_the_owner_of_a_document_counts_and_emits_it() -> None:
 def test_an_index_is_built_when_a_version_is_added_or_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queries._by_table.clear()
-    queries._by_content.clear()
+    match._by_table.clear()
+    match._by_content.clear()
     built = []
     of = QueryIndex.of
     monkeypatch.setattr(QueryIndex, "of", lambda *args: built.append(1) or of(*args))

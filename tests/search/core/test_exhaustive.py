@@ -7,11 +7,9 @@ import random
 import pyarrow as pa
 import pytest
 
-from streamops.search.core.evaluate import Documents
-from streamops.search.core.fields import field_type
-from streamops.search.core.index import QueryIndex
-from streamops.search.core.parse import Language, compile_queries
-from streamops.search.core.tokens import split_tokens
+from streamops.search.core.evaluate import Documents, QueryIndex
+from streamops.search.core.nodes import field_type
+from streamops.search.core.parse import Language, compile_queries, split_tokens
 from tests.oracles.search import Query, matches, render
 from tests.search.core.random_queries import DOCUMENTS, FIELDS, TEXT, document, query
 
@@ -66,7 +64,7 @@ def test_250_random_queries_find_what_evaluating_each_finds(seed: int, operator:
 def test_the_size_of_pieces_does_not_matter(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(pieces)
     queries, rows = [query(dice) for _ in range(100)], [document(dice) for _ in range(40)]
-    monkeypatch.setattr("streamops.search.core.index._NODES_AT_ONCE", pieces)
+    monkeypatch.setattr("streamops.search.core.evaluate._NODES_AT_ONCE", pieces)
     assert found(index_of(queries, "or"), rows) == expected(queries, rows, "or")
 
 

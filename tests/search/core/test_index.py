@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamops.search.core import index
+from streamops.search.core import evaluate
 from tests.oracles.search import Query
 from tests.search.core.random_queries import DOCUMENTS
 from tests.search.core.test_exhaustive import expected, found, index_of
@@ -13,7 +13,7 @@ from tests.search.core.test_exhaustive import expected, found, index_of
 def test_queries_are_filed_anew_until_enough_documents_were_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(index, "_ENOUGH_DOCUMENTS", 8)
+    monkeypatch.setattr(evaluate, "_ENOUGH_DOCUMENTS", 8)
     queries: list[Query] = [("and", [("word", None, "a"), ("word", None, "b")])]
     of = index_of(queries, "or")
     seen = []

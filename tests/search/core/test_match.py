@@ -10,7 +10,7 @@ import pytest
 
 from streamops import search
 from streamops.kernel.core import State
-from streamops.search.core import match, queries
+from streamops.search.core import match
 from streamops.search.core.match import SearchCore
 from streamops.search.core.spec import MatchSpec
 from streamops.testing.laws import to_rows
@@ -68,8 +68,8 @@ A = {"title": "a", "price": 1}
 @pytest.fixture
 def no_indexes() -> None:
     """Without those of tables that other tests have not freed."""
-    queries._by_table.clear()
-    queries._by_content.clear()
+    match._by_table.clear()
+    match._by_content.clear()
 
 
 def test_an_invalid_query_is_side_output_with_its_position_and_row() -> None:
@@ -146,8 +146,8 @@ def test_a_worker_builds_an_index_once_and_of_no_other_queries(
 @pytest.mark.usefixtures("no_indexes")
 def test_a_step_without_changes_reads_no_text_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
-    write = queries.ipc_write
-    monkeypatch.setattr(queries, "ipc_write", lambda rows: written.append(1) or write(rows))
+    write = match.ipc_write
+    monkeypatch.setattr(match, "ipc_write", lambda rows: written.append(1) or write(rows))
     assert [ids(step) for step in run([([A], [change(1, "a", 1)]), ([A], []), ([A], [])])] == [
         [1]
     ] * 3
@@ -160,25 +160,25 @@ def test_the_index_of_a_table_is_not_that_of_other_parameters() -> None:
     other = spec_of(text=(), fields=("title", "price"))
     documents = SearchCore().pack(other, pa.Table.from_pylist([A], DOCUMENTS), "left")
     nothing = SearchCore().pack(other, other.inputs[1].schema.empty_table(), "right")
-    parameters = [entry[1] for entry in queries._by_table.values()]
+    parameters = [entry[1] for entry in match._by_table.values()]
     assert len(parameters) == 1
     SearchCore().step(other, step.state, [documents, nothing], None)
-    assert len(queries._by_table) == 1
-    assert [entry[1] for entry in queries._by_table.values()] != parameters
+    assert len(match._by_table) == 1
+    assert [entry[1] for entry in match._by_table.values()] != parameters
 
 
 @pytest.mark.usefixtures("no_indexes")
 def test_an_index_is_freed_together_with_the_table_of_its_queries() -> None:
     found = run([([A], [change(1, "a", 1)]), ([A], [change(2, "a", 1)])])
-    assert (len(queries._by_table), len(queries._by_content)) == (2, 2)
+    assert (len(match._by_table), len(match._by_content)) == (2, 2)
     del found[0]
-    assert (len(queries._by_table), len(queries._by_content)) == (1, 1)
+    assert (len(match._by_table), len(match._by_content)) == (1, 1)
     found.clear()
-    assert (len(queries._by_table), len(queries._by_content)) == (0, 0)
+    assert (len(match._by_table), len(match._by_content)) == (0, 0)
 
 
 def test_documents_are_matched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "_DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(match, "_DOCUMENTS_AT_ONCE", 2)
     documents: Rows = [{"title": "a" if n % 2 else "b", "price": n} for n in range(5)]
     (step,) = run([(documents, [change(1, "a", 1), change(2, "price:4", 1)])])
     found = sorted((row["price"], row["query_id"]) for row in to_rows(step.output))
@@ -204,7 +204,7 @@ def test_all_types_of_fields_are_found_by_value_and_range() -> None:
         "t": dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
         "s": "São",
     }
-    queries = [
+    match = [
         *("i:-3", "i:[-5 TO -3]", "f:0.1", "f:[0.05 TO 0.2}", "b:true", "d:1969-12-31"),
         *("d:<1970-01-01", 't:"1969-12-31T23:59:59.999999Z"', "t:<1970-01-01", "s:São", "s:Sã*"),
         *("s:>S", "i:{-3 TO *]", "b:false", "d:>1970-01-01", "s:são", "s:<São"),
@@ -212,7 +212,7 @@ def test_all_types_of_fields_are_found_by_value_and_range() -> None:
     spec = search.match(None, fields=schema.names, sequence="lsn", horizon=1).parameters.resolve(
         (schema, QUERIES), carried=(None, None), shards=1
     )
-    changes = [change(number, query, 1) for number, query in enumerate(queries)]
+    changes = [change(number, query, 1) for number, query in enumerate(match)]
     inputs = [
         SearchCore().pack(spec, pa.Table.from_pylist([row, dict.fromkeys(row)], schema), "left"),
         SearchCore().pack(spec, pa.Table.from_pylist(changes, QUERIES), "right"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamops.search.core.fields import field_type
-from streamops.search.core.nodes import NodeType
+from streamops.search.core.nodes import NodeType, field_type
 from streamops.search.core.parse import MAX_LENGTH, Language, compile_queries
 
 TYPES = {

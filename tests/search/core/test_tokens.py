@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamops.search.core.tokens import split_tokens
+from streamops.search.core.parse import split_tokens
 from tests.oracles.search import tokens_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamops.sinks.core.effect import having, is_among, is_like
+from streamops.sinks.core.net import having, is_among, is_like
 
 TYPES = [pa.int8(), pa.int32(), pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.float64()]
 NEAR = st.integers(0, 9)

@@ -9,14 +9,14 @@ import pytest
 
 from streamops.kernel.errors import SinkError
 from streamops.sinks.core import sql
-from streamops.sinks.core.effect import having
-from streamops.sinks.core.identifiers import from_integers, to_integers
+from streamops.sinks.core.delta_log import from_integers, to_integers
 from streamops.sinks.core.ledger import Delivery, Entry, fenced
+from streamops.sinks.core.net import having
 from streamops.sinks.core.stored_types import stored_type
 from streamops.sinks.postgres_table import Found
 
 sa = pytest.importorskip("sqlalchemy")
-types = pytest.importorskip("streamops.sinks.core.sqlalchemy_types")
+types = pytest.importorskip("streamops.sinks.core.sqlalchemy_target")
 dialects = pytest.importorskip("sqlalchemy.dialects")
 
 ENTRY = Entry("query", 1, "run", 0, rows=2, digest=7, former=("a former query",))

@@ -11,8 +11,7 @@ import pytest
 from streamops.kernel.errors import CapacityError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.sketches.core import bloom
-from streamops.sketches.core.bloom import Bloom
-from streamops.sketches.core.filters import Shape
+from streamops.sketches.core.bloom import Bloom, Shape
 from streamops.sketches.core.items import items
 from streamops.sketches.core.sketch import Framed, are_valid
 from tests.sketches.bloom_accuracy import measured

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.filters import Shape, contained, filled, positions
+from streamops.sketches.core.bloom import Shape, contained, filled, positions
 from tests.sketches.bloom_accuracy import RATES, measured
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
+from streamops.kernel.values import comparable
 from streamops.sketches.core.countmin import CountingSketch, CountMin
 from streamops.sketches.core.frequent import Frequent
 from streamops.sketches.core.sketch import are_valid, pack_frames
-from streamops.testing.values import comparable
 
 pytestmark = pytest.mark.thorough
 

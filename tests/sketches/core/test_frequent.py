@@ -14,9 +14,9 @@ from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import CapacityError, SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
+from streamops.kernel.values import comparable
 from streamops.sketches.core.frequent import Frequent, counters_for
 from streamops.sketches.core.sketch import Sketch
-from streamops.testing.values import comparable
 from tests.aggregates.samples import COMPARABLE, LARGEST, NAN, ORDERED, TYPES, VALUES, one_group
 from tests.oracles import frequency as oracle
 

@@ -14,12 +14,13 @@ from datasketch import HyperLogLogPlusPlus
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hll_registers import highest, most_coupons
 from streamops.sketches.core.hyperloglog import (
     HyperLogLog,
     from_images,
     from_registers,
     from_serialized,
+    highest,
+    most_coupons,
     to_images,
 )
 

@@ -11,8 +11,14 @@ import pytest
 
 from streamops.kernel.errors import SketchFormatError
 from streamops.kernel.groups import Groups
-from streamops.sketches.core.hll_registers import highest, most_coupons
-from streamops.sketches.core.hyperloglog import HyperLogLog, from_images, from_serialized, to_images
+from streamops.sketches.core.hyperloglog import (
+    HyperLogLog,
+    from_images,
+    from_serialized,
+    highest,
+    most_coupons,
+    to_images,
+)
 
 pytestmark = pytest.mark.thorough
 

@@ -17,15 +17,17 @@ from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import SchemaError, SketchFormatError
 from streamops.kernel.groups import Groups
 from streamops.kernel.hashing import xxhash64
-from streamops.sketches.core.hll_registers import (
+from streamops.sketches.core.hyperloglog import (
+    SPARSE_ERROR,
+    HyperLogLog,
     coupons,
     estimates,
+    from_registers,
     greatest,
     highest,
     leading_zeros,
     most_coupons,
 )
-from streamops.sketches.core.hyperloglog import SPARSE_ERROR, HyperLogLog, from_registers
 from streamops.sketches.core.items import murmur3
 from tests.oracles import hyperloglog as oracle
 
@@ -263,7 +265,7 @@ def test_payloads_are_as_documented_and_round_trip() -> None:
 def test_an_estimate_does_not_import_datasketch() -> None:
     program = (
         "import sys, numpy as np\n"
-        "from streamops.sketches.core.hll_registers import estimates\n"
+        "from streamops.sketches.core.hyperloglog import estimates\n"
         "estimates(np.ones((1, 4096), np.uint8), 12)\n"
         "print({'scipy', 'datasketch'} & {*sys.modules})"
     )

@@ -13,9 +13,9 @@ from streamops.kernel.core import State
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.placement import redistribute_states
-from streamops.sketches.core import previous, seen
-from streamops.sketches.core.filters import NEVER, newest_cells, positions
-from streamops.sketches.core.filters import decode_generations as read
+from streamops.sketches.core import seen, seen_state
+from streamops.sketches.core.bloom import NEVER, newest_cells, positions
+from streamops.sketches.core.bloom import decode_generations as read
 from streamops.sketches.core.seen import FULL, SEEN, SeenCore, SeenMetrics, SeenSpec
 from streamops.testing.laws.cores import MemorySegments
 from tests.sketches.bloom_accuracy import RATES, suppressed
@@ -289,12 +289,12 @@ def test_filters_of_other_shards_make_room_first() -> None:
 def test_filters_of_a_shard_that_has_no_item_of_a_micro_batch_are_not_asked() -> None:
     spec, state, _ = filled_up("flag", 1)
     spec, state = rescaled(spec, state, 2)
-    of = previous.decode_filters(state.tables["previous"])
+    of = seen_state.decode_filters(state.tables["previous"])
     odd = [replace(of[0], shards=2, shard=1), *of]
     even = xxhash64([pa.array(np.arange(100))])
     even = even[even % 2 == 0]
-    assert (previous.newest_cells(odd, even) == of[0].cell).all()
-    assert (previous.newest_cells(odd[:1], even) == NEVER).all()
+    assert (seen_state.newest_cells(odd, even) == of[0].cell).all()
+    assert (seen_state.newest_cells(odd[:1], even) == NEVER).all()
 
 
 def test_filters_of_other_shards_are_stored_by_their_own_size() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from streamops.errors import CheckpointError, RequirementError, SpecError, StreamopsError
-from streamops.sources.core.log_sql import count_other_rows, create_publication, peek
-from streamops.sources.core.offsets import Offset
 from streamops.sources.core.outbox import COLUMNS, Outbox
 from streamops.sources.core.status import (
     Names,
@@ -17,7 +15,11 @@ from streamops.sources.core.status import (
     check_publication,
     check_server,
     check_slot,
+    count_other_rows,
+    create_publication,
+    peek,
 )
+from streamops.sources.outbox_source import Offset
 
 NAMES = Names(
     outbox=Outbox(schema="shop", table='out "box"', columns=COLUMNS),

@@ -11,7 +11,7 @@ import pytest
 from streamops import sketches, time
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.testing import at, replay
-from streamops.time.core.correct_clock import CorrectClockSpec, correct
+from streamops.time.core.track_clock import CorrectClockSpec, correct
 from tests.oracles import clocks
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000

@@ -13,8 +13,8 @@ from streamops.aggregates.core.functions import ByTime, Count
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
 from streamops.kernel.grids import FixedGrid
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from streamops.windows.core.grid import GridCore
 from tests.windows.core.play import GridOf, batch
 

@@ -14,8 +14,8 @@ from streamops.kernel.aggregation import Summary
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.testing.values import comparable
 from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table

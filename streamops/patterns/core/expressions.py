@@ -1,25 +1,141 @@
-"""Conditions of variables, as users write them.
-
-A condition is Spark SQL, which Spark evaluates row by row before the rows are packed. Or it is an
-expression that compares values of a row with values of earlier rows of its key, or of the first row of the
-match: the values are Spark SQL, and the comparison is evaluated here, once the rows are in order.
-"""
+"""Expressions over the rows of a match: conditions of variables, and measures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import type_name
+from streamops.kernel.aggregation import Aggregation, Summary, make_lists
+from streamops.kernel.columns import combine_chunks, type_name
 from streamops.kernel.errors import SpecError
-from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.ordering import ranks
 from streamops.patterns import conditions
-from streamops.patterns.core.measures import Measure
+
+Function = Literal["first", "last", "collect_list", "classifiers", "aggregate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A value of the rows of a match, as a user writes it.
+
+    Parameters
+    ----------
+    text : str
+        The call that made it, without the module.
+    function : str
+        "aggregate", or a function that depends on the order of rows.
+    variables : tuple of str
+        The rows of these variables; without any, all rows of the match that have a variable.
+    column : str, optional
+    aggregation : Aggregation, optional
+        Of an "aggregate".
+    """
+
+    text: str
+    function: Function
+    variables: tuple[str, ...]
+    column: str | None = None
+    aggregation: Aggregation | None = None
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def in_condition(self) -> SpecError:
+        """The error for a measure in a condition."""
+        return conditions.CONDITION_OVER_MATCH.error(got=f"{self.text} in a condition")
+
+    def _refuse(self, other: object) -> NoReturn:
+        raise self.in_condition()
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedMeasure:
+    """A measure, resolved against the columns and the variables of the pattern.
+
+    Parameters
+    ----------
+    name : str
+        Of the output column.
+    text : str
+        As the user wrote it.
+    function : str
+    variables : frozenset of int
+        Numbers of variables; empty for all.
+    column : str, optional
+    summary : Summary, optional
+        Of an "aggregate".
+    type : DataType
+    """
+
+    name: str
+    text: str
+    function: Function
+    variables: frozenset[int]
+    column: str | None
+    summary: Summary | None
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The rows of matches that have a variable, sorted by match and in the order of the match.
+
+    Parameters
+    ----------
+    match, row, variable : arrays of int
+        The match, the position of the row in the table, and the number of its variable.
+    count : int
+        Number of matches.
+    """
+
+    match: Ids
+    row: Ids
+    variable: Ids
+    count: int
+
+    def only(self, variables: frozenset[int]) -> Labels:
+        """The rows of these variables; all of them if there are none."""
+        if not variables:
+            return self
+        rows = np.flatnonzero(np.isin(self.variable, sorted(variables)))
+        return Labels(self.match[rows], self.row[rows], self.variable[rows], self.count)
+
+
+def measure(
+    what: ResolvedMeasure, labels: Labels, rows: pa.Table, variables: tuple[str, ...]
+) -> pa.Array:
+    """The measure of every match."""
+    found = labels.only(what.variables)
+    if what.summary is not None:
+        used = rows.select([*what.summary.inputs]) if what.summary.inputs else rows.select([])
+        taken = (
+            used.take(pa.array(found.row)) if used.num_columns else rows.take(pa.array(found.row))
+        )
+        return what.summary.estimate(what.summary.update(Groups(found.match, found.count), taken))
+    sizes = np.bincount(found.match, minlength=found.count)
+    if what.function == "classifiers":
+        names = pa.array(variables, pa.string()).take(pa.array(found.variable))
+        return make_lists(names, sizes)
+    assert what.column is not None
+    column = combine_chunks(rows.column(what.column))
+    if what.function == "collect_list":
+        return make_lists(column.take(pa.array(found.row)), sizes)
+    ends = np.cumsum(sizes)
+    at = ends - sizes if what.function == "first" else ends - 1
+    some = sizes > 0
+    index = np.zeros(found.count, np.int64)
+    index[some] = found.row[at[some]]
+    return column.take(pa.array(index, mask=~some))
+
 
 _COMPARE: Mapping[str, Callable[[Ids, Ids], Any]] = {
     "<": np.less,
@@ -143,7 +259,7 @@ class Initial(Value):
         return f"initial({self.text!r})"
 
 
-class Literal(Expression):
+class Constant(Expression):
     """A number or a boolean."""
 
     __slots__ = ("value",)
@@ -237,7 +353,7 @@ def evaluate(expression: Expression, values: Values) -> pa.Array | pa.Scalar:
     match expression:
         case Value():
             return values(expression)
-        case Literal():
+        case Constant():
             return pa.scalar(expression.value)
         case Negation():
             return pc.invert(evaluate(expression.part, values))
@@ -261,7 +377,7 @@ def to_expression(value: object) -> Expression:
             is_short = abs(value) < 1 << 1000
             got = f"{value:.5e}" if is_short else "an integer of more than 1,000 bits"
             raise conditions.INTEGER_TOO_LARGE.error(got=got)
-        return Literal(value)
+        return Constant(value)
     raise not_a_condition(value)
 
 
