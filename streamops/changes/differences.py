@@ -91,7 +91,7 @@ class Differences:
             ``TABLES_DIFFER``.
         """
         if self.total:
-            raise conditions.TABLES_DIFFER.error(got=repr(self))
+            raise conditions.TABLES_DIFFER.error(where="changes.differences", got=repr(self))
 
     def __repr__(self) -> str:
         if not self.total:
