@@ -30,7 +30,7 @@ def apply(
     """Apply upserts and deletes to a table, in the order of their sequence, and emit its changes.
 
     With history "overwrite" (slowly changing dimension, SCD type 1) the table has the latest row of each
-    key. It equals ``normalize``, of which a micro-batch emits only the net difference.
+    key. It is the fold of ``normalize``; a micro-batch emits only the net difference.
 
     With "intervals" (SCD type 2) the table has every version of each row, and the interval of the sequence
     for which it was valid: ``[valid_from, valid_to)``, open for the current version. A late change

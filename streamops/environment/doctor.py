@@ -83,7 +83,7 @@ def diagnose(spark: SparkSession, environ: Mapping[str, str] | None = None) -> l
     Parameters
     ----------
     spark : SparkSession
-        The session, of which the version and the configuration are read.
+        The session whose version and configuration are read.
     environ : mapping, optional
         The environment of the driver; by default that of this process.
 

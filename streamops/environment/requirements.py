@@ -69,7 +69,7 @@ def installed_version(package: str) -> str:
 def refuse_versions() -> None:
     """Refuse installed packages of versions with which operators do not work.
 
-    pip refuses them, too, unless they were installed later or in another way. A package of which the
+    pip refuses them, too, unless they were installed later or in another way. A package whose
     version is not known, as on some platforms, is accepted, and so is a protobuf that is too old: it
     decides about the state API.
 

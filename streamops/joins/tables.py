@@ -72,8 +72,8 @@ def tables(
         Column that orders the changes of a key on each side, such as a position in the log or the
         version of a commit; both images of an update have that of the update. The change of the highest
         sequence is effective, for each key and value of `by`: older changes and duplicates have no
-        effect and are counted (``too_late``). Not the `revision` of streamops: a delete has that of
-        the deleted row, and a preimage another than its postimage; these changes need no sequence.
+        effect and are counted (``too_late``). Not the `revision` of streamops, whose changes need no sequence:
+        a delete has the revision of the deleted row, and a preimage differs from its postimage.
     remember : int
         With `sequence`: number of deleted rows whose sequence is stored, those of the highest sequences
         of each side, so that late changes do not restore them. Each shard stores its part of them. 0:

@@ -557,7 +557,7 @@ _LEAVES: dict[pa.DataType, Converter] = {
 
 _NOTHING: set[type] = set()
 _BY_ARROW: dict[pa.DataType, set[type]] = {
-    # Types of Python of which Arrow takes each value exactly, or raises an error.
+    # Arrow takes each value of these Python types exactly, or raises an error.
     pa.bool_(): {bool, type(None)},
     **{getattr(pa, f"int{bits}")(): {int, type(None)} for bits in (8, 16, 32, 64)},
     pa.float64(): {float, type(None)},

@@ -230,7 +230,7 @@ def history(source: Any) -> QueryHistory:
     Parameters
     ----------
     source : StreamingQuery or iterable of StreamingQueryProgress
-        A query, running or ended, of which Spark retains the last 100 micro-batches
+        A query, running or ended. Spark retains its last 100 micro-batches
         (``spark.sql.streaming.numRecentProgressUpdates``); or progress that a listener collected.
         Instead of a ``StreamingQueryProgress``, its JSON, as text or dict.
 

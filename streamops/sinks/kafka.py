@@ -245,7 +245,7 @@ class KafkaSink(KeyedSink):
             writer.entry = written
 
     def _open(self, delivery: Delivery) -> _Writer:
-        """The producer of this run, of which no other one writes at the same time."""
+        """Return the producer of this run. No other producer of the run writes at the same time."""
         writer = cast("_Writer | None", self.session.connection)
         if writer is not None and writer.query == delivery.query and not delivery.is_first:
             return writer
@@ -343,7 +343,7 @@ class KafkaSink(KeyedSink):
             raise conditions.LEDGER_INVALID.error(ledger=self.ledger, got=str(error)) from error
 
     def _locate(self) -> Location:
-        """The topic, of which another one of the same name has another id."""
+        """Return the topic and its id, which a topic that was created again does not share."""
         return Location(self.topic, self._ledger.ids([self.topic]).get(self.topic, ""))
 
     def _require_topics(self, *, create: bool = True) -> list[str]:

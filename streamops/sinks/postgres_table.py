@@ -323,7 +323,7 @@ def require_key(fetch: Fetch, target: Target, key: Sequence[str], columns: sql.C
             key=", ".join(key),
             got=f"unique indexes on {[list(row[0]) for row in found]}"
             + (
-                ", of which that on the key is deferrable, invalid, or for other equality"
+                "; the index on the key is deferrable, invalid, or for another equality"
                 if same
                 else ""
             ),

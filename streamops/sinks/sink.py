@@ -319,7 +319,7 @@ class Sink(BatchWriter):
     session: Session = field(default_factory=Session, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.session.is_taken:  # by the sink of which this one is a changed copy
+        if self.session.is_taken:  # this sink is a changed copy of another
             object.__setattr__(self, "session", Session())
         self.session.is_taken = True
 

@@ -452,7 +452,7 @@ class SqlalchemySink(TableSink):
 
 
 # Locks, changes by others, and servers that do not write at the moment: for SQLite the names of errors, for
-# MySQL the numbers, of which those of the client begin with 2.
+# MySQL the numbers; those of the client begin with 2.
 _NOT_NOW = (
     "SQLITE_BUSY",
     "SQLITE_LOCKED",

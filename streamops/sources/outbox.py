@@ -171,7 +171,7 @@ class OutboxEvents:
     _create: Create
 
     def __repr__(self) -> str:
-        """The parameters, of which none is secret."""
+        """Show the parameters. None of them is secret."""
         read, described = self._parameters.names, self._parameters.names.outbox
         given = {
             "slot": read.slot,

@@ -154,7 +154,7 @@ _LAST = (1 << 63) - 1
 @located_methods("sources.outbox")
 @dataclass(slots=True)
 class PostgresLog:
-    """The log of a server, of which one slot and one table are read."""
+    """One slot and one table in the log of a server."""
 
     url: str
     names: Names

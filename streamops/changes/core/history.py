@@ -153,7 +153,7 @@ class _Changes:
 
     @staticmethod
     def of(rows: pa.Table, key: Ids, stored: int, others: Columns) -> tuple[_Changes, Ids]:
-        """The changes, not sorted yet, of which the first are stored; ranks of other sequences."""
+        """Return the unsorted changes, the stored ones first, and the ranks of other sequences."""
         count = len(rows)
         parts = [combine_chunks(rows.column(name)) for name in ("sequence", "begin")]
         rank = ranks(pa.concat_arrays([*parts, *others]))

@@ -271,7 +271,7 @@ def shred_columns(
     Returns
     -------
     list of Array, Array
-        The shredded columns; and for each row of which a value was not shredded, a struct with the
+        The shredded columns. For each row with a value that was not shredded, a struct with the
         reason and the columns.
     """
     keys = _Keys(subjects, versions, spec)

@@ -40,7 +40,7 @@ class Terms:
 
 @dataclass(slots=True)
 class Prefixes:
-    """Distinct strings, of which those are wanted that another string begins with."""
+    """Find which of these distinct strings another string begins with."""
 
     terms: Terms
     lengths: list[int] = field(init=False)

@@ -36,7 +36,7 @@ def to_integers(entry: Entry) -> list[int]:
 
 
 def from_integers(read: Callable[[int], int | None]) -> Entry | None:
-    """Return the entry of which `read` returns the integers by position.
+    """Return an entry from its integers, which `read` returns by position.
 
     None if the first one is missing. Integers beyond the length are of a longer, older entry.
     """
