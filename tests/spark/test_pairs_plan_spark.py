@@ -15,7 +15,7 @@ from streamops import aggregates as agg
 from streamops import time, windows
 from streamops.environment.settings import PROVIDER
 from streamops.kernel.errors import SchemaError, SpecError, StreamopsError, WatermarkError
-from streamops.spark.metadata import METRICS, STATE_API, WATERMARK
+from streamops.spark.metadata import METRICS, REVISED, STATE_API, WATERMARK
 from streamops.testing import assert_rows, at, micro_batches
 from streamops.testing.streaming import run_query
 from tests.spark.pair_cores import earlier, tally
@@ -214,8 +214,10 @@ def test_the_metadata_of_preceding_operators_is_read_on_both_sides(spark: SparkS
         "joins.earlier, right frame",
     )
     first = left.transform(tally(right, name="counts"))
-    metadata = [f.metadata for f in first.schema.fields if METRICS in f.metadata]
-    assert metadata == [{METRICS: "counts", STATE_API: "transformWithStateInPandas"}]
+    metadata = {f.name: f.metadata for f in first.schema.fields if METRICS in f.metadata}
+    assert metadata == {
+        "revision": {METRICS: "counts", STATE_API: "transformWithStateInPandas", REVISED: True}
+    }
     timed = left.transform(earlier(right, delay=("1 second", "3 seconds"), lag="1 second"))
     assert timed.schema["ts"].metadata[WATERMARK] == 4_000
     second = timed.select("k", "ts").transform(
