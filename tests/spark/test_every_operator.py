@@ -28,6 +28,7 @@ from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
 from streamops.testing.batches import to_table
+from streamops.testing.results import BatchResult
 from streamops.testing.streaming import run_query
 from tests.process.functions import bursts, distinct_values, sums, window_totals
 from tests.process.silences import silences
@@ -511,7 +512,9 @@ def check_stream(spark: SparkSession, cases: dict[str, Case], folder: Path) -> N
             assert found == expected[name], name
         else:  # rows pass through: the stream has the rows of a batch
             frame = through(cases[name], batch_frames(spark, cases[name]), name)
-            assert sorted(row for rows in found for row in rows) == as_rows(frame.toArrow()), name
+            assert sorted(row for rows in found for row in rows) == as_rows(
+                frame.toArrow().to_pylist()
+            ), name
 
 
 def check_batch(spark: SparkSession, cases: dict[str, Case]) -> None:
@@ -568,9 +571,18 @@ def split(table: pa.Table, names: Iterable[str]) -> dict[str, list[str]]:
     return {name: sorted(rows) for name, rows in found.items()}
 
 
-def as_rows(table: pa.Table) -> list[str]:
-    """The rows of a table in the same form and order."""
-    return sorted(canonical(row) for row in json.loads(json.dumps(table.to_pylist(), default=text)))
+def emitted_by(result: BatchResult) -> list[dict[str, Any]]:
+    """The rows of a micro-batch as Spark has them: results and late rows of two inputs in one table."""
+    if not result.late.column_names:
+        return result.table.to_pylist()
+    nothing = dict.fromkeys(result.table.column_names)
+    results = [{**row, "late": None} for row in result.table.to_pylist()]
+    return results + [{**nothing, "late": row} for row in result.late.to_pylist()]
+
+
+def as_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in the same form and order."""
+    return sorted(canonical(row) for row in json.loads(json.dumps(rows, default=text)))
 
 
 def canonical(row: dict[str, Any]) -> str:
@@ -614,7 +626,7 @@ def replay_together(
             query._next = watermark
             look(name, query)
             tables = None if number is None else cases[name].tables(number)
-            results[name].append(as_rows(query._step(tables).table))
+            results[name].append(as_rows(emitted_by(query._step(tables))))
         return max(watermark, min((query._next for query in has_time.values()), default=0))
 
     for run in runs:
@@ -643,4 +655,4 @@ def at_once(case: Case) -> list[str]:
         shards=2,
         flush=True,
     )
-    return as_rows(pa.concat_tables([result.table for result in results]))
+    return as_rows([row for result in results for row in emitted_by(result)])
