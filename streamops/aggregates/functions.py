@@ -28,22 +28,6 @@ from streamops.kernel.parameters import require_columns
 from streamops.sketches.aggregation import wrong_type
 from streamops.spark.columns import column as quoted
 
-__all__ = [
-    "ORDERED",
-    "TIE_BREAK",
-    "Aggregate",
-    "count",
-    "first",
-    "is_number",
-    "last",
-    "max",
-    "mean",
-    "min",
-    "stddev",
-    "sum",
-    "variance",
-]
-
 ORDERED = "a type with an order: numbers, strings, binary, booleans, dates, timestamps"
 TIE_BREAK = "a tie_break column of a type with an order"
 

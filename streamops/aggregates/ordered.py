@@ -18,8 +18,6 @@ from streamops.kernel.ordering import is_comparable, is_orderable
 from streamops.sketches.aggregation import parse_percentages, require_percentages, wrong_type
 from streamops.spark.columns import column as quoted
 
-__all__ = ["collect_list", "count_distinct", "percentile", "top"]
-
 WhenFull = Literal["fail", "null"]
 WhenCollected = Literal["fail", "null", "reject_new", "evict_oldest"]
 

@@ -10,8 +10,6 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.parameters import parse_names, require_aggregates
 from streamops.spark.operator import Operator
 
-__all__ = ["aggregate"]
-
 
 def aggregate(
     *,

@@ -11,8 +11,6 @@ from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 
-__all__ = ["apply"]
-
 
 def apply(
     key: str | Sequence[str],

@@ -36,8 +36,6 @@ from streamops.kernel.time import Duration
 from streamops.spark.columns import arrow_schema, column, comparable, refuse_incomparable
 from streamops.spark.operator import show_call
 
-__all__ = ["CompactTransform", "compact"]
-
 _KEY, _SEQUENCE, _CLOCK, _DELETED, _LATEST, _RETAINED = (
     f"__streamops_{name}" for name in ("key", "sequence", "clock", "deleted", "latest", "retained")
 )

@@ -13,8 +13,6 @@ from streamops.kernel.parameters import Text, parse_distinct_names, require_name
 from streamops.spark.columns import column
 from streamops.spark.operator import Operator
 
-__all__ = ["from_debezium", "parse_lsn"]
-
 _FORM = r"^([0-7]?[0-9A-Fa-f]{1,7})/([0-9A-Fa-f]{1,8})\z"
 
 

@@ -32,8 +32,6 @@ from streamops.spark.columns import column, make_nullable
 from streamops.spark.metadata import UPSERTS, add_metadata
 from streamops.spark.operator import Operator
 
-__all__ = ["REASONS", "DeltaSpec", "Preimages", "count_changes", "from_delta", "mark_upserts"]
-
 Preimages = Literal["delete", "drop"]
 
 REASONS = ("unknown_operation", "null_key", "no_sequence")

@@ -21,8 +21,6 @@ from streamops.spark.columns import (
     require_frame,
 )
 
-__all__ = ["Difference", "Differences", "differences"]
-
 _TYPES = ("missing", "extra", "different")
 
 

@@ -51,15 +51,6 @@ from streamops.spark.columns import (
 from streamops.spark.json_columns import OPTIONS
 from streamops.spark.operator import show_call
 
-__all__ = [
-    "FoldTransform",
-    "Rows",
-    "fold",
-    "has_null_part",
-    "refuse_stream",
-    "require_same_columns",
-]
-
 Rows = Literal["keyed", "multiset"]
 
 _BASE, _CONTENT, _PREVIOUS, _BEFORE, _NEXT, _FAULT, _IN_TABLE = (

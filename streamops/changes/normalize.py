@@ -10,8 +10,6 @@ from streamops.kernel.parameters import parse_distinct_names
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 
-__all__ = ["normalize"]
-
 
 def normalize(
     key: str | Sequence[str],

@@ -22,8 +22,6 @@ from streamops.kernel.parameters import require_columns, require_name, require_p
 from streamops.kernel.values import Refused, converter
 from streamops.spark.columns import column, require_frame
 
-__all__ = ["KeyTable"]
-
 _DIALECTS = ("sqlite", "postgresql")
 _AT_A_TIME = 1_000
 """Subjects in a condition: databases limit the number of parameters."""

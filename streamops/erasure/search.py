@@ -21,8 +21,6 @@ from streamops.erasure import conditions
 from streamops.kernel.errors import SpecError
 from streamops.spark.columns import require_frame
 
-__all__ = ["Match", "SearchReport", "search_files", "search_frame"]
-
 _SHORTEST = 4
 _SST = bytes.fromhex("f7cff485b741e288")
 """The last bytes of a sorted table of RocksDB."""

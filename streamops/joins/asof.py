@@ -21,8 +21,6 @@ from streamops.kernel.parameters import parse_delay, parse_delays
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 
-__all__ = ["asof"]
-
 
 def asof(
     right: DataFrame | None,

@@ -27,8 +27,6 @@ from streamops.spark.columns import arrow_schema, column, map_type, require_fram
 from streamops.spark.definition import Frames
 from streamops.spark.operator import Operator
 
-__all__ = ["enrich"]
-
 
 def enrich(
     right: DataFrame | None,

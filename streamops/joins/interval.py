@@ -25,8 +25,6 @@ from streamops.spark.columns import column
 from streamops.spark.definition import KeyLimit, Native
 from streamops.spark.operator import Operator
 
-__all__ = ["interval"]
-
 _JOIN_TYPES = {"semi": "left_semi", "anti": "left_anti"}
 _PRESENT = "{}_is_present"
 # With 500,000 searches an hour, the kernel takes 0.25 of the CPU time of Spark's join in micro-batches of

@@ -42,8 +42,6 @@ from streamops.spark.columns import (
 from streamops.spark.operator import show_call
 from streamops.spark.results import comments
 
-__all__ = ["LookupTransform", "Refresh", "lookup"]
-
 How = Literal["left", "inner"]
 Refresh = Literal["never", "every batch"]
 Load = Callable[[SparkSession], DataFrame]

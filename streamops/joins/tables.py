@@ -11,8 +11,6 @@ from streamops.joins.core.tables import TablesCore
 from streamops.joins.core.tables_spec import How, Rejected, TablesSpec
 from streamops.spark.operator import Operator
 
-__all__ = ["tables"]
-
 Columns = str | Sequence[str]
 
 

@@ -13,8 +13,6 @@ from streamops.joins.core.timeline import NewestParameters, TimelineCore, Timeli
 from streamops.kernel.parameters import parse_distinct_names
 from streamops.spark.operator import Operator
 
-__all__ = ["timeline"]
-
 
 def timeline(
     right: DataFrame | None,

@@ -140,6 +140,15 @@ def with_large_types(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema([_large(field) for field in table.schema]))
 
 
+def suit(result: pa.Table, passed: pa.DataType) -> pa.Table:
+    """A result with large types, if Spark passed a column of bytes or text with one and so expects them.
+
+    That is ``spark.sql.execution.arrow.useLargeVarTypes``.
+    """
+    is_large = pa.types.is_large_binary(passed) or pa.types.is_large_string(passed)
+    return with_large_types(result) if is_large else result
+
+
 def _large(field: pa.Field) -> pa.Field:
     dtype = field.type
     if pa.types.is_string(dtype):

@@ -21,22 +21,6 @@ import pyarrow as pa
 
 from streamops.kernel.columns import is_opaque
 
-__all__ = [
-    "EPOCH",
-    "Converter",
-    "Missing",
-    "Refused",
-    "UnsupportedType",
-    "comparable",
-    "converter",
-    "field_converter",
-    "is_mutable",
-    "keeps_values",
-    "record_values",
-    "same",
-    "to_column",
-]
-
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Converter = Callable[..., Any]
 """From a value to the value as it is stored.

@@ -22,8 +22,6 @@ from streamops.observe.core.rules import require_share
 from streamops.observe.furthest import KeyedTransform, group_keys, parse_keys
 from streamops.spark.columns import column, refuse_duplicates
 
-__all__ = ["BOUNDS", "MEASURES", "Scale", "account_late", "lateness_needed", "merge_accounts"]
-
 FrameToFrame: TypeAlias = Callable[[DataFrame], DataFrame]
 
 BOUNDS = (

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-__all__ = ["OpenTelemetryListener", "PrometheusListener", "grafana_dashboard"]
-
 _LOG = logging.getLogger("streamops.observe")
 
 

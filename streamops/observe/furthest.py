@@ -16,8 +16,6 @@ from streamops.observe.core.rules import require_count
 from streamops.spark.columns import column, instant_field, refuse_duplicates
 from streamops.spark.operator import show_call
 
-__all__ = ["KeyedTransform", "furthest_ahead", "group_keys", "parse_keys"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyedTransform:

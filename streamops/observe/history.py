@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["QueryHistory", "draw", "history"]
-
 _SIZE = (10.0, 6.0)  # inches
 _TWIN = "streamops late rows"  # marks the axes of rows
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -276,4 +274,5 @@ def _revive(progress: Any, source: Any) -> Any:
 
 
 def not_a_query(source: Any) -> SpecError:
+    """The error about a value that has no progress."""
     return conditions.NOT_A_QUERY.error(got=f"an object of type {type(source).__name__}")

@@ -21,8 +21,6 @@ from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
 from streamops.observe.core.progress import PartitionLag
 from streamops.observe.progress import read_progress
 
-__all__ = ["AlarmListener", "consumer_lag"]
-
 _LOG = logging.getLogger("streamops.observe")
 
 

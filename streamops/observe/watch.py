@@ -18,8 +18,6 @@ from streamops.observe.core.progress import LATE, Progress, QueryTotals
 from streamops.observe.history import QueryHistory, not_a_query
 from streamops.observe.progress import read_progress
 
-__all__ = ["Table", "View", "build_view", "format_bytes", "format_length", "watch"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _TREND = 40  # micro-batches
 _COUNTED = ("rows", "results", "late", "corrections", "side_output", "rejected")

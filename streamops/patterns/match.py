@@ -42,22 +42,6 @@ from streamops.patterns.core.syntax import parse_pattern
 from streamops.spark.definition import Frames
 from streamops.spark.operator import Operator
 
-__all__ = [
-    "classifiers",
-    "collect_list",
-    "count",
-    "current",
-    "first",
-    "initial",
-    "last",
-    "match",
-    "max",
-    "mean",
-    "min",
-    "previous",
-    "sum",
-]
-
 Variables = str | Sequence[str] | None
 
 

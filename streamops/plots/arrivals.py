@@ -30,8 +30,6 @@ from streamops.plots.data import (
 from streamops.spark.operator import Operator
 from streamops.testing.replaying import classify_rows
 
-__all__ = ["plot_late_share", "plot_watermark"]
-
 REJECTED = Style("rejected", COLORS["retracted"], marker="s")
 STYLES = {
     "on_time": ON_TIME,

@@ -37,8 +37,6 @@ from streamops.plots.data import (
     zone_of,
 )
 
-__all__ = ["plot_corrections"]
-
 LANE = 0.36
 INPUT = replace(EVENT, color=TOO_LATE.color)
 STYLES = (EARLY, ON_TIME, FIRST, CORRECTED, RETRACTED)

@@ -15,8 +15,6 @@ from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.data import Data, Floats, read_rows, to_coordinates, zone_of
 
-__all__ = ["plot_error", "plot_estimates"]
-
 WIDE = 20.0  # an axis whose values differ by more than this factor is logarithmic
 
 

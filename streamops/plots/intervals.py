@@ -14,8 +14,6 @@ from streamops.plots import artists
 from streamops.plots.artists import WINDOW, Style, draw_lanes
 from streamops.plots.data import Data, read_rows, to_width
 
-__all__ = ["plot_history", "plot_sessions", "plot_windows"]
-
 SESSION = replace(WINDOW, name="session")
 VERSION = Style("past version", COLORS["retracted"])
 CURRENT = replace(WINDOW, name="current version")

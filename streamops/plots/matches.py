@@ -13,8 +13,6 @@ from streamops.plots import artists
 from streamops.plots.artists import WINDOW, draw_lanes
 from streamops.plots.data import Data, Floats, read_rows
 
-__all__ = ["plot_matches"]
-
 MATCH = replace(WINDOW, name="match")
 
 

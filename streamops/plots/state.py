@@ -11,8 +11,6 @@ from streamops.kernel.parameters import Text
 from streamops.plots import artists
 from streamops.plots.data import Data, read_batches, to_coordinates, zone_of
 
-__all__ = ["plot_state"]
-
 
 def plot_state(
     batches: Data,

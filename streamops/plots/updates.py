@@ -15,8 +15,6 @@ from streamops.plots import artists
 from streamops.plots.artists import CORRECTED, FIRST, RETRACTIONS, Style, draw_lanes
 from streamops.plots.data import Data, add_key, read_keys, read_numbers, read_results
 
-__all__ = ["plot_updates"]
-
 NEW = replace(FIRST, name="first value")
 UPDATED = replace(CORRECTED, name="updated")
 REPLACED = Style("replaced or deleted", COLORS["retracted"])

@@ -23,8 +23,6 @@ from streamops.process.core.spec import (
 from streamops.process.core.values import parse_initial
 from streamops.spark.operator import Operator
 
-__all__ = ["per_key"]
-
 
 def per_key(
     function: Function,

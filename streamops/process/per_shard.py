@@ -9,8 +9,6 @@ from streamops.kernel.operator import Core, ShardSpec
 from streamops.process import conditions
 from streamops.spark.operator import Operator
 
-__all__ = ["per_shard", "require_core"]
-
 
 def require_core(core: object, parameters: object) -> None:
     """Refuse what is not a core, and parameters that are not complete.

@@ -21,8 +21,6 @@ from streamops.search.core.parse import DefaultOperator, require_luqum
 from streamops.search.core.spec import MatchSpec, Rejected, WaitsFor
 from streamops.spark.operator import Operator
 
-__all__ = ["match"]
-
 
 def match(
     queries: DataFrame | None,

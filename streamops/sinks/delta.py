@@ -51,8 +51,6 @@ from streamops.sinks.sink import (
     unavailable,
 )
 
-__all__ = ["DeltaSink", "delta"]
-
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _WHERE = "sinks.delta"
 _ATTEMPTS = 20

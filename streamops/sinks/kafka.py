@@ -41,8 +41,6 @@ from streamops.sinks.sink import KeyedSink, hide, parse_key, refused, unavailabl
 from streamops.spark.columns import column
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 
-__all__ = ["KafkaSink", "kafka"]
-
 _LOG = logging.getLogger("streamops.sinks")
 _WHERE = "sinks.kafka"
 _TIMEOUT = 60  # seconds, for a request that has a deadline

@@ -28,8 +28,6 @@ from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
 from streamops.sinks.sink import Columns, Sink, hide, unavailable
 
-__all__ = ["ParquetSink", "parquet", "read_parquet"]
-
 Check = Literal["size", "content"]
 
 _WHERE = "sinks.parquet"

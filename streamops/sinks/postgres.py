@@ -36,8 +36,6 @@ from streamops.sinks.sink import (
     unavailable,
 )
 
-__all__ = ["PostgresSink", "postgres"]
-
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
 _IDLE_LIMIT = "60s"

@@ -15,8 +15,6 @@ from streamops.sinks import conditions
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import unload_state_stores
 
-__all__ = ["later_files", "rewind", "unreadable_stores"]
-
 _LOG = re.compile(r"(?P<log>commits|offsets)/\.?(?P<batch>\d+)(?:\..*)?")
 """Also checksums such as ``.7.crc``, and temporary files."""
 

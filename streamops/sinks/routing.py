@@ -20,10 +20,6 @@ from streamops.spark.identity import Identity
 from streamops.spark.json_columns import to_json
 from streamops.spark.side_output import has_sides, side_output_tags
 
-__all__ = ["FanOut", "SideOutputs", "fan_out", "side_outputs"]
-
-_FAN_OUT = "sinks.fan_out"
-
 
 def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) -> FanOut:
     """Write several targets from one micro-batch, which Spark computes once.
@@ -81,14 +77,9 @@ def fan_out(sinks: Mapping[str, BatchWriter], *, checkpoint: str | None = None) 
 class FanOut(BatchWriter):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
-    where = _FAN_OUT
+    where = "sinks.fan_out"
 
     sinks: dict[str, BatchWriter]
-
-    @property
-    def label(self) -> str:
-        """The name of the sink in errors."""
-        return _FAN_OUT
 
     def _sinks(self) -> Iterator[Sink]:
         return chain.from_iterable(sink._sinks() for sink in self.sinks.values())
@@ -104,7 +95,6 @@ class FanOut(BatchWriter):
 
 Tags = dict[str, list[str]]
 
-_WHERE = "sinks.side_outputs"
 _POSITION = ("topic", "partition", "offset")
 
 
@@ -199,7 +189,7 @@ def side_outputs(
 class SideOutputs(BatchWriter):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
-    where = _WHERE
+    where = "sinks.side_outputs"
 
     results: BatchWriter
     rejected: BatchWriter
@@ -210,7 +200,7 @@ class SideOutputs(BatchWriter):
     @property
     def label(self) -> str:
         """The name of the sink in errors."""
-        return f"{_WHERE}({self.operator!r})"
+        return f"{self.where}({self.operator!r})"
 
     def _sinks(self) -> Iterator[Sink]:
         return chain(self.results._sinks(), self.rejected._sinks())

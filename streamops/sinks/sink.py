@@ -261,9 +261,9 @@ class BatchWriter(ABC):
         return Checked(tuple(sink._checked() for sink in self._sinks()))
 
     @property
-    @abstractmethod
     def label(self) -> str:
         """The name of the sink in errors."""
+        return self.where
 
     def _sinks(self) -> Iterator[Sink]:
         """The sinks that this function writes to."""

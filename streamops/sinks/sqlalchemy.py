@@ -47,8 +47,6 @@ from streamops.sinks.sink import (
     unavailable,
 )
 
-__all__ = ["SqlalchemySink", "sqlalchemy"]
-
 _WHERE = "sinks.sqlalchemy"
 _ATTEMPTS = 20
 

@@ -38,14 +38,6 @@ from streamops.sketches.core.sketch import Parameter
 from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns, read
 from streamops.spark.columns import column as quoted
 
-__all__ = [
-    "SKETCH_TYPE",
-    "StoredBloomFilter",
-    "bloom_filter_agg",
-    "bloom_filter_stats",
-    "may_contain",
-]
-
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class BloomFilter(SketchAggregate):

@@ -41,15 +41,6 @@ from streamops.sketches.core.sketch import Parameter, Sketch, fill_rows, read_st
 from streamops.sketches.stored import SketchType, StoredSketch, as_item, map_columns
 from streamops.spark.columns import column as quoted
 
-__all__ = [
-    "SKETCH_TYPE",
-    "CountingAggregate",
-    "StoredCounts",
-    "count_min",
-    "count_min_sketch",
-    "estimate_count",
-]
-
 RELATIVE_ERROR = 0.001
 CONFIDENCE = 0.99
 

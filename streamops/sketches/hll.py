@@ -21,8 +21,6 @@ from streamops.sketches.core.hyperloglog import HyperLogLog, from_serialized
 from streamops.sketches.minhash import datasketch_hash
 from streamops.sketches.stored import SketchType, StoredSketch, make_by
 
-__all__ = ["SKETCH_TYPE", "StoredHll", "approx_count_distinct", "hll_sketch_agg"]
-
 _LEAST, _MOST = 4, 16
 
 

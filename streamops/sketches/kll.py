@@ -22,8 +22,6 @@ from streamops.sketches.core.kll import QuantileSketch, rank_error
 from streamops.sketches.stored import SketchType, StoredSketch, make_by, require_image_type
 from streamops.spark.columns import column as quoted
 
-__all__ = ["SKETCH_TYPE", "StoredKll", "approx_percentile", "kll_sketch_agg"]
-
 DEFAULT_K = 200
 _LEAST, _MOST = 8, 65_535
 

@@ -18,8 +18,6 @@ from streamops.sketches.core.items import murmur3
 from streamops.sketches.core.minhash import SCHEMES, MinHash
 from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
 
-__all__ = ["SKETCH_TYPE", "StoredMinHash", "datasketch_hash", "minhash_sketch_agg", "similarity"]
-
 _MOST = 1 << 16
 _SEEDS = 1 << 32
 _CODES = {"affine32": 1, "affine64": 2}

@@ -17,8 +17,6 @@ from streamops.spark.columns import instant_field
 from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 
-__all__ = ["seen"]
-
 _MOST_GENERATIONS = 64
 
 

@@ -32,20 +32,6 @@ from streamops.sketches.core.sketch import (
 from streamops.spark.columns import column as quoted
 from streamops.spark.columns import spark_schema
 
-__all__ = [
-    "SKETCH_TYPES",
-    "SketchType",
-    "StoredSketch",
-    "as_item",
-    "compare_columns",
-    "estimate",
-    "from_datasketches",
-    "make_by",
-    "map_columns",
-    "read",
-    "to_datasketches",
-]
-
 SKETCH_TYPES: Mapping[str, str] = {
     "bloom": "streamops.sketches.bloom",
     "frequency": "streamops.sketches.count_min",

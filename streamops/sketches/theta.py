@@ -28,18 +28,6 @@ from streamops.sketches.core.theta import PARTS, Overlap, Theta, compare_samples
 from streamops.sketches.stored import SketchType, StoredSketch, compare_columns, make_by
 from streamops.spark.columns import type_name
 
-__all__ = [
-    "SKETCH_TYPE",
-    "StoredTheta",
-    "approx_count_distinct_theta",
-    "approx_overlap",
-    "difference",
-    "intersection",
-    "overlap",
-    "theta_sketch_agg",
-    "union",
-]
-
 DEFAULT_K = 4_096
 _LEAST, _MOST = 16, 65_536
 _MOST_AUDIENCES = 16

@@ -14,8 +14,6 @@ from streamops.sketches.core.sketch import Sketch
 from streamops.sketches.count_min import CountingAggregate, StoredCounts
 from streamops.sketches.stored import SketchType, make_by
 
-__all__ = ["SKETCH_TYPE", "approx_top_k", "top_k_sketch_agg"]
-
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class HeavyHitters(CountingAggregate):

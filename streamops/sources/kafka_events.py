@@ -30,8 +30,6 @@ from streamops.spark.columns import column, make_nullable
 from streamops.spark.json_columns import member, parse_object, parse_row_type, read_value
 from streamops.spark.operator import Operator
 
-__all__ = ["POSITION", "REASONS", "Format", "Tombstones", "kafka_events"]
-
 Format = Literal["json", "avro"]
 Tombstones = Literal["route", "keep", "drop"]
 

@@ -21,18 +21,6 @@ from streamops.kernel.parameters import parse_distinct_names, require_servers, r
 from streamops.kernel.time import parse_instant
 from streamops.sources import conditions
 
-__all__ = [
-    "Edge",
-    "Edges",
-    "Isolation",
-    "KafkaClient",
-    "KafkaReplay",
-    "Offsets",
-    "Since",
-    "open_client",
-    "replay",
-]
-
 Isolation = Literal["read_committed", "read_uncommitted"]
 Offsets = Mapping[str, Mapping[int, int]]
 """An offset for each partition of each topic."""

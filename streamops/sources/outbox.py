@@ -22,8 +22,6 @@ from streamops.sources.core.status import Names
 from streamops.sources.outbox_source import OutboxParameters, OutboxSource
 from streamops.sources.postgres_log import require_driver, require_url
 
-__all__ = ["Create", "OutboxEvents", "outbox"]
-
 Create = Literal["refuse", "create"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")

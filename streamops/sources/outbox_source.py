@@ -29,8 +29,6 @@ from streamops.sources.core.outbox import Outbox, Range, Read, format_lsn, parse
 from streamops.sources.core.status import Names, Status
 from streamops.sources.postgres_log import PostgresLog
 
-__all__ = ["OPTION", "Offset", "OutboxParameters", "OutboxSource"]
-
 
 @dataclass(frozen=True, slots=True)
 class Offset:

@@ -22,8 +22,6 @@ from streamops.sources.core import status as sql
 from streamops.sources.core.outbox import Range, Read, format_lsn, read_events
 from streamops.sources.core.status import Names, Status, check_publication, check_server, check_slot
 
-__all__ = ["Client", "DriverError", "PostgresLog", "require_driver", "require_url"]
-
 # Classes of SQLSTATE after which the connection cannot be used.
 _BROKEN = {"08", "57", "58"}
 

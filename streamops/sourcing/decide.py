@@ -25,8 +25,6 @@ from streamops.sourcing import conditions
 from streamops.sourcing.core.fold import Record
 from streamops.spark.operator import Operator
 
-__all__ = ["Rejected", "decide"]
-
 _WHERE = "sourcing.decide"
 _VERSION, _COMMAND, _REJECTION = "version", "command_id", "rejection"
 _IDS = "command_ids"

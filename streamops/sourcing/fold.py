@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.environment.settings import PARTITIONS
-from streamops.kernel.columns import conform, with_large_types
+from streamops.kernel.columns import conform, suit
 from streamops.kernel.ddl import SchemaLike
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_names, refuse_taken_names, require_columns
@@ -31,8 +31,6 @@ from streamops.spark.columns import (
 )
 from streamops.spark.operator import Operator
 from streamops.spark.results import restore
-
-__all__ = ["fold"]
 
 _WHERE = "sourcing.fold"
 
@@ -184,8 +182,7 @@ class _Fold(FoldSpec):
                     conform(table.drop_columns("group").rename_columns(schema.names), schema)
                 )
             rows = fold_log(spec, *parts)
-            is_large = pa.types.is_large_string(tables[0].schema.field("group").type)
-            return with_large_types(rows) if is_large else rows
+            return suit(rows, tables[0].schema.field("group").type)
 
         def grouped(part: DataFrame, names: Sequence[str]) -> GroupedData:
             # The group is text, so that its type tells which types Spark expects. By position: PySpark's

@@ -24,28 +24,6 @@ from streamops.kernel.parameters import not_an_instant, require_columns
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark import conditions
 
-__all__ = [
-    "IN_UTC",
-    "arrow_schema",
-    "column",
-    "comparable",
-    "contains_type",
-    "fields_by_position",
-    "instant_field",
-    "make_nullable",
-    "map_type",
-    "micros",
-    "now",
-    "quote",
-    "refuse_collated",
-    "refuse_duplicates",
-    "refuse_incomparable",
-    "relax_nulls",
-    "require_frame",
-    "spark_schema",
-    "type_name",
-]
-
 
 def micros(value: Column) -> Column:
     """Convert a timestamp to microseconds; null outside the years 1 to 9999."""

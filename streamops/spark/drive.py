@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.environment.settings import refuse_policy
-from streamops.kernel.columns import fix_types, with_large_types
+from streamops.kernel.columns import fix_types, suit
 from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import located
 from streamops.kernel.operator import Spec
@@ -382,18 +382,9 @@ def _runner(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
         core, spec = step.core, step.spec
         with located(step.where):
             found = core.run(spec, read_packs(core, spec, group_packs(table)))
-        return _suited(found.rows, table)
+        return suit(found.rows, table.schema.field("packed").type)
 
     return run
-
-
-def _suited(result: pa.Table, packs: pa.Table) -> pa.Table:
-    """A result with large types, if Spark has passed packs with them and so expects them.
-
-    That is ``spark.sql.execution.arrow.useLargeVarTypes``.
-    """
-    is_large = pa.types.is_large_binary(packs.schema.field("packed").type)
-    return with_large_types(result) if is_large else result
 
 
 def _runner_with_metrics(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
@@ -405,7 +396,7 @@ def _runner_with_metrics(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table
         metrics = [*values, len(found.late), 0, 0, None]
         frame = emit_frame(write_cells(found.rows), metrics)
         emitted = pa.Table.from_pandas(frame, EMITTED_ARROW, preserve_index=False)
-        return _suited(emitted, table)
+        return suit(emitted, table.schema.field("packed").type)
 
     return run
 

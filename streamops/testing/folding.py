@@ -14,8 +14,6 @@ from streamops.kernel.values import comparable, same
 from streamops.testing import conditions
 from streamops.testing.results import Published, results_in
 
-__all__ = ["fold"]
-
 Row = dict[str, Any]
 Semantics = Literal["keyed", "multiset"]
 

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from streamops.testing.batches import Inputs
 
-__all__ = ["Replay", "classify_rows", "replay"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ARROW = {"bigint": pa.int64(), "string": pa.string()}
 _STORED = pa.schema(

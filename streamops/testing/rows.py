@@ -18,8 +18,6 @@ from streamops.testing import conditions
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
 
-__all__ = ["assert_rows", "missing_extra"]
-
 __tracebackhide__ = True  # pytest shows the line of the test
 _MOST_LINES = 20
 _MOST_PAIRED = 100  # rows of each side

@@ -20,8 +20,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-__all__ = ["MicroBatches"]
-
 
 class MicroBatches(DataSource):
     """Arrow files of a directory, in the order of their names, one per micro-batch."""

@@ -40,8 +40,6 @@ from streamops.testing.results import BatchResult, combine_results, read_clock, 
 if TYPE_CHECKING:
     from streamops.testing.batches import Batch, Chain, Delays, Inputs, Schemas
 
-__all__ = ["Source", "micro_batches", "run_query", "stream"]
-
 Source = Literal["auto", "python", "files"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

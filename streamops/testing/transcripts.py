@@ -93,8 +93,6 @@ if TYPE_CHECKING:
     from streamops.spark.definition import StateApi
     from streamops.testing.streaming import Source
 
-__all__ = ["Transcript", "assert_replays", "assert_streams", "load", "parse"]
-
 __tracebackhide__ = True
 
 _FAMILIES = (

@@ -19,8 +19,6 @@ from streamops.time.core.track_clock import (
     parse_limit,
 )
 
-__all__ = ["CorrectClock", "correct_clock"]
-
 # Names of intermediate columns: microseconds.
 _EVENT, _SENT, _RECEIVED, _QUALITY = (
     f"__streamops_{name}" for name in ("event", "sent", "received", "quality")

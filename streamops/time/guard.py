@@ -27,8 +27,6 @@ from streamops.spark.metadata import WATERMARK
 from streamops.spark.operator import Operator
 from streamops.time import conditions
 
-__all__ = ["REASONS", "OutOfBounds", "Unusable", "guard"]
-
 OutOfBounds = Literal["route", "clamp", "fail"]
 Unusable = Literal["route", "fail"]
 

@@ -11,8 +11,6 @@ from pyspark.sql import functions as F
 
 from streamops.spark.operator import Operator
 
-__all__ = ["processing_time"]
-
 
 def processing_time(into: str = "processed_at") -> Operator:
     """Add the processing time of each row: the start of its micro-batch.

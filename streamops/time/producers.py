@@ -18,8 +18,6 @@ from streamops.spark.columns import column, instant_field, micros, now
 from streamops.spark.operator import Operator
 from streamops.time.core.producers import ARRIVAL, ProducersCore, ProducersSpec
 
-__all__ = ["producers"]
-
 
 def producers(
     producer: str,

@@ -25,8 +25,6 @@ from streamops.time.core.track_clock import (
 )
 from streamops.time.correct_clock import CorrectClock
 
-__all__ = ["track_clock"]
-
 
 def track_clock(
     time: str,

@@ -20,8 +20,6 @@ from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CalendarSpec
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 
-__all__ = ["calendar"]
-
 
 def calendar(
     unit: Unit,

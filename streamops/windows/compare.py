@@ -13,8 +13,6 @@ from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.compare_spec import CompareSpec
 from streamops.windows.core.spec import Stragglers, TooLate, parse_length
 
-__all__ = ["compare"]
-
 
 def compare(
     period: Duration | Unit,

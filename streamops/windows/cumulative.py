@@ -22,8 +22,6 @@ from streamops.windows.core.grid import GridCore
 from streamops.windows.core.grid_spec import CumulativeSpec, parse_period_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate, parse_length
 
-__all__ = ["cumulative"]
-
 
 def cumulative(
     size: Duration | Unit,

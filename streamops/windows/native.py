@@ -15,8 +15,6 @@ from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.sliding import SlidingSpec
 from streamops.windows.core.spec import WindowSpec
 
-__all__ = ["NATIVE"]
-
 _ANSI = "spark.sql.ansi.enabled"
 
 # Up to how many keys Spark's own windows are chosen for a stream. Measured on 2026-11-21, a count and a sum

@@ -15,8 +15,6 @@ from streamops.windows.core.running import (
     WhenFull,
 )
 
-__all__ = ["running"]
-
 
 def running(
     *,

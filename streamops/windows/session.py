@@ -20,8 +20,6 @@ from streamops.windows.core.session_spec import SessionSpec, WhenLonger
 from streamops.windows.core.spec import Early, TooLate
 from streamops.windows.native import NATIVE
 
-__all__ = ["session"]
-
 
 def session(
     gap: Duration,

@@ -17,8 +17,6 @@ from streamops.windows.core.sliding import SlidingCore, SlidingSpec
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 
-__all__ = ["sliding"]
-
 
 def sliding(
     size: Duration,

@@ -20,8 +20,6 @@ from streamops.windows.core.grid_spec import FixedSpec, parse_origin
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 
-__all__ = ["tumbling"]
-
 
 def tumbling(
     size: Duration,

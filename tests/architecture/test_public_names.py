@@ -63,6 +63,12 @@ def test_the_package_lists_every_module_with_public_names() -> None:
     assert all(getattr(streamops, name) is modules[name] for name in public)
 
 
+def test_only_packages_and_entry_points_list_public_names() -> None:
+    public = {name for name in MODULES if hasattr(importlib.import_module(name), "__all__")}
+    packages = {name for name in public if hasattr(importlib.import_module(name), "__path__")}
+    assert public - packages == {"streamops.errors", "streamops.testing.plugin"}
+
+
 def test_every_error_is_public() -> None:
     defined = [thing for thing in vars(kernel_errors).values() if inspect.isclass(thing)]
     named = {thing.__name__ for thing in defined if issubclass(thing, Exception)}

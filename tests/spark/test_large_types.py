@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamops.kernel.codec import ipc_read
-from streamops.kernel.columns import with_large_types
+from streamops.kernel.columns import suit, with_large_types
 from streamops.spark.clocks import ClockSpec
-from streamops.spark.drive import _runner, _runner_with_metrics, _suited, resolve, shards_of
+from streamops.spark.drive import _runner, _runner_with_metrics, resolve, shards_of
 from streamops.spark.operator import Operator
 from streamops.spark.packing import EMITTED_ARROW, packer, unpacker
 from streamops.spark.step import ShardStep
@@ -80,8 +80,8 @@ def test_the_results_of_a_step_are_unpacked_from_large_cells() -> None:
     cell = sink.getvalue().to_pybytes()
     assert ipc_read(cell).equals(rows)
     emitted = pa.table({"emitted": [cell], "metrics": [[1]]}, schema=EMITTED_ARROW)
-    large = _suited(emitted, pa.table({"packed": pa.array([b""], pa.large_binary())}))
+    large = suit(emitted, pa.large_binary())
     assert large.schema.field("emitted").type == pa.large_binary()
     (batch,) = unpacker(rows.schema)(iter(large.to_batches()))
     assert pa.Table.from_batches([batch]).equals(rows)
-    assert _suited(emitted, pa.table({"packed": [b""]})) is emitted
+    assert suit(emitted, pa.binary()) is emitted

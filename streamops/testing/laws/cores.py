@@ -33,8 +33,6 @@ from streamops.testing.laws.cases import (
     to_rows,
 )
 
-__all__ = ["CORE", "check_laws", "order_within_a_batch_is_irrelevant"]
-
 __tracebackhide__ = True
 
 

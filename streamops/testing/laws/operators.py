@@ -29,8 +29,6 @@ from streamops.testing.laws.cores import (
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["check_operator", "histories"]
-
 __tracebackhide__ = True
 
 _AS_THEY_ARRIVE = {order_within_a_batch_is_irrelevant}

@@ -15,8 +15,6 @@ from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.values import comparable
 from streamops.testing.laws.cases import to_rows
 
-__all__ = ["SUMMARY", "SummaryCase"]
-
 __tracebackhide__ = True
 
 States = list[pa.Array]
