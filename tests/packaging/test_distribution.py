@@ -66,7 +66,7 @@ def test_the_wheel_contains_the_library_and_nothing_else(built: tuple[Path, Path
         assert "streamops = streamops.testing.plugin" in wheel.read(entries).decode()
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "streamops").rglob("*.py")}
     found = {name for name in names if ".dist-info/" not in name}
-    assert found == modules | {"streamops/py.typed"}
+    assert found == modules | {"streamops/py.typed", "streamops/observe/grafana.json"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert f"Version: {streamops.__version__}\n" in text
     extras = re.findall(r"^Provides-Extra: (\S+)$", text, re.MULTILINE)
