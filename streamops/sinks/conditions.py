@@ -259,19 +259,14 @@ TYPE_CHANGED = codes.TARGET_TYPE(
     "cast the column of the frame",
 )
 COMMIT_CONFLICTS = codes.TARGET_UNAVAILABLE(
-    "other writers commit to the table all the time",
-    "a commit to the version of the table that was read",
+    "other writers commit to the target all the time",
+    "a commit to the version of the target that was read",
     "nothing was written, and nothing is lost: pause the other writers, and start the query again",
 )
 TARGET_UNAVAILABLE = codes.TARGET_UNAVAILABLE(
     "{target} did not take the micro-batch",
     "a target that is reachable and accepts the transaction",
     "{hint}nothing is lost: start the query again once the cause is removed. If the connection broke in the commit, the target may have the micro-batch; the ledger knows, and it is not written twice",
-)
-FOLDER_CONFLICTS = codes.TARGET_UNAVAILABLE(
-    "other writers commit to the folder all the time",
-    "one writer per folder",
-    "stop the other writers",
 )
 NTZ_IN_MAP = codes.TYPE_UNSUPPORTED(
     "column {column!r} has a timestamp without time zone inside of a map, and deltalake creates a table that cannot be read",

@@ -39,6 +39,7 @@ from streamops.sinks.core.net import (
     remaining_rows,
     repeat,
 )
+from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
@@ -53,8 +54,6 @@ from streamops.sinks.sink import (
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _WHERE = "sinks.delta"
-_ATTEMPTS = 20
-"""How often a commit is tried while others commit to the table, for example to compact its files."""
 
 
 def delta(
@@ -172,6 +171,32 @@ class _Handle:
         """An open table holds nothing that must be released."""
 
 
+class _Attempt(Attempt):
+    """An attempt to commit the next version of the table."""
+
+    def __init__(self, sink: DeltaSink, table: Any, content: Reduced, found: Found) -> None:
+        self.sink, self.table, self.content, self.found = sink, table, content, found
+
+    def write(self, decision: Decision) -> None:
+        sink, table, net = self.sink, self.table, self.content.net
+        if table is None:
+            sink._create(sink._stored(net.added.schema))
+            raise Conflict()  # the created table has no entry: decide again
+        version = table.version()
+        try:
+            sink._apply(
+                Commit(table, sink._properties(decision)), net, self.content.names, decision
+            )
+        except _require_driver().exceptions.CommitFailedError:
+            sink.session.close()
+            now = sink._open()
+            if now is not None and now.version() == version:
+                raise  # not because of another commit
+            raise Conflict() from None
+        handle: Any = sink.session.connection
+        handle.committed = (table.version(), decision.entry)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DeltaSink(TableSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
@@ -235,41 +260,14 @@ class DeltaSink(TableSink):
         except driver.exceptions.DeltaError:
             return None
 
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        net = self._net(rows)
+    @contextmanager
+    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
         with self._errors():
-            for _ in range(_ATTEMPTS):
-                if self._try_commit(net, rows.column_names, delivery):
-                    return
-        raise conditions.COMMIT_CONFLICTS.error(
-            got=f"{_ATTEMPTS} attempts, each of which conflicted with another commit"
-        )
-
-    def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> bool:
-        """Commit the micro-batch, unless another writer commits first."""
-        table = self._open()
-        found = self._find(table)
-        self._refuse_removed(found, delivery)
-        decision = self._decide(
-            found.entry, delivery, others=self._others(table, found.entry, delivery)
-        )
-        if decision.entry == found.entry:
-            return True
-        if table is None:
-            self._create(self._stored(net.added.schema))
-            return False  # the created table has no entry: decide again
-        version = table.version()
-        try:
-            self._apply(Commit(table, self._properties(decision)), net, names, decision)
-        except _require_driver().exceptions.CommitFailedError:
-            self.session.close()
-            now = self._open()
-            if now is not None and now.version() == version:
-                raise  # not because of another commit
-            return False
-        handle: Any = self.session.connection
-        handle.committed = (table.version(), decision.entry)
-        return True
+            table = self._open()
+            found = self._find(table)
+            self._refuse_removed(found, delivery)
+            others = self._others(table, found.entry, delivery)
+            yield _Attempt(self, table, content, Found(found.entry, others=others))
 
     def _refuse_removed(self, found: delta_log.Found, delivery: Delivery) -> None:
         """Refuse to continue on rows of somebody else, unless the user wants that."""
@@ -524,6 +522,8 @@ class DeltaSink(TableSink):
         with hide(*(value for value in secrets if len(value) >= 8), *secrets_of(self.path)):
             try:
                 yield
+            except Conflict:
+                raise
             except BaseException as error:
                 self.session.close()
                 if isinstance(error, StreamopsError):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, cast
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from streamops.sinks.core.kafka_records import (
     make_records,
 )
 from streamops.sinks.core.ledger import (
+    Decision,
     Delivery,
     Entry,
     Location,
@@ -37,7 +39,9 @@ from streamops.sinks.core.ledger import (
 )
 from streamops.sinks.core.net import form_of
 from streamops.sinks.kafka_ledger import LedgerTopic, require_client
+from streamops.sinks.protocol import Attempt, Found, Reduced
 from streamops.sinks.sink import KeyedSink, hide, parse_key, refused, unavailable
+from streamops.sinks.tasks import Projection
 from streamops.spark.columns import column
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 
@@ -199,7 +203,7 @@ class KafkaSink(KeyedSink):
             self._require_location(entry, self._locate())
             return f"topic {self.topic!r}", self._require_topics(create=False), entry
 
-    def _to_arrow(self, batch: DataFrame) -> pa.Table:
+    def _project(self, batch: DataFrame) -> Projection:
         taken = {KEY, VALUE} & set(batch.columns)
         if taken:
             raise conditions.NAME_TAKEN.error(got=f"columns {', '.join(sorted(taken))}")
@@ -215,32 +219,19 @@ class KafkaSink(KeyedSink):
             keys = {name: _with_one_zero(column(name), dtypes[name]) for name in self.key}
             as_json[KEY] = self._to_json(batch, keys)
         texts = [text.alias(name) for name, text in as_json.items()]
-        rows = batch.select(*map(column, dict.fromkeys(needed)), *texts).toArrow()
-        refuse_invalid_text(rows, list(as_json))
-        return rows
+        frame = batch.select(*map(column, dict.fromkeys(needed)), *texts)
+        return Projection(frame, partial(_checked, tuple(as_json)))
 
     def _to_json(self, batch: DataFrame, values: Mapping[str, Column]) -> Column:
         dtype = StructType([batch.schema[name] for name in values])
         row = F.struct(*(value.alias(name) for name, value in values.items()))
         return to_checked_json(row, dtype)
 
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        net = self._net(rows)
-        form = form_of(rows.column_names, self.key)
-        position = {"connector": "streamops", "name": self.name, "batch": delivery.batch}
-        source = json.dumps(position)
+    @contextmanager
+    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
         with self._errors(delivery):
-            writer = self._open(delivery)
-            location = self._locate()
-            decision = self._decide(writer.entry, delivery, location, writer.others)
-            writer.producer.begin_transaction()
-            if decision.action != "skip":
-                writer.produce(self.topic, make_records(net, form, self.records, source))
-            written = decision.entry.at(location)
-            value = encode_entry(written)
-            writer.produce_one(self.ledger, value, self.name.encode(), partition=0)
-            writer.commit()
-            writer.entry = written
+            writer, location = self._open(delivery), self._locate()
+            yield _Attempt(self, writer, content, location)
 
     def _open(self, delivery: Delivery) -> _Writer:
         """Return the producer of this run. No other producer of the run writes at the same time."""
@@ -253,7 +244,7 @@ class KafkaSink(KeyedSink):
         # A delivery that is refused must not fence the run that writes. An open transaction may hide a
         # newer entry; then the decision is made below only.
         if is_complete:
-            self._decide(before, delivery, self._locate(), others)
+            self._decide(Found(before, self._locate(), others), delivery)
         else:
             self._end_left_over_transactions(delivery)
         self._require_topics()
@@ -394,6 +385,35 @@ class KafkaSink(KeyedSink):
         }:
             return refused("Kafka", error)
         return unavailable("Kafka", error)
+
+
+class _Attempt(Attempt):
+    """A producer that has fenced all others."""
+
+    def __init__(
+        self, sink: KafkaSink, writer: _Writer, content: Reduced, location: Location
+    ) -> None:
+        self.found = Found(writer.entry, location, writer.others)
+        self.sink, self.writer, self.content = sink, writer, content
+
+    def write(self, decision: Decision) -> None:
+        sink, writer = self.sink, self.writer
+        assert self.found.location is not None
+        form = form_of(self.content.names, sink.key)
+        position = {"connector": "streamops", "name": sink.name, "batch": decision.entry.batch}
+        writer.producer.begin_transaction()
+        if decision.action != "skip":
+            records = make_records(self.content.net, form, sink.records, json.dumps(position))
+            writer.produce(sink.topic, records)
+        written = decision.entry.at(self.found.location)
+        writer.produce_one(sink.ledger, encode_entry(written), sink.name.encode(), partition=0)
+        writer.commit()
+        writer.entry = written
+
+
+def _checked(names: tuple[str, ...], rows: pa.Table) -> pa.Table:
+    refuse_invalid_text(rows, list(names))
+    return rows
 
 
 class _Writer:

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -23,19 +24,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, located
 from streamops.sinks import conditions
-from streamops.sinks.core.ledger import Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Action, Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
 from streamops.sinks.core.stored_types import accepts, stored_type
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found
 from streamops.sinks.sink import Columns, Sink, hide, unavailable
+from streamops.sinks.tasks import Deliver, Part, Receipts, in_pieces
 
 Check = Literal["size", "content"]
 
 _WHERE = "sinks.parquet"
-_ATTEMPTS = 20
-_ROWS_PER_FILE = 1 << 20
+_ROWS_PER_FILE, _BYTES_PER_FILE = 1 << 20, 128 << 20
 # Spark and other readers skip folders whose names begin with an underscore: without the manifests, they
 # would read the files of micro-batches that were not committed.
-_MANIFESTS, _BATCHES, _NEWEST = "_manifests", "_batches", "_newest"
+_MANIFESTS, _BATCHES, _ATTEMPTED, _NEWEST = "_manifests", "_batches", "_attempts", "_newest"
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 
@@ -273,19 +275,45 @@ class _Folder:
         found = self._read(last.number)
         return found is not None and found.digest == last.digest
 
-    def write_rows(self, rows: pa.Table, batch: int) -> tuple[File, ...]:
+    def write_rows(self, rows: pa.Table, folder: str) -> tuple[File, ...]:
         """Write the rows to files that no manifest lists yet."""
-        folder = f"{_BATCHES}/{batch:020}-{uuid.uuid4().hex[:12]}"
-        files = []
-        for number, start in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
-            part = rows.slice(start, _ROWS_PER_FILE)
-            sink = pa.BufferOutputStream()
-            pq.write_table(part, sink)
-            content, name = sink.getvalue(), f"{folder}/part-{number:05}.parquet"
-            self.write(self.absolute(name), content)
-            digest = hashlib.sha256(content).hexdigest()
-            files.append(File(name, len(part), content.size, digest))
-        return tuple(files)
+        starts = range(0, len(rows), _ROWS_PER_FILE)
+        return tuple(
+            self.write_file(rows.slice(start, _ROWS_PER_FILE), f"{folder}/part-{number:05}.parquet")
+            for number, start in enumerate(starts)
+        )
+
+    def write_file(self, rows: pa.Table, name: str) -> File:
+        """Write a file that no manifest lists yet."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        content = sink.getvalue()
+        self.write(self.absolute(name), content)
+        return File(name, len(rows), content.size, hashlib.sha256(content).hexdigest())
+
+    def announce(self, name: str) -> None:
+        """Store that tasks write to a folder, before they do so."""
+        self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{name.rpartition('/')[2]}"), b"")
+
+    def clean_up(self) -> None:
+        """Remove what was written to announced folders and is in no manifest.
+
+        The run that calls it has committed a manifest, after which no run before it can commit another.
+        """
+        self.refresh()
+        for info in self._list(_ATTEMPTED):
+            number, _, name = info.base_name.partition("-")
+            later = range(self.number, int(number), -1)  # a manifest that lists the files is later
+            manifests = [manifest for n in later if (manifest := self._read(n)) is not None]
+            committed = {file.path for manifest in manifests for file in manifest.files}
+            folder = f"{_BATCHES}/{name}"
+            for file in self._list(folder):
+                if f"{folder}/{file.base_name}" not in committed:
+                    self.filesystem.delete_file(file.path)
+            if not any(path.startswith(f"{folder}/") for path in committed):
+                with suppress(FileNotFoundError):  # no task has written to it
+                    self.filesystem.delete_dir(self.absolute(folder))
+            self.filesystem.delete_file(info.path)
 
     def publish(self, manifest: Manifest, newest: int) -> bool:
         """Commit a manifest as the next one, unless another writer commits before.
@@ -389,13 +417,16 @@ class _Folder:
                 raise conditions.NOT_A_PARQUET_TYPE.error(got=str(error)) from error
 
     def _numbers(self) -> list[int]:
-        selector = pafs.FileSelector(self.absolute(_MANIFESTS), allow_not_found=True)
-        names = (info.base_name for info in self.filesystem.get_file_info(selector) if info.is_file)
+        names = (info.base_name for info in self._list(_MANIFESTS))
         found = {int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n)}
         # A list made while manifests are added may have a later one and lack an earlier one.
         missing = set(range(1, max(found, default=0))) - found
         found |= {number for number in missing if self._exists(self.manifest_name(number))}
         return sorted(found)
+
+    def _list(self, folder: str) -> list[pafs.FileInfo]:
+        selector = pafs.FileSelector(self.absolute(folder), allow_not_found=True)
+        return [info for info in self.filesystem.get_file_info(selector) if info.is_file]
 
     def _exists(self, name: str) -> bool:
         return bool(self.filesystem.get_file_info(name).is_file)
@@ -403,6 +434,55 @@ class _Folder:
     def _read(self, number: int) -> Manifest | None:
         with self.filesystem.open_input_stream(self.manifest_name(number)) as stream:
             return decode(stream.readall())
+
+
+class _Attempt(Attempt):
+    """An attempt to publish the next manifest."""
+
+    def __init__(
+        self, sink: ParquetSink, folder: _Folder, content: Content, delivery: Delivery
+    ) -> None:
+        self.newest = folder.read_newest() or 0  # first, since manifests are added meanwhile
+        self.last = folder.refresh()
+        self.found = Found(None if self.last is None else self.last.entry)
+        self.sink, self.folder, self.content, self.delivery = sink, folder, content, delivery
+
+    def write(self, decision: Decision) -> None:
+        folder, last, content = self.folder, self.last, self.content
+        is_new = last is None or last.entry.query != self.delivery.query
+        if is_new and decision.action != "replace":
+            folder.require_newest(self.newest)
+        if decision.action == "skip" and last is not None:
+            manifest = Manifest(decision.entry, last.schema)
+        else:
+            is_first = last is None or decision.action == "replace"
+            schema = self.sink._fit(None if is_first else last, content.schema)
+            if isinstance(content, Receipts):
+                files = tuple(File(**part) for part in content.parts)
+            else:
+                columns = pa.schema([schema.field(n) for n in content.column_names])
+                files = folder.write_rows(content.cast(columns), batch_folder(self.delivery.batch))
+            manifest = Manifest(decision.entry, schema, files, is_first)
+        if not folder.publish(manifest, self.newest):
+            raise Conflict()
+
+
+def batch_folder(batch: int) -> str:
+    """A new name for a folder with files of a micro-batch."""
+    return f"{_BATCHES}/{batch:020}-{uuid.uuid4().hex[:12]}"
+
+
+def _deliver(
+    filesystem: pafs.FileSystem,
+    path: str,
+    name: str,
+    columns: pa.Schema,
+    tables: Iterator[pa.Table],
+) -> Iterator[Part]:
+    """Write the rows of a task to files that no manifest lists yet."""
+    folder = _Folder(path, filesystem)
+    for piece in in_pieces(tables, rows=_ROWS_PER_FILE, size=_BYTES_PER_FILE):
+        yield asdict(folder.write_file(piece.cast(columns), f"{name}/{uuid.uuid4().hex}.parquet"))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -444,31 +524,29 @@ class ParquetSink(Sink):
         folder: _Folder = self.session.connection
         return folder
 
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
+    @contextmanager
+    def _attempt(self, content: Content, delivery: Delivery) -> Iterator[_Attempt]:
         folder = self._open()
-        files: tuple[File, ...] | None = None
         with folder.errors():
-            for _ in range(_ATTEMPTS):
-                newest = folder.read_newest() or 0
-                last = folder.refresh()
-                decision = self._decide(None if last is None else last.entry, delivery)
-                if last is not None and decision.entry == last.entry:
-                    return
-                is_new = last is None or last.entry.query != delivery.query
-                if is_new and decision.action != "replace":
-                    folder.require_newest(newest)
-                if decision.action == "skip" and last is not None:
-                    manifest = Manifest(decision.entry, last.schema)
-                else:
-                    is_first = last is None or decision.action == "replace"
-                    schema = self._fit(None if is_first else last, rows.schema)
-                    if files is None:
-                        stored = rows.cast(pa.schema([schema.field(n) for n in rows.column_names]))
-                        files = folder.write_rows(stored, delivery.batch)
-                    manifest = Manifest(decision.entry, schema, files, is_first)
-                if folder.publish(manifest, newest):
-                    return
-        raise conditions.FOLDER_CONFLICTS.error(got=f"{_ATTEMPTS} attempts")
+            yield _Attempt(self, folder, content, delivery)
+
+    @property
+    def _is_distributed(self) -> bool:
+        return True
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
+        folder = self._open()
+        with folder.errors():
+            stored = self._fit(folder.manifest if action == "write" else None, schema)
+            name = batch_folder(batch_id)
+            folder.announce(name)
+        columns = pa.schema([stored.field(n) for n in schema.names])
+        return partial(_deliver, folder.filesystem, folder.path, name, columns)
+
+    def _clean_up(self) -> None:
+        folder = self._open()
+        with folder.errors():
+            folder.clean_up()
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""

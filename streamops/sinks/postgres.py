@@ -20,9 +20,10 @@ from streamops.kernel.ordering import is_orderable
 from streamops.kernel.parameters import Text, require_package
 from streamops.sinks import conditions, postgres_table
 from streamops.sinks.core import sql
-from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import Net, content_columns, form_of
 from streamops.sinks.postgres_table import Target, Writer
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
     JSON,
     Columns,
@@ -31,15 +32,15 @@ from streamops.sinks.sink import (
     columns_differ,
     hide,
     parse_key,
+    project_json,
     refused,
-    to_arrow_with_json,
     unavailable,
 )
+from streamops.sinks.tasks import Projection
 
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
 _IDLE_LIMIT = "60s"
-_ATTEMPTS = 5
 _DEADLOCK = "40"
 # States, or their classes: connection, resources, operator intervention, system; locks that others hold, and a
 # server that is read only for now.
@@ -159,6 +160,26 @@ def postgres(
     )
 
 
+class _Attempt(Attempt):
+    """An open transaction that has locked the ledger."""
+
+    def __init__(
+        self, sink: PostgresSink, cursor: Any, content: Reduced, ledger: sql.Table, found: Found
+    ) -> None:
+        self.found = found
+        self.sink, self.cursor, self.content, self.ledger = sink, cursor, content, ledger
+
+    def write(self, decision: Decision) -> None:
+        sink, location = self.sink, self.found.location
+        if decision.action != "skip":
+            is_replaced = decision.action == "replace"
+            sink._write(self.cursor, self.content, is_replaced=is_replaced)
+        if location is None or not location.id:
+            location = sink._locate(self.cursor)[1]
+        *values, former = astuple(decision.entry.at(location))
+        self.cursor.execute(sql.upsert_entry(self.ledger), (sink.name, *values, list(former)))
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PostgresSink(TableSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
@@ -234,46 +255,42 @@ class PostgresSink(TableSink):
     def _target(self) -> sql.Table:
         return sql.Table(self.table, self.schema)
 
-    def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=True)
+    def _project(self, batch: DataFrame) -> Projection:
+        return project_json(batch, keep_lists=True)
 
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        rows = postgres_table.exact_times(rows)
-        net = self._net(rows)
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self._try_commit(net, rows.column_names, delivery)
-            except SinkError as error:
-                # Another writer of the table waited for this one, and PostgreSQL ended this one.
-                state = getattr(error.__cause__, "sqlstate", None) or ""
-                if not state.startswith(_DEADLOCK) or attempt == _ATTEMPTS - 1:
-                    raise
+    def _reduce(self, content: Content) -> Reduced:
+        return self._reduced(postgres_table.exact_times(content))
 
-    def _try_commit(self, net: Net, names: Sequence[str], delivery: Delivery) -> None:
-        """Apply the net effect of a micro-batch with these columns in one transaction."""
-        with self._transaction() as cursor:
-            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
-            _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
+    @contextmanager
+    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+        try:
+            with self._transaction() as cursor:
+                yield self._begin(cursor, content)
+        except SinkError as error:
+            # Another writer of the table waited for this one, and PostgreSQL ended this one.
+            state = getattr(error.__cause__, "sqlstate", None) or ""
+            if not state.startswith(_DEADLOCK):
+                raise
+            raise Conflict(error) from None
+
+    def _begin(self, cursor: Any, content: Reduced) -> _Attempt:
+        """Lock the ledger, and read it."""
+        cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
+        _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
+        ledger, location = self._locate(cursor)
+        entries = self._read_entries(cursor, ledger, location)
+        if self.name not in entries or not location.id:
+            # Other sinks may create the same ledger or table, or write to the table under another name.
+            _fetch(cursor, sql.LOCK, "streamops ledger")
             ledger, location = self._locate(cursor)
             entries = self._read_entries(cursor, ledger, location)
-            if self.name not in entries or not location.id:
-                # Other sinks may create the same ledger or table, or write to the table under another name.
-                _fetch(cursor, sql.LOCK, "streamops ledger")
-                ledger, location = self._locate(cursor)
-                entries = self._read_entries(cursor, ledger, location)
-                if not _exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
-                    cursor.execute(sql.create_ledger(ledger))
-            elif CHANGE_TYPE not in names:
-                is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
-                location = replace(location, is_empty=is_empty)
-            entry = entries.pop(self.name, None)
-            decision = self._decide(entry, delivery, location, entries)
-            if decision.action != "skip":
-                self._write(cursor, net, names, is_replaced=decision.action == "replace")
-            if not location.id:
-                location = self._locate(cursor)[1]
-            *values, former = astuple(decision.entry.at(location))
-            cursor.execute(sql.upsert_entry(ledger), (self.name, *values, list(former)))
+            if not _exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
+                cursor.execute(sql.create_ledger(ledger))
+        elif CHANGE_TYPE not in content.names:
+            is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
+            location = replace(location, is_empty=is_empty)
+        entry = entries.pop(self.name, None)
+        return _Attempt(self, cursor, content, ledger, Found(entry, location, entries))
 
     def _locate(self, cursor: Any) -> tuple[sql.Table, Location]:
         """The ledger, and the table: in the given schema, or where the search path finds it or creates it."""
@@ -292,8 +309,9 @@ class PostgresSink(TableSink):
         rows = _fetch(cursor, sql.select_entries(ledger), *names, location.id)
         return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
 
-    def _write(self, cursor: Any, net: Net, names: Sequence[str], *, is_replaced: bool) -> None:
-        """Apply the net effect of a micro-batch with these columns to the table."""
+    def _write(self, cursor: Any, content: Reduced, *, is_replaced: bool) -> None:
+        """Apply the net effect of a micro-batch to the table."""
+        net, names = content.net, content.names
         target, columns = self._fit_target(cursor, net.added.schema)
         fetch = partial(_fetch, cursor)
         if self.key is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from streamops.kernel.errors import SinkError, StreamopsError, located
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import (
+    Action,
     Decision,
     Delivery,
     Entry,
@@ -29,7 +31,16 @@ from streamops.sinks.core.ledger import (
     decide,
     require_location,
 )
-from streamops.sinks.core.net import Net, compute_net, digest, form_of
+from streamops.sinks.core.net import compute_net, digest, form_of
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
+from streamops.sinks.tasks import (
+    SMALL,
+    Deliver,
+    Projection,
+    Receipts,
+    deliver_nothing,
+    is_undelivered,
+)
 from streamops.spark.columns import column, refuse_duplicates, require_frame
 from streamops.spark.identity import Identity, identify
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
@@ -153,7 +164,7 @@ class Session:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.runs: set[str] = set()
-        self.is_taken = False
+        self.is_taken = self.is_small = False
         self._lock, self._process = threading.RLock(), os.getpid()
 
     @contextmanager
@@ -299,6 +310,10 @@ class Transformed(BatchWriter):
         return f"{self.writer!r}.after({self.transform!r})"
 
 
+_ATTEMPTS = 20
+"""How often a commit is tried while others commit, for example to compact the files of a table."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Sink(BatchWriter):
     """A target of micro-batches, each of which it applies exactly once.
@@ -356,45 +371,126 @@ class Sink(BatchWriter):
             require_location(entry, location, accepts=accepts)
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
-        with located(self.label):
+        with located(self.label), self.session.exclusive():
             refuse_duplicates(batch)
             refuse_side_output(batch)
-            rows = self._to_arrow(batch)
-        self._deliver_rows(rows, batch_id, identity)
+            content = self._receive(self._project(batch), batch_id, identity)
+            self._accept(content, batch_id, identity)
 
     def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
         """Write the rows of a micro-batch, all of which are results."""
-        content = rows.num_rows, digest(rows)
         with located(self.label), self.session.exclusive():
-            is_first = identity.run not in self.session.runs
-            delivery = Delivery(identity.query, identity.run, batch_id, *content, is_first=is_first)
-            self._commit(rows, delivery)
-            self.session.runs.add(identity.run)
+            self._accept(rows, batch_id, identity)
 
-    def _decide(
-        self,
-        entry: Entry | None,
-        delivery: Delivery,
-        location: Location | None = None,
-        others: Mapping[str, Entry] | None = None,
-    ) -> Decision:
+    def _project(self, batch: DataFrame) -> Projection:
+        """The columns that the sink needs, in types that the target has."""
+        return Projection(batch)
+
+    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
+        """Collect a small micro-batch, or let tasks deliver a large one.
+
+        A micro-batch is taken for small if the one before it was. If it is not, Spark computes it again.
+        """
+        if not self._is_distributed:
+            return projection.collect()
+        if self.session.is_small:
+            rows = projection.collect_small()
+            if rows is not None:
+                return rows
+        schema = projection.schema
+        delivery = self._delivery(schema.empty_table(), batch_id, identity)
+        action = self._foresee(schema, delivery)
+        deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
+        receipts = projection.run_tasks(deliver, self._together(schema))
+        self.session.is_small = receipts.size <= SMALL // 2
+        return receipts
+
+    def _foresee(self, schema: pa.Schema, delivery: Delivery) -> Action:
+        """What the ledger says about a micro-batch before it is computed. A repeated one has equal rows."""
+        with self._attempt(self._reduce(schema.empty_table()), delivery) as attempt:
+            entry = attempt.found.entry
+            if entry is not None:
+                delivery = replace(delivery, rows=entry.rows, digest=entry.digest)
+            return self._decide(attempt.found, delivery).action
+
+    def _delivery(self, content: Content, batch_id: int, identity: Identity) -> Delivery:
+        if isinstance(content, Receipts):
+            counted = content.rows, content.digest
+        else:
+            counted = content.num_rows, digest(content)
+        return Delivery(*identity, batch_id, *counted, is_first=self._is_first(identity))
+
+    def _is_first(self, identity: Identity) -> bool:
+        return identity.run not in self.session.runs
+
+    def _accept(self, content: Content, batch_id: int, identity: Identity) -> None:
+        delivery = self._delivery(content, batch_id, identity)
+        self._commit(content, delivery)
+        # Not before: until this run has taken over, another one may commit what it has left.
+        if delivery.is_first or isinstance(content, Receipts):
+            self._clean_up()
+        self.session.runs.add(identity.run)
+
+    def _commit(self, content: Content, delivery: Delivery) -> None:
+        """Read the ledger, decide and commit, again and again if other writers come first."""
+        reduced, last = self._reduce(content), Conflict()
+        for _ in range(_ATTEMPTS):
+            try:
+                with self._attempt(reduced, delivery) as attempt:
+                    decision = self._decide(attempt.found, delivery)
+                    if decision.action != "skip" and is_undelivered(content):
+                        raise Conflict()  # the target was set back after it was asked
+                    if decision.entry != attempt.found.entry:
+                        attempt.write(decision)
+                return
+            except Conflict as conflict:
+                last = conflict
+        raise last.reason or conditions.COMMIT_CONFLICTS.error(got=f"{_ATTEMPTS} attempts")
+
+    def _decide(self, found: Found, delivery: Delivery) -> Decision:
         """Decide about a delivery by the entries that the ledger has."""
         return decide(
-            entry,
+            found.entry,
             delivery,
-            location=location,
-            others=others,
+            location=found.location,
+            others=found.others,
             new_checkpoint=self.new_checkpoint,
             repeated=self.repeated,
         )
 
-    def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        """Compute a micro-batch, in types that the target has."""
-        return batch.toArrow()
+    def _reduce(self, content: Content) -> Any:
+        """What an attempt needs of a micro-batch: for example its net effect."""
+        return content
 
     @abstractmethod
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        """Apply a micro-batch, and the entry of the ledger, in one transaction of the target."""
+    def _attempt(self, content: Any, delivery: Delivery) -> AbstractContextManager[Attempt]:
+        """Begin to commit a micro-batch, as `_reduce` returned it. Locks the ledger if the target has locks."""
+
+    @property
+    def _is_distributed(self) -> bool:
+        """Whether tasks write a large micro-batch, of which the driver commits the receipts."""
+        return False
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
+        """Refuse what the target would refuse, and return what tasks do with their rows.
+
+        Parameters
+        ----------
+        schema : Schema
+            The columns of the rows.
+        batch_id : int
+            The micro-batch.
+        action : "write" or "replace"
+            Whether the rows are added to those of the target, or replace them.
+        """
+        raise NotImplementedError
+
+    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
+        """Columns whose equal values one task must have."""
+        return ()
+
+    def _clean_up(self) -> None:
+        """Remove what tasks have left and no commit has."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -412,9 +508,13 @@ class KeyedSink(Sink):
     key: tuple[str, ...] | None
     sequence: tuple[str, ...] | None
 
-    def _net(self, rows: pa.Table) -> Net:
+    def _reduce(self, content: Content) -> Any:
+        return self._reduced(content)
+
+    def _reduced(self, rows: pa.Table) -> Reduced:
         sequence = self._sequence_of(rows.column_names)
-        return compute_net(rows, key=self.key, sequence=sequence)
+        net = compute_net(rows, key=self.key, sequence=sequence)
+        return Reduced(net, tuple(rows.column_names))
 
     def _sequence_of(self, names: Sequence[str]) -> tuple[str, ...]:
         """The columns that order the rows of a key."""
@@ -462,11 +562,15 @@ JSON = {b"streamops": b"json"}
 """Metadata of Arrow columns whose strings are JSON."""
 
 
-def to_arrow_with_json(batch: DataFrame, *, keep_lists: bool) -> pa.Table:
-    """Compute a micro-batch, with nested columns as JSON. With `keep_lists`, plain lists stay."""
+def project_json(batch: DataFrame, *, keep_lists: bool) -> Projection:
+    """Project nested columns to JSON. With `keep_lists`, plain lists stay."""
     nested = {f.name: f.dataType for f in batch.schema.fields if _is_nested(f.dataType, keep_lists)}
     as_json = {name: to_checked_json(column(name), dtype) for name, dtype in nested.items()}
-    rows = batch.select(*(as_json.get(n, column(n)).alias(n) for n in batch.columns)).toArrow()
+    frame = batch.select(*(as_json.get(n, column(n)).alias(n) for n in batch.columns))
+    return Projection(frame, partial(_mark_json, tuple(nested)))
+
+
+def _mark_json(nested: tuple[str, ...], rows: pa.Table) -> pa.Table:
     refuse_invalid_text(rows, list(nested))
     fields = [f.with_metadata(JSON) if f.name in nested else f for f in rows.schema]
     return rows.cast(pa.schema(fields))

@@ -22,7 +22,7 @@ from streamops.kernel.databases import (
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import Text, require_package
 from streamops.sinks import conditions
-from streamops.sinks.core.ledger import Delivery, Entry, Location, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, Location, NewCheckpoint, Repeated
 from streamops.sinks.core.net import (
     Net,
     check_changes,
@@ -34,6 +34,7 @@ from streamops.sinks.core.net import (
     remaining_rows,
     repeat,
 )
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
@@ -41,14 +42,14 @@ from streamops.sinks.sink import (
     columns_differ,
     hide,
     parse_key,
+    project_json,
     refused,
-    to_arrow_with_json,
     type_differs,
     unavailable,
 )
+from streamops.sinks.tasks import Projection
 
 _WHERE = "sinks.sqlalchemy"
-_ATTEMPTS = 20
 
 
 def sqlalchemy(
@@ -165,6 +166,30 @@ class _Handle:
         self.engine.dispose()
 
 
+class _Attempt(Attempt):
+    """An open transaction that has locked the ledger."""
+
+    def __init__(
+        self, sink: SqlalchemySink, connection: Any, content: Reduced, found: Found
+    ) -> None:
+        self.sink, self.connection, self.content, self.found = sink, connection, content, found
+
+    def write(self, decision: Decision) -> None:
+        sink, net, connection, tables = self.sink, self.content.net, self.connection, _tables()
+        location, is_new = self.found.location, self.found.entry is None
+        assert location is not None
+        written = decision.entry.at(location)
+        tables.write_entry(connection, sink._ledger, sink.name, written, is_new=is_new)
+        if decision.action == "skip":
+            return
+        schema, target = net.added.schema, sink._find(connection)
+        rows = tables.Rows(connection, target, sink._columns_of(target, schema), schema)
+        _targets().refuse_changed(net.added, target.columns, connection.dialect.name)
+        if decision.action == "replace":
+            rows.clear()
+        sink._apply(rows, net, self.content.names)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SqlalchemySink(TableSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
@@ -219,8 +244,8 @@ class SqlalchemySink(TableSink):
             self.session.connection = _Handle(_start(self._parsed_url()))
         return self.session.connection.engine
 
-    def _to_arrow(self, batch: DataFrame) -> pa.Table:
-        return to_arrow_with_json(batch, keep_lists=False)
+    def _project(self, batch: DataFrame) -> Projection:
+        return project_json(batch, keep_lists=False)
 
     def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
         """Read the entries without a lock. With `forever`, the sink never deletes rows."""
@@ -235,50 +260,35 @@ class SqlalchemySink(TableSink):
             is_empty = forever and location.id and tables.is_empty(connection, *at)
             return entries, replace(location, is_empty=bool(is_empty))
 
-    def _commit(self, rows: pa.Table, delivery: Delivery) -> None:
-        sa, net = _require_driver(), self._net(_in_utc(rows))
-        schema = net.added.schema
-        with self._errors():
-            for attempt in range(_ATTEMPTS):
-                # The errors of the ledger come before the target is changed.
-                forever = CHANGE_TYPE not in rows.column_names
-                entries, location = self._peek(forever=forever)
-                entry = entries.pop(self.name, None)
-                if self._decide(entry, delivery, location, entries).action != "skip":
-                    self._prepare(schema)
-                try:
-                    with self._engine().begin() as connection:
-                        self._write(connection, net, rows.column_names, delivery)
-                    return
-                except sa.exc.IntegrityError:
-                    # Two writers stored the first entry, or the table refuses the rows.
-                    is_first = entry is None and self.name in self._peek()[0]
-                    if not is_first or attempt == _ATTEMPTS - 1:
-                        raise
-                except sa.exc.OperationalError as error:
-                    # Two writers of new entries lock each other out; the database ends one of them.
-                    if not _is_deadlock(error) or attempt == _ATTEMPTS - 1:
-                        raise
+    def _reduce(self, content: Content) -> Reduced:
+        return self._reduced(_in_utc(content))
 
-    def _write(self, connection: Any, net: Net, names: Sequence[str], delivery: Delivery) -> None:
-        """Apply the micro-batch, and the entry, in an open transaction."""
-        tables, ledger = _tables(), self._ledger
-        tables.lock(connection, ledger, self.name)
-        location = tables.locate(connection, self.table, self.schema)
-        entries = tables.read_entries(connection, ledger, self.name, location)
-        entry = entries.pop(self.name, None)
-        decision = self._decide(entry, delivery, location, entries)
-        written = decision.entry.at(location)
-        tables.write_entry(connection, ledger, self.name, written, is_new=entry is None)
-        if decision.action == "skip":
-            return
-        dialect, schema = connection.dialect.name, net.added.schema
-        target = self._find(connection)
-        rows = tables.Rows(connection, target, self._columns_of(target, schema), schema)
-        _targets().refuse_changed(net.added, target.columns, dialect)
-        if decision.action == "replace":
-            rows.clear()
-        self._apply(rows, net, names)
+    @contextmanager
+    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+        sa, tables, ledger = _require_driver(), _tables(), self._ledger
+        with self._errors():
+            # The errors of the ledger come before the target is changed.
+            entries, location = self._peek(forever=CHANGE_TYPE not in content.names)
+            entry = entries.pop(self.name, None)
+            if self._decide(Found(entry, location, entries), delivery).action != "skip":
+                self._prepare_tables(content.net.added.schema)
+            try:
+                with self._engine().begin() as connection:
+                    tables.lock(connection, ledger, self.name)
+                    location = tables.locate(connection, self.table, self.schema)
+                    entries = tables.read_entries(connection, ledger, self.name, location)
+                    found = Found(entries.pop(self.name, None), location, entries)
+                    yield _Attempt(self, connection, content, found)
+            except sa.exc.IntegrityError as error:
+                # Two writers stored the first entry, or the table refuses the rows.
+                if entry is not None or self.name not in self._peek()[0]:
+                    raise
+                raise Conflict(refused("the database", error)) from None
+            except sa.exc.OperationalError as error:
+                # Two writers of new entries lock each other out; the database ends one of them.
+                if not _is_deadlock(error):
+                    raise
+                raise Conflict(unavailable("the database", error)) from None
 
     def _apply(self, rows: Any, net: Net, names: Sequence[str]) -> None:
         form, key, schema = form_of(names, self.key), self.key or (), net.added.schema
@@ -331,7 +341,7 @@ class SqlalchemySink(TableSink):
                 rows.delete(net.removed, by, len(found))
                 rows.insert_again([found[number] for number in np.flatnonzero(stays)])
 
-    def _prepare(self, schema: pa.Schema) -> None:
+    def _prepare_tables(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
         sa, wanted = _require_driver(), {part.name: self._type_of(part) for part in schema}
         found: tuple[bool, list[str], bool] | None = None
@@ -435,6 +445,8 @@ class SqlalchemySink(TableSink):
         with hide(*secrets_of_database_url(self.url)):
             try:
                 yield
+            except Conflict:
+                raise
             except BaseException as error:
                 self.session.close()
                 if isinstance(error, StreamopsError):

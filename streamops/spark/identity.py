@@ -64,3 +64,11 @@ def identify(batch: DataFrame, checkpoint: str | None) -> Identity:
     raise conditions.QUERY_UNKNOWN.error(
         got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
     )
+
+
+def parallelism(frame: DataFrame) -> int:
+    """How many tasks run at a time; under Connect, whose clients do not know, as many as a shuffle has."""
+    session: Any = frame.sparkSession
+    if hasattr(session, "_jsparkSession"):
+        return int(session.sparkContext.defaultParallelism)
+    return int(session.conf.get("spark.sql.shuffle.partitions"))

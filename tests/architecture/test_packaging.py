@@ -24,14 +24,24 @@ def test_the_wheel_contains_only_the_library() -> None:
 
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = ("delta", "kafka", "postgres", "sqlalchemy", "search", "erasure")
+    extras = (
+        "delta",
+        "iceberg",
+        "kafka",
+        "opensearch",
+        "postgres",
+        "redis",
+        "sqlalchemy",
+        "search",
+        "erasure",
+    )
     requirements = [*project["dependencies"]]
     for extra in extras:
         requirements += project["optional-dependencies"][extra]
     bounds = {
         name: version
         for requirement in requirements
-        for name, version in re.findall(r"^([\w-]+)>=([\d.]+)", requirement)
+        for name, version in re.findall(r"^([\w-]+)(?:\[.*\])?>=([\d.]+)", requirement)
     }
     pinned = dict(
         line.split("==")

@@ -1,0 +1,236 @@
+"""Tasks deliver the rows of a micro-batch where nobody reads them, and the driver commits their receipts.
+
+========  ======  ============================================================================
+step      where   what happens
+========  ======  ============================================================================
+prepare   driver  what the target would refuse is refused, and it is decided where tasks write
+deliver   tasks   each attempt of a task writes under a name of its own, and returns a receipt
+commit    driver  the receipts become visible in one commit, together with the ledger entry
+clean up  driver  what was delivered and is not committed is removed, once this run has taken over
+========  ======  ============================================================================
+
+Only receipts of successful attempts reach the driver. What other attempts wrote is never visible: those that
+failed, those that Spark repeated or ran twice, and all of a driver that died before its commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamops.kernel import errors
+from streamops.kernel.errors import StreamopsError
+from streamops.sinks.core.net import digest
+from streamops.spark.columns import column
+from streamops.spark.identity import parallelism
+
+SMALL = 8 << 20
+"""Up to how many bytes a micro-batch passes through the driver, which is faster than tasks that write it."""
+
+Part = dict[str, Any]
+"""What a task has written, as values of JSON."""
+
+Deliver = Callable[[Iterator[pa.Table]], Iterable[Part]]
+"""Writes the rows of a task, and returns what it has written. Spark pickles it."""
+
+Finish = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """What the tasks of a micro-batch have delivered.
+
+    Parameters
+    ----------
+    schema : Schema
+        The columns of the rows.
+    rows, size, digest : int
+        The number of the rows, their bytes in memory, and the sum over the hashes of them.
+    parts : tuple of dict
+        What the tasks have written.
+    """
+
+    schema: pa.Schema
+    rows: int
+    size: int
+    digest: int
+    parts: tuple[Part, ...]
+
+
+def _unchanged(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The rows of a micro-batch as a sink needs them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The rows.
+    finish : function
+        What Arrow does with the rows of the frame. Spark pickles it.
+    """
+
+    frame: DataFrame
+    finish: Finish = _unchanged
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the finished rows. Spark knows them without computing a row."""
+        return self.finish(self.frame.limit(0).toArrow()).schema
+
+    def collect(self) -> pa.Table:
+        """Compute the rows in the memory of the driver."""
+        return self.finish(self.frame.toArrow())
+
+    def collect_small(self) -> pa.Table | None:
+        """Compute the rows in the memory of the driver; None if they are larger than a small micro-batch.
+
+        No task returns more rows than a small micro-batch has.
+        """
+        width = sum(_WIDTHS.get(f.dataType.simpleString(), 8) for f in self.frame.schema.fields)
+        most = SMALL // max(width, 1)
+        # The lower bits of this identifier count the rows of a partition.
+        number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+        rows = self.frame.where(number < F.lit(most)).toArrow()
+        return self.finish(rows) if len(rows) < most and rows.nbytes <= SMALL else None
+
+    def run_tasks(self, deliver: Deliver, together: tuple[str, ...] = ()) -> Receipts:
+        """Let tasks deliver the rows.
+
+        Parameters
+        ----------
+        deliver : function
+            What each task does with its rows, unless it has none.
+        together : tuple of str
+            Columns whose equal values one task must have.
+
+        Raises
+        ------
+        StreamopsError
+            Of `deliver`. Other exceptions fail the attempt of a task, and Spark repeats it.
+        """
+        frame = self.frame
+        if together:
+            frame = frame.repartition(parallelism(frame), *map(column, together))
+        return run_tasks(frame, deliver, self.schema, self.finish)
+
+
+_WIDTHS = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4}
+"""Bytes of a value in memory. Others, also short texts, have about eight."""
+
+
+def run_tasks(
+    frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
+) -> Receipts:
+    """Let tasks deliver the finished rows of a frame, which have these columns."""
+    found = frame.mapInArrow(partial(_run, finish, deliver), _RECEIPT).toArrow()
+    for text in found.column("error").to_pylist():
+        if text:
+            raise _decode(text)
+    parts = (json.loads(text) for text in found.column("parts").to_pylist())
+    # The sum of the digests wraps around, as that of a table.
+    rows, size, total = (
+        int(found.column(name).to_numpy().astype(np.int64).sum())
+        for name in ("rows", "bytes", "digest")
+    )
+    return Receipts(schema, rows, size, total, tuple(chain.from_iterable(parts)))
+
+
+_RECEIPT = "rows bigint, bytes bigint, digest bigint, parts string, error string"
+
+
+def _run(
+    finish: Finish, deliver: Deliver, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Deliver the rows of a task, and return a receipt of one row."""
+    tables = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+    counted = _Counted(map(finish, tables))
+    parts: list[Part] = []
+    error = ""
+    try:
+        first = next(counted, None)
+        if first is None:
+            return
+        parts = list(deliver(chain([first], counted)))
+    except StreamopsError as raised:  # which would be the same at the next attempt
+        error = _encode(raised)
+    receipt = counted.rows, counted.bytes, int(counted.digest), json.dumps(parts), error
+    names = ("rows", "bytes", "digest", "parts", "error")
+    yield pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
+
+
+class _Counted:
+    """The rows of a task, which are counted while they are read."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self.rows = self.bytes = 0
+        self.digest = np.int64(0)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return self
+
+    def __next__(self) -> pa.Table:
+        rows = next(self._tables)
+        self.rows += len(rows)
+        self.bytes += rows.nbytes
+        with np.errstate(over="ignore"):
+            self.digest += np.int64(digest(rows))
+        return rows
+
+
+def deliver_nothing(tables: Iterator[pa.Table]) -> Iterator[Part]:
+    """Count the rows of a micro-batch that the target has, to see whether they are the same."""
+    for _ in tables:
+        pass
+    yield from ()
+
+
+def is_undelivered(content: object) -> bool:
+    """Whether rows were only counted."""
+    return isinstance(content, Receipts) and content.rows > 0 and not content.parts
+
+
+def in_pieces(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[pa.Table]:
+    """Combine tables to pieces with about so many rows or bytes.
+
+    Examples
+    --------
+    >>> [len(piece) for piece in in_pieces([pa.table({"a": [1, 2]})] * 5, rows=4, size=1000)]
+    [4, 4, 2]
+    """
+    held: list[pa.Table] = []
+    count = total = 0
+    for table in tables:
+        held.append(table)
+        count, total = count + len(table), total + table.nbytes
+        if count >= rows or total >= size:
+            yield pa.concat_tables(held)
+            held, count, total = [], 0, 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _encode(error: StreamopsError) -> str:
+    _, (*_, facts) = error.__reduce__()
+    texts = {name: str(value) for name, value in facts["facts"].items()}
+    values = {**{name: str(value) for name, value in facts.items()}, "facts": texts}
+    return json.dumps([type(error).__name__, error.code, error.what, values])
+
+
+def _decode(text: str) -> StreamopsError:
+    name, code, what, facts = json.loads(text)
+    error_type: type[StreamopsError] = getattr(errors, name)
+    return error_type(code, what, **facts)
