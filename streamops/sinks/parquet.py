@@ -6,11 +6,12 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -278,42 +279,51 @@ class _Folder:
     def write_rows(self, rows: pa.Table, folder: str) -> tuple[File, ...]:
         """Write the rows to files that no manifest lists yet."""
         starts = range(0, len(rows), _ROWS_PER_FILE)
-        return tuple(
-            self.write_file(rows.slice(start, _ROWS_PER_FILE), f"{folder}/part-{number:05}.parquet")
-            for number, start in enumerate(starts)
-        )
+        parts = (rows.slice(start, _ROWS_PER_FILE) for start in starts)
+        return tuple(self.write_file(part, folder) for part in parts)
 
-    def write_file(self, rows: pa.Table, name: str) -> File:
+    def write_file(self, rows: pa.Table, folder: str) -> File:
         """Write a file that no manifest lists yet."""
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink)
         content = sink.getvalue()
+        name = f"{_BATCHES}/{folder}/{uuid.uuid4().hex}.parquet"
         self.write(self.absolute(name), content)
         return File(name, len(rows), content.size, hashlib.sha256(content).hexdigest())
 
-    def announce(self, name: str) -> None:
+    def announce(self, folder: str) -> None:
         """Store that tasks write to a folder, before they do so."""
-        self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{name.rpartition('/')[2]}"), b"")
+        self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{folder}"), b"")
 
-    def clean_up(self) -> None:
-        """Remove what was written to announced folders and is in no manifest.
+    def clean_up(self, delivery: Delivery) -> None:
+        """Remove what attempts before a delivery have written, and what is in no manifest.
 
-        The run that calls it has committed a manifest, after which no run before it can commit another.
+        The delivery is committed: no run before it can commit any more what it has left.
         """
         self.refresh()
         for info in self._list(_ATTEMPTED):
-            number, _, name = info.base_name.partition("-")
-            later = range(self.number, int(number), -1)  # a manifest that lists the files is later
-            manifests = [manifest for n in later if (manifest := self._read(n)) is not None]
-            committed = {file.path for manifest in manifests for file in manifest.files}
-            folder = f"{_BATCHES}/{name}"
-            for file in self._list(folder):
-                if f"{folder}/{file.base_name}" not in committed:
-                    self.filesystem.delete_file(file.path)
-            if not any(path.startswith(f"{folder}/") for path in committed):
-                with suppress(FileNotFoundError):  # no task has written to it
-                    self.filesystem.delete_dir(self.absolute(folder))
+            number, _, folder = info.base_name.partition("-")
+            # A manifest that lists the files is later.
+            later = filter(None, map(self._read, range(self.number, int(number), -1)))
+            self._remove_uncommitted(folder, later)
             self.filesystem.delete_file(info.path)
+        if delivery.is_first:
+            manifests = filter(None, map(self._read, range(self.number, 0, -1)))
+            since = dropwhile(lambda manifest: not delivery.is_of(manifest.entry), manifests)
+            of_batch = takewhile(lambda manifest: delivery.is_of(manifest.entry), since)
+            self._remove_uncommitted(driver_folder(delivery), of_batch)
+
+    def _remove_uncommitted(self, folder: str, manifests: Iterable[Manifest]) -> None:
+        found = self._list(f"{_BATCHES}/{folder}")
+        if not found:
+            return
+        committed = {file.path for manifest in manifests for file in manifest.files}
+        names = {f"{_BATCHES}/{folder}/{info.base_name}" for info in found}
+        for name in names - committed:
+            self.filesystem.delete_file(self.absolute(name))
+        if not names & committed:
+            with suppress(OSError):  # of an object store, which has no folders
+                self.filesystem.delete_dir(self.absolute(f"{_BATCHES}/{folder}"))
 
     def publish(self, manifest: Manifest, newest: int) -> bool:
         """Commit a manifest as the next one, unless another writer commits before.
@@ -461,15 +471,15 @@ class _Attempt(Attempt):
                 files = tuple(File(**part) for part in content.parts)
             else:
                 columns = pa.schema([schema.field(n) for n in content.column_names])
-                files = folder.write_rows(content.cast(columns), batch_folder(self.delivery.batch))
+                files = folder.write_rows(content.cast(columns), driver_folder(self.delivery))
             manifest = Manifest(decision.entry, schema, files, is_first)
         if not folder.publish(manifest, self.newest):
             raise Conflict()
 
 
-def batch_folder(batch: int) -> str:
-    """A new name for a folder with files of a micro-batch."""
-    return f"{_BATCHES}/{batch:020}-{uuid.uuid4().hex[:12]}"
+def driver_folder(delivery: Delivery) -> str:
+    """The folder in which every attempt of a driver writes a micro-batch. Tasks write to new ones."""
+    return f"{delivery.batch:020}-{hashlib.sha256(delivery.query.encode()).hexdigest()[:12]}"
 
 
 def _deliver(
@@ -482,7 +492,7 @@ def _deliver(
     """Write the rows of a task to files that no manifest lists yet."""
     folder = _Folder(path, filesystem)
     for piece in in_pieces(tables, rows=_ROWS_PER_FILE, size=_BYTES_PER_FILE):
-        yield asdict(folder.write_file(piece.cast(columns), f"{name}/{uuid.uuid4().hex}.parquet"))
+        yield asdict(folder.write_file(piece.cast(columns), name))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -538,15 +548,15 @@ class ParquetSink(Sink):
         folder = self._open()
         with folder.errors():
             stored = self._fit(folder.manifest if action == "write" else None, schema)
-            name = batch_folder(batch_id)
+            name = f"{batch_id:020}-{uuid.uuid4().hex[:12]}"
             folder.announce(name)
         columns = pa.schema([stored.field(n) for n in schema.names])
         return partial(_deliver, folder.filesystem, folder.path, name, columns)
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, delivery: Delivery) -> None:
         folder = self._open()
         with folder.errors():
-            folder.clean_up()
+            folder.clean_up(delivery)
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""

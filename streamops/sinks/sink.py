@@ -374,7 +374,14 @@ class Sink(BatchWriter):
         with located(self.label), self.session.exclusive():
             refuse_duplicates(batch)
             refuse_side_output(batch)
-            content = self._receive(self._project(batch), batch_id, identity)
+            self._deliver_projection(self._project(batch), batch_id, identity)
+
+    def _deliver_projection(
+        self, projection: Projection, batch_id: int, identity: Identity
+    ) -> None:
+        """Write the rows of a projection, all of which are results."""
+        with located(self.label), self.session.exclusive():
+            content = self._receive(projection, batch_id, identity)
             self._accept(content, batch_id, identity)
 
     def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
@@ -428,7 +435,7 @@ class Sink(BatchWriter):
         self._commit(content, delivery)
         # Not before: until this run has taken over, another one may commit what it has left.
         if delivery.is_first or isinstance(content, Receipts):
-            self._clean_up()
+            self._clean_up(delivery)
         self.session.runs.add(identity.run)
 
     def _commit(self, content: Content, delivery: Delivery) -> None:
@@ -489,8 +496,8 @@ class Sink(BatchWriter):
         """Columns whose equal values one task must have."""
         return ()
 
-    def _clean_up(self) -> None:
-        """Remove what tasks have left and no commit has."""
+    def _clean_up(self, delivery: Delivery) -> None:
+        """Remove what attempts before this delivery, which is committed, have left."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

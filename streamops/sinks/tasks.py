@@ -135,14 +135,18 @@ def run_tasks(
     frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
-    found = frame.mapInArrow(partial(_run, finish, deliver), _RECEIPT).toArrow()
-    for text in found.column("error").to_pylist():
+    return add_up(schema, frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT).toArrow())
+
+
+def add_up(schema: pa.Schema, receipts: pa.Table) -> Receipts:
+    """Add up what `run_task` returned, or raise the first error."""
+    for text in receipts.column("error").to_pylist():
         if text:
             raise _decode(text)
-    parts = (json.loads(text) for text in found.column("parts").to_pylist())
+    parts = (json.loads(text) for text in receipts.column("parts").to_pylist())
     # The sum of the digests wraps around, as that of a table.
     rows, size, total = (
-        int(found.column(name).to_numpy().astype(np.int64).sum())
+        int(receipts.column(name).to_numpy().astype(np.int64).sum())
         for name in ("rows", "bytes", "digest")
     )
     return Receipts(schema, rows, size, total, tuple(chain.from_iterable(parts)))
@@ -151,7 +155,7 @@ def run_tasks(
 _RECEIPT = "rows bigint, bytes bigint, digest bigint, parts string, error string"
 
 
-def _run(
+def run_task(
     finish: Finish, deliver: Deliver, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Deliver the rows of a task, and return a receipt of one row."""

@@ -159,8 +159,8 @@ def _last_commit(copy: Path) -> Path:
 class Sqlite(Target):
     name = "sqlalchemy"
     hooks: ClassVar[Hooks] = [
-        (SqlalchemySink, "_prepare", "after", "prepared"),
-        (SqlalchemySink, "_write", "after", "transaction"),
+        (SqlalchemySink, "_prepare_tables", "after", "prepared"),
+        (SqlalchemySink, "_apply", "after", "transaction"),
     ]
 
     def sinks(self) -> list[Sink]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
+from tests.sinks.in_tasks import deliver
 
 I, B, A, D = "insert", "update_preimage", "update_postimage", "delete"  # noqa: E741
 Step = tuple[Any, str]
@@ -122,16 +123,28 @@ def _multisets(draw: st.DrawFn, count: int) -> History:
 
 
 def deliver_with_crashes(
-    data: st.DataObject, new_sink: Callable[..., Sink], history: History, steps: Sequence[Step]
+    data: st.DataObject,
+    new_sink: Callable[..., Sink],
+    history: History,
+    steps: Sequence[Step],
+    *,
+    in_tasks: bool = False,
 ) -> None:
-    """Deliver all micro-batches. A drawn number of drivers crashes at drawn steps."""
+    """Deliver all micro-batches. A drawn number of drivers crashes at drawn steps.
+
+    With `in_tasks`, tasks deliver each micro-batch, or the driver does, as is drawn.
+    """
     run = 0
     sink = new_sink(**history.options)
     for batch, rows in enumerate(history.batches):
         for crash_at in [*data.draw(st.lists(st.integers(1, 16), max_size=2)), None]:
             try:
                 with crashing(steps, crash_at):
-                    sink._deliver_rows(rows, batch, Identity("query", f"run {run}"))
+                    identity = Identity("query", f"run {run}")
+                    if in_tasks and data.draw(st.integers(0, 3)):
+                        deliver(sink, rows, batch, identity, seed=data.draw(st.integers(0, 99)))
+                    else:
+                        sink._deliver_rows(rows, batch, identity)
             except Crash:
                 pass
             if crash_at is not None:

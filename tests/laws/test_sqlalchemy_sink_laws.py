@@ -20,8 +20,8 @@ pytestmark = pytest.mark.laws
 
 STEPS = [
     (sa.Connection, "execute"),
-    (SqlalchemySink, "_prepare"),
-    (SqlalchemySink, "_write"),
+    (SqlalchemySink, "_prepare_tables"),
+    (SqlalchemySink, "_apply"),
     (SqlalchemySink, "_peek"),
 ]
 

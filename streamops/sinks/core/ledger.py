@@ -124,6 +124,10 @@ class Delivery:
     digest: int
     is_first: bool
 
+    def is_of(self, entry: Entry) -> bool:
+        """Whether an entry is of this micro-batch of this query."""
+        return (entry.query, entry.batch) == (self.query, self.batch)
+
     def entry(self, generation: int, former: tuple[str, ...] = ()) -> Entry:
         """The entry after this micro-batch."""
         values = self.query, generation, self.run, self.batch, self.rows, self.digest
