@@ -3,6 +3,7 @@
 =====================  =========================================================================
 ``postgres``           a table of PostgreSQL
 ``delta``              a table of Delta Lake, without a JVM
+``iceberg``            a table of Apache Iceberg, without a JVM
 ``parquet``            a folder of Parquet files, and ``read_parquet``, which reads it
 ``sqlalchemy``         a table of another database
 ``kafka``              a topic of Kafka
@@ -14,6 +15,7 @@
 
 from streamops.kernel.calls import explain_calls
 from streamops.sinks.delta import delta
+from streamops.sinks.iceberg import iceberg
 from streamops.sinks.kafka import kafka
 from streamops.sinks.parquet import parquet, read_parquet
 from streamops.sinks.postgres import postgres
@@ -24,6 +26,7 @@ from streamops.sinks.sqlalchemy import sqlalchemy
 __all__ = [
     "delta",
     "fan_out",
+    "iceberg",
     "kafka",
     "parquet",
     "postgres",

@@ -43,6 +43,16 @@ SIDE_OUTPUT = codes.FRAME_TYPE(
     "results only",
     "sinks.side_outputs(results=sink, rejected=another sink)",
 )
+NO_SUCH_CATALOG = codes.INVALID_PARAMETER(
+    "pyiceberg cannot open the catalog",
+    "a catalog in the configuration of pyiceberg, or all properties that its type needs",
+    'catalog={{"name": "prod", "type": "rest", "uri": "https://host/catalog"}}; or set PYICEBERG_CATALOG__PROD__URI before Python starts',
+)
+NOT_A_TABLE = codes.INVALID_PARAMETER(
+    "`table` has no namespace",
+    "a namespace and a table",
+    'table="shop.daily"',
+)
 OPTION_RESERVED = codes.INVALID_PARAMETER(
     "the sink sets these options of the client itself",
     "other settings, such as security.protocol",
@@ -67,6 +77,11 @@ ROWS_REMOVED = codes.LEDGER_LOST(
     "another writer has removed the rows that the ledger counts",
     "commits that keep the rows of this sink, or RESTORE to a version with an entry",
     'RESTORE the table to a version before that commit; or start with a new checkpoint; or, if the query shall go on with the table as it is, start once with new_checkpoint="continue"',
+)
+SNAPSHOT_REMOVED_ROWS = codes.LEDGER_LOST(
+    "another writer has removed the rows that the ledger counts",
+    "snapshots that keep the rows of this sink, or a rollback to one with an entry",
+    'roll the table back to a snapshot before that one; or start with a new checkpoint; or, if the query shall go on with the table as it is, start once with new_checkpoint="continue"',
 )
 NO_LEDGER_ENTRY = codes.LEDGER_LOST(
     "the target has no ledger entry of this sink",
@@ -113,6 +128,11 @@ NOT_A_CHECKPOINT = codes.NOT_A_CHECKPOINT.of(SinkError)(
     "the checkpoint location of a query, with a file `metadata`",
     "pass what the query has as option checkpointLocation",
 )
+NOT_A_CATALOG = codes.PARAMETER_TYPE(
+    "`catalog` is neither a name nor a mapping of text to text",
+    "the name of a catalog in the configuration of pyiceberg, or its properties",
+    'catalog={{"name": "prod", "type": "rest", "uri": "https://host/catalog"}}',
+)
 NOT_A_FILESYSTEM = codes.PARAMETER_TYPE(
     "`filesystem` is not a file system of Arrow",
     "pyarrow.fs.FileSystem",
@@ -152,6 +172,11 @@ TARGET_FEATURE = codes.TARGET_FEATURE(
     "the table has a feature that this sink does not write",
     "a table with features that deltalake writes",
     "copy the rows to a new table without it{features}",
+)
+ICEBERG_FEATURE = codes.TARGET_FEATURE(
+    "the table has a feature that this sink does not read or write",
+    "a table whose files, deletes and partitions pyiceberg reads and writes",
+    "rewrite the files of the table with Spark: CALL system.rewrite_data_files; or copy the rows to a new table without it",
 )
 COLLATION = codes.TARGET_KEY(
     "the database takes different keys for equal ones",
@@ -291,6 +316,11 @@ NOT_A_SQL_TYPE = codes.TYPE_UNSUPPORTED(
 TYPE_NOT_IN_DELTA = codes.TYPE_UNSUPPORTED(
     "column {column!r} has a type that a Delta table does not have",
     "a boolean, number, string, binary, date, timestamp, or an array, struct or map of these; in a key no map, and no float or double inside of another type",
+    "cast the column",
+)
+TYPE_NOT_IN_ICEBERG = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a type that an Iceberg table does not have",
+    "a boolean, signed number, string, binary, date, timestamp in microseconds, or an array, struct or map of these",
     "cast the column",
 )
 KEY_NOT_COMPARABLE = codes.TYPE_UNSUPPORTED(

@@ -37,6 +37,17 @@ def delta(path: str) -> tuple[Any, Any]:
     return sinks.delta(path, key=["user", "email"]), read
 
 
+def iceberg(path: str) -> tuple[Any, Any]:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    properties = {"type": "sql", "uri": f"sqlite:///{path}.db", "warehouse": path}
+
+    def read() -> Any:
+        table = catalogs.load_catalog(**properties).load_table("shop.log")
+        return table.scan().to_arrow().to_pylist()
+
+    return sinks.iceberg(properties, "shop.log", key=["user", "email"]), read
+
+
 def sqlalchemy(path: str) -> tuple[Any, Any]:
     sa = pytest.importorskip("sqlalchemy")
     url = f"sqlite:///{path}"
@@ -53,7 +64,7 @@ def sqlalchemy(path: str) -> tuple[Any, Any]:
     return sinks.sqlalchemy(url, "log", key=["user", "email"]), read
 
 
-@pytest.mark.parametrize("make", [parquet, delta, sqlalchemy])
+@pytest.mark.parametrize("make", [parquet, delta, iceberg, sqlalchemy])
 def test_a_repeated_micro_batch_is_skipped(tmp_path: Path, make: Any) -> None:
     rows = micro_batch(KEYS)
     for run in (RUN, AGAIN):

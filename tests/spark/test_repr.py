@@ -85,6 +85,7 @@ patterns.match("a b+", define={"a": "x"}, time="ts", by="k", within="1 hour", me
 process.per_key(numbered, by="k", output="n int", state="n int", initial={"n": 0})
 search.match(None, text="body")
 sinks.delta("/t", key="k")
+sinks.iceberg("prod", "shop.daily", key="k")
 sinks.parquet("/t")
 sinks.postgres("postgresql:///shop", "t", key="k")
 sinks.sqlalchemy("sqlite:///x", "t", key="k")

@@ -1,0 +1,126 @@
+"""One commit to an Iceberg table, with the files of a micro-batch and the entry of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.columns import null_table
+from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions
+from streamops.sinks.core.iceberg_files import File, TableFiles
+from streamops.sinks.core.iceberg_log import Found
+from streamops.sinks.core.ledger import Decision
+
+_OWN = {"commit.retry.num-retries": "0"}
+"""Another commit must be read before this one is tried again: pyiceberg would append the rows twice."""
+
+_DEFAULTS = {"commit.manifest-merge.enabled": "true"}
+"""As in Iceberg's own writers, and not in pyiceberg: without it, each append adds a manifest for ever."""
+
+
+class Commit:
+    """One commit to a version of a table.
+
+    Parameters
+    ----------
+    table : Table
+        The version that the commit is based on. Its settings of commits are changed, in this process only.
+    """
+
+    def __init__(self, table: Any) -> None:
+        settings = {**_DEFAULTS, **table.metadata.properties, **_OWN}
+        table.metadata = table.metadata.model_copy(update={"properties": settings})
+        self.table = table
+        self.transaction = table.transaction()
+        self.added: list[File] = []
+        self.removed: list[File] = []
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata of the table, with the columns that this commit adds."""
+        return self.transaction.table_metadata
+
+    @cached_property
+    def files(self) -> TableFiles:
+        """How the table stores rows. Columns are added before."""
+        return TableFiles.of(self.metadata, self.table.io.properties)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, in types of Arrow."""
+        return iceberg_files.arrow_schema(self.metadata.schema())
+
+    def add_columns(self, columns: Sequence[pa.Field]) -> None:
+        """Add columns to the table, together with the rows."""
+        if not columns:
+            return
+        with self.transaction.update_schema() as update:
+            update.union_by_name(pa.schema(columns))
+
+    def tasks(self, wanted: pa.Table | None = None, by: Sequence[str] = ()) -> Iterator[File]:
+        """Yield descriptions of the files that can have a row like a wanted one; without `wanted`, of all."""
+        found = list(self.table.scan().plan_files())
+        if wanted is not None:
+            files = [task.file for task in found]
+            possible = iceberg_partitions.candidates(files, wanted, by, self.metadata)
+            found = [task for task, is_possible in zip(found, possible, strict=True) if is_possible]
+        for task in found:
+            yield iceberg_files.describe(task.file, self.metadata, task.delete_files)
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows to the table."""
+        if len(rows):
+            self.added += self.files.write([self.filled(rows)])
+
+    def overwrite(self, rows: pa.Table) -> None:
+        """Replace all rows of the table."""
+        self.removed += self.tasks()
+        self.append(rows)
+
+    def find(
+        self, wanted: pa.Table, by: Sequence[str], names: Sequence[str]
+    ) -> tuple[pa.Table, list[File]]:
+        """Return the rows of the table that are like a wanted one, and the files that have them."""
+        return self.files.find(self.tasks(wanted, by), wanted, by, names)
+
+    def rewrite(
+        self, touched: Sequence[File], removed: pa.Table, by: Sequence[str], added: pa.Table
+    ) -> None:
+        """Remove all rows of these files that are like a removed one, and add others."""
+        if not touched:
+            self.append(added)
+            return
+        self.removed += touched
+        self.added += self.files.rewrite(touched, removed, by, self.filled(added))
+
+    def filled(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table, null where they have none."""
+        schema = self.schema
+        missing = pa.schema([part for part in schema if part.name not in rows.column_names])
+        for part, column in zip(missing, null_table(missing, len(rows)).columns, strict=True):
+            rows = rows.append_column(part, column)
+        return rows.select(schema.names).cast(schema)
+
+    def execute(self, sink: str, decision: Decision, others: Mapping[str, Found]) -> None:
+        """Commit the files and the entry."""
+        update = self.transaction.update_snapshot()
+        snapshot = update.overwrite() if self.removed else update.merge_append()
+        properties = iceberg_log.summary(sink, decision, snapshot.snapshot_id, others)
+        snapshot.snapshot_properties = properties
+        metadata = self.metadata
+        for file in self.removed:
+            snapshot.delete_data_file(iceberg_files.data_file(file, metadata))
+        for file in self.added:
+            snapshot.append_data_file(iceberg_files.data_file(file, metadata))
+        name = iceberg_log.property_of(sink)
+        self.transaction.set_properties({name: properties[name]})
+        snapshot.commit()
+        self.transaction.commit_transaction()
+
+    def discard(self) -> None:
+        """Delete the files of a commit that is known to have failed."""
+        paths = [file["file_path"] for file in self.added]
+        iceberg_files.remove(self.table.io, paths)

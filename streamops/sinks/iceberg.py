@@ -1,0 +1,474 @@
+"""Write micro-batches to an Iceberg table, each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamops.kernel.columns import key_codes
+from streamops.kernel.databases import secrets_of
+from streamops.kernel.errors import StreamopsError
+from streamops.kernel.parameters import require_package
+from streamops.sinks import conditions
+from streamops.sinks.core import iceberg_log, stored_types
+from streamops.sinks.core.delta_commit import normalize
+from streamops.sinks.core.iceberg_commit import Commit
+from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.net import (
+    Net,
+    check_changes,
+    content_columns,
+    form_of,
+    newer_rows,
+    remaining_rows,
+    repeat,
+)
+from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
+from streamops.sinks.sink import (
+    Columns,
+    Missing,
+    TableSink,
+    columns_differ,
+    hide,
+    parse_key,
+    refused,
+    type_differs,
+    unavailable,
+)
+
+_WHERE = "sinks.iceberg"
+_TARGET = "the Iceberg table"
+_PUBLIC = {"name", "type", "warehouse", "init_catalog_tables", "py-io-impl", "py-catalog-impl"}
+"""Properties of a catalog that are no secret."""
+
+_CLIENTS = {"pyiceberg", "sqlalchemy", "botocore"}
+"""Packages whose errors are about the catalog or the store of the files."""
+
+Catalog = str | Mapping[str, str]
+
+
+def iceberg(
+    catalog: Catalog,
+    table: str,
+    *,
+    key: str | Sequence[str] | None = None,
+    sequence: str | Sequence[str] | None = None,
+    name: str = "default",
+    columns: Columns = "exact",
+    missing: Missing = "create",
+    new_checkpoint: NewCheckpoint = "refuse",
+    repeated: Repeated = "fail",
+    checkpoint: str | None = None,
+) -> IcebergSink:
+    """Write micro-batches to an Iceberg table, each exactly once.
+
+    After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
+    ledger entry are in one commit: the entry is in the summary of the snapshot, and in a property of the
+    table. The driver writes with the package ``pyiceberg``: Spark needs no Iceberg runtime.
+
+    Input        the output of any operator: appended rows; revisions, which replace the row of a key if
+                 they are newer; change streams with a key; change streams without a key, whose rows are
+                 a multiset
+    Output       the rows in the table, and the entry in its metadata
+    Output mode  append or update
+    Watermark    none
+    State        none in Spark
+    Order        any, within a micro-batch
+    Batch        ``sink.write(frame, query=...)``
+
+    Parameters
+    ----------
+    catalog : str or mapping of str to str
+        The name of a catalog in the configuration of pyiceberg, or its properties, as the arguments of
+        ``pyiceberg.catalog.load_catalog``. Its properties are neither shown nor logged.
+    table : str
+        The table, after its namespace: ``"shop.daily"``.
+    key : str or sequence of str, optional
+        Columns that identify a row. Omit it for appended rows and for multisets.
+    sequence : str or sequence of str, optional
+        Columns that order the rows of a key, as in ``changes.fold``. Default: "revision", if the frame has
+        that column. Revisions without a sequence must have at most one row per key and micro-batch.
+    name : str
+        Name of the sink in the table. Several sinks that append to one table need different names.
+    columns : "exact" or "add"
+        Whether columns that the table does not have are an error, or are added to it.
+    missing : "create" or "refuse"
+        What happens if the table does not exist. To partition a table or to set its properties, create it
+        before.
+    new_checkpoint : "refuse", "continue" or "replace"
+        What a query with another checkpoint may do. "replace" overwrites the table with its first
+        micro-batch; "continue" adds to it: use it if the new query starts where the old one ended.
+    repeated : "fail" or "skip"
+        What happens if a micro-batch that the table already has arrives again with other rows. With the
+        same rows it is always skipped.
+    checkpoint : str, optional
+        The checkpoint location of the query. Only Spark Connect needs it.
+
+    Returns
+    -------
+    IcebergSink
+        For use with ``DataStreamWriter.foreachBatch``.
+
+    Raises
+    ------
+    SpecError
+        A parameter has the wrong type or value.
+    RequirementError
+        ``PACKAGE_MISSING``: the extra ``iceberg`` is not installed.
+
+    Examples
+    --------
+    >>> from streamops import sinks
+    >>> daily = sinks.iceberg("prod", "shop.daily", key=["page", "window_start"])
+    >>> views.writeStream.foreachBatch(daily).option("checkpointLocation", path)
+
+    Notes
+    -----
+    Errors while the query runs. ``SinkError``: another run, query or checkpoint writes to this table, see
+    docs/sinks.md; ``TARGET_COLUMNS``, ``TARGET_TYPE``, ``TARGET_FEATURE`` and ``TARGET_MISSING``, if the
+    table does not fit, before a row is written; ``TARGET_REFUSED``; ``TARGET_UNAVAILABLE``.
+    ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
+    as it was.
+
+    A micro-batch passes through the memory of the driver. Updates and deletes rewrite the files that have
+    the rows. Only files whose bounds and partitions can have a key are read.
+    """
+    _require_driver()
+    return IcebergSink(
+        catalog=catalog,
+        table=table,
+        key=parse_key(key, parameter="key"),
+        sequence=parse_key(sequence, parameter="sequence"),
+        name=name,
+        columns=columns,
+        missing=missing,
+        new_checkpoint=new_checkpoint,
+        repeated=repeated,
+        checkpoint=checkpoint,
+    )
+
+
+class _Attempt(Attempt):
+    """An attempt to commit the next snapshot of the table."""
+
+    def __init__(
+        self,
+        sink: IcebergSink,
+        table: Any,
+        content: Reduced,
+        delivery: Delivery,
+        own: iceberg_log.Found,
+        others: Mapping[str, iceberg_log.Found],
+    ) -> None:
+        self.sink, self.table, self.content, self.others = sink, table, content, others
+        # Of another query or sink, they matter for its first micro-batch only.
+        is_known = own.entry is not None and own.entry.query == delivery.query
+        entries = {name: of.entry for name, of in others.items() if of.entry is not None}
+        self.found = Found(own.entry, others={} if is_known else entries)
+
+    def write(self, decision: Decision) -> None:
+        sink, net = self.sink, self.content.net
+        if self.table is None:
+            sink._create(sink._stored(net.added.schema))
+            raise Conflict()  # the created table has no entry: decide again
+        exceptions = _exceptions()
+        commit = Commit(self.table)
+        try:
+            sink._apply(commit, net, self.content.names, decision)
+            commit.execute(sink.name, decision, self.others)
+        except (exceptions.CommitFailedException, exceptions.ValidationException):
+            commit.discard()
+            raise Conflict() from None
+
+
+def _show_catalog(catalog: Catalog) -> str:
+    """The name of a catalog, and no other property."""
+    return repr(catalog if isinstance(catalog, str) else {"name": catalog.get("name", "default")})
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IcebergSink(TableSink):
+    """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
+
+    where = _WHERE
+
+    catalog: Catalog = field(hash=False, metadata={"shown": _show_catalog})
+    table: str
+
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        catalog: Any = self.catalog
+        texts = [catalog] if isinstance(catalog, str) else [0]
+        if isinstance(catalog, Mapping):
+            texts = [text for pair in catalog.items() for text in pair]
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise conditions.NOT_A_CATALOG.error(got=type(catalog).__name__)
+        if not all(self.table.partition(".")):
+            raise conditions.NOT_A_TABLE.error(got=f"table={self.table!r}")
+
+    @property
+    def label(self) -> str:
+        """The name of the sink in errors."""
+        return f"{self.where}({self.table!r})"
+
+    def _read_ledger(self) -> Entry | None:
+        with self._errors():
+            found = self._find(self._open(), self.name)
+            return None if found.removed_by else found.entry
+
+    def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
+        with self._errors():
+            table = self._open()
+            if table is not None:
+                self._refuse_features(table)
+            elif self.missing == "refuse":
+                raise conditions.TABLE_MISSING.error(statement="", got=self.table)
+        label = f"table {self.table!r}"
+        return label, [] if table else [label], self._read_ledger()
+
+    def _find(self, table: Any, name: str) -> iceberg_log.Found:
+        """The entry of a sink that belongs to the rows of the table."""
+        if table is None:
+            return iceberg_log.Found(None)
+        current = table.metadata.current_snapshot_id
+        history = iceberg_log.History(_generations(table))
+        return iceberg_log.find_entry(table.metadata.properties, current, name, history)
+
+    @contextmanager
+    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+        with self._errors():
+            table = self._open()
+            properties = {} if table is None else table.metadata.properties
+            found = {
+                name: self._find(table, name)
+                for name in (*iceberg_log.sinks_of(properties), self.name)
+            }
+            own = found.pop(self.name)
+            self._refuse_removed(own, delivery)
+            yield _Attempt(self, table, content, delivery, own, found)
+
+    def _refuse_removed(self, found: iceberg_log.Found, delivery: Delivery) -> None:
+        """Refuse to continue on rows of somebody else, unless the user wants that."""
+        entry = found.entry
+        is_continued = delivery.batch if entry is None else entry.query == delivery.query
+        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
+            return
+        raise conditions.SNAPSHOT_REMOVED_ROWS.error(
+            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
+        )
+
+    def _apply(self, commit: Commit, net: Net, names: Sequence[str], decision: Decision) -> None:
+        if decision.action == "skip":
+            return
+        form, sequence = form_of(names, self.key), self._sequence_of(names)
+        schema = self._fit(commit, self._stored(net.added.schema))
+        removed, added = (
+            normalize(self._converted(rows, schema, commit), self.key or ())
+            for rows in (net.removed, net.added)
+        )
+        net = replace(net, removed=removed, added=added)
+        content = content_columns(schema.names, sequence if form == "changes" else ())
+        if decision.action == "replace":
+            if len(removed):
+                self._check(form, net, commit.filled(removed.slice(0, 0)), content)
+            commit.overwrite(repeat(added, net.added_copies))
+        elif form == "append" or not (len(removed) or self.key):
+            commit.append(repeat(added, net.added_copies))
+        elif form == "upsert":
+            self._upsert(commit, added, sequence)
+        elif form == "changes":
+            key = self.key or ()
+            # Each key once: the others replace a removed row.
+            wanted = pa.concat_tables([removed, added.filter(pa.array(~net.replaces))])
+            found, touched = commit.find(wanted, key, [*key, *content])
+            self._check(form, net, found, content)
+            commit.rewrite(touched, wanted, key, added)
+        else:
+            found, touched = commit.find(removed, content, commit.schema.names)
+            stays = self._check(form, net, found, content)
+            parts = [
+                commit.filled(repeat(added, net.added_copies)),
+                found.filter(pa.array(stays)),
+            ]
+            commit.rewrite(touched, removed, content, pa.concat_tables(parts))
+
+    def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
+        key = self.key or ()
+        found, touched = commit.find(added, key, [*key, *sequence])
+        self._require_unique(found)
+        if sequence:
+            newer = newer_rows(added, found, key=key, sequence=sequence)
+            if not newer.all():
+                added = added.filter(pa.array(newer))
+                # Only files with an older row are rewritten.
+                found, touched = commit.files.find(touched, added, key, key)
+        commit.rewrite(touched, added, key, added)
+
+    def _converted(self, rows: pa.Table, schema: pa.Schema, commit: Commit) -> pa.Table:
+        """The rows in the types of the table."""
+        rows = rows.cast(schema)
+        for part in commit.metadata.schema().fields:
+            if part.required and rows.column(part.name).null_count:
+                reason = ValueError(f"null in column {part.name!r}, which is required")
+                raise refused(_TARGET, reason)
+        return rows
+
+    def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
+        """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
+        if form == "changes":
+            self._require_unique(found)
+            return check_changes(net, found, key=self.key or (), content=content)
+        return remaining_rows(net, found, content=content)
+
+    def _require_unique(self, found: pa.Table) -> None:
+        """Refuse a table in which a key has several rows."""
+        key = self.key or ()
+        codes = key_codes([found.column(name) for name in key], len(found))
+        first = np.unique(codes, return_index=True)[1]
+        if len(first) == len(found):
+            return
+        second = int(np.setdiff1d(np.arange(len(found)), first)[0])
+        raise conditions.KEY_NOT_UNIQUE.error(
+            key=", ".join(key), got=str(found.select(key).slice(second, 1).to_pylist()[0])
+        )
+
+    def _stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema in types that Iceberg has."""
+        types = []
+        for part in schema:
+            dtype = stored_types.stored_type(part.type)
+            if dtype is None:
+                raise conditions.TYPE_NOT_IN_ICEBERG.error(column=part.name, got=part.type)
+            if part.name in (self.key or ()) and not stored_types.can_be_key(dtype):
+                raise conditions.KEY_NOT_COMPARABLE.error(column=part.name, got=part.type)
+            types.append((part.name, dtype))
+        return pa.schema(types)
+
+    def _fit(self, commit: Commit, wanted: pa.Schema) -> pa.Schema:
+        """Check that the table takes the rows, and return the schema in which it takes them."""
+        self._refuse_features(commit.table)
+        found = commit.schema
+        new = [part for part in wanted if part.name not in found.names]
+        required = [
+            part.name
+            for part in commit.metadata.schema().fields
+            if (part.required or part.write_default is not None) and part.name not in wanted.names
+        ]
+        folded = {name.casefold() for name in found.names}
+        if (
+            required
+            or (new and self.columns == "exact")
+            or folded & {p.name.casefold() for p in new}
+        ):
+            note = ", whose names must differ from the others in more than upper and lower case"
+            names = [part.name for part in new]
+            raise columns_differ(names, required, found.names, note=note)
+        for part in wanted:
+            if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
+                dtype = found.field(part.name).type
+                raise type_differs(part.name, part.type, dtype, part.type)
+        commit.add_columns(new)
+        return pa.schema([commit.schema.field(name) for name in wanted.names])
+
+    def _refuse_features(self, table: Any) -> None:
+        """Refuse a table that would be written in a way that its readers do not understand."""
+        metadata, got = table.metadata, []
+        if metadata.properties.get("write.format.default", "parquet").lower() != "parquet":
+            got.append(f"write.format.default={metadata.properties['write.format.default']}")
+        got += [
+            f"partition by {part.transform}"
+            for part in metadata.spec().fields
+            if type(part.transform).__name__ == "UnknownTransform"
+        ]
+        if got:
+            raise conditions.ICEBERG_FEATURE.error(got=", ".join(got))
+
+    def _create(self, schema: pa.Schema) -> None:
+        exceptions = _exceptions()
+        if self.missing == "refuse":
+            columns = ", ".join(f"{part.name} {part.type}" for part in schema)
+            fix = f" with these columns: {columns}"
+            raise conditions.TABLE_MISSING.error(statement=fix, got=self.table)
+        catalog = self._connect()
+        catalog.create_namespace_if_not_exists(catalog.namespace_from(self.table))
+        with suppress(exceptions.TableAlreadyExistsError):  # another writer has created it
+            catalog.create_table(self.table, schema)
+
+    def _connect(self) -> Any:
+        if self.session.connection is None:
+            named = {"name": self.catalog} if isinstance(self.catalog, str) else self.catalog
+            driver = _require_driver()
+            try:
+                self.session.connection = driver.load_catalog(**named)
+            except ValueError as error:
+                raise conditions.NO_SUCH_CATALOG.error(got=str(error)) from error
+        return self.session.connection
+
+    def _open(self) -> Any:
+        """The newest version of the table; None if there is no table."""
+        try:
+            return self._connect().load_table(self.table)
+        except (_exceptions().NoSuchTableError, _exceptions().NoSuchNamespaceError):
+            return None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Replace errors of the package by those of streamops, without secrets."""
+        exceptions = _exceptions()
+        with hide(*self._secrets()):
+            try:
+                yield
+            except Conflict:
+                raise
+            except Exception as error:
+                self.session.close()
+                if isinstance(error, StreamopsError):
+                    raise
+                if isinstance(error, exceptions.ForbiddenError | exceptions.UnauthorizedError):
+                    raise conditions.NO_PRIVILEGE.error(got=str(error)) from error
+                if isinstance(error, ValueError | TypeError | exceptions.ResolveError):
+                    raise refused(_TARGET, error) from error
+                is_of_catalog = type(error).__module__.partition(".")[0] in _CLIENTS
+                if is_of_catalog or isinstance(error, OSError):
+                    raise unavailable(_TARGET, error) from error
+                raise
+
+    def _secrets(self) -> Iterator[str]:
+        """What may be a secret in the properties of the catalog, whether they are passed or configured."""
+        properties: Any = self.catalog
+        if isinstance(self.catalog, str):
+            config = require_package("pyiceberg.utils.config", **_PACKAGE).Config()
+            properties = config.get_catalog_config(self.catalog) or {}
+        for name, value in properties.items():
+            yield from secrets_of(str(value))
+            if name not in {*_PUBLIC, "uri"} and len(str(value)) >= 8:
+                yield str(value)
+
+
+def _generations(table: Any) -> Iterator[Mapping[int, Any]]:
+    """The snapshots of a table, and then those of its older metadata, as long as it can be read."""
+    yield {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    parse = require_package("pyiceberg.serializers", **_PACKAGE).FromInputFile.table_metadata
+    for entry in reversed(table.metadata.metadata_log):
+        try:
+            older = parse(table.io.new_input(entry.metadata_file))
+        except FileNotFoundError:
+            return
+        yield {snapshot.snapshot_id: snapshot for snapshot in older.snapshots}
+
+
+_PACKAGE = {"package": "pyiceberg", "extra": "iceberg"}
+
+
+def _require_driver() -> Any:
+    return require_package("pyiceberg.catalog", **_PACKAGE)
+
+
+def _exceptions() -> Any:
+    return require_package("pyiceberg.exceptions", **_PACKAGE)
