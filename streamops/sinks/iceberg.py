@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.kernel.columns import key_codes
+from streamops.kernel.columns import combine_chunks, key_codes
 from streamops.kernel.databases import secrets_of
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
 from streamops.sinks import conditions
-from streamops.sinks.core import iceberg_log, stored_types
+from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions, stored_types
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.iceberg_commit import Commit
 from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
@@ -314,9 +314,11 @@ class IcebergSink(TableSink):
         """The rows in the types of the table."""
         rows = rows.cast(schema)
         for part in commit.metadata.schema().fields:
-            if part.required and rows.column(part.name).null_count:
-                reason = ValueError(f"null in column {part.name!r}, which is required")
-                raise refused(_TARGET, reason)
+            if part.name not in schema.names:
+                continue
+            found = iceberg_files.find_null(combine_chunks(rows.column(part.name)), part)
+            if found:
+                raise refused(_TARGET, ValueError(f"null in {found}, which is required"))
         return rows
 
     def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
@@ -381,11 +383,7 @@ class IcebergSink(TableSink):
         metadata, got = table.metadata, []
         if metadata.properties.get("write.format.default", "parquet").lower() != "parquet":
             got.append(f"write.format.default={metadata.properties['write.format.default']}")
-        got += [
-            f"partition by {part.transform}"
-            for part in metadata.spec().fields
-            if type(part.transform).__name__ == "UnknownTransform"
-        ]
+        got += iceberg_partitions.unsupported(metadata)
         if got:
             raise conditions.ICEBERG_FEATURE.error(got=", ".join(got))
 

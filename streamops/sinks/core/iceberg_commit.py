@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamops.kernel.columns import null_table
+from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions
 from streamops.sinks.core.iceberg_files import File, TableFiles
 from streamops.sinks.core.iceberg_log import Found
@@ -62,7 +63,10 @@ class Commit:
 
     def tasks(self, wanted: pa.Table | None = None, by: Sequence[str] = ()) -> Iterator[File]:
         """Yield descriptions of the files that can have a row like a wanted one; without `wanted`, of all."""
-        found = list(self.table.scan().plan_files())
+        try:
+            found = list(self.table.scan().plan_files())
+        except ValueError as error:  # a kind of delete files that pyiceberg does not apply
+            raise conditions.ICEBERG_FEATURE.error(got=str(error)) from error
         if wanted is not None:
             files = [task.file for task in found]
             possible = iceberg_partitions.candidates(files, wanted, by, self.metadata)

@@ -369,6 +369,25 @@ def arrow_schema(schema: Any, with_ids: bool = False) -> pa.Schema:
     return pa.schema([_arrow_field(part, with_ids) for part in schema.fields])
 
 
+def find_null(array: pa.Array, part: Any) -> str:
+    """The name of a required field, at any depth, that has a null; an empty text if there is none."""
+    if part.required and array.null_count:
+        return repr(part.name)
+    dtype, kinds = part.field_type, _iceberg("types")
+    if isinstance(dtype, kinds.StructType):
+        # Fields of a struct that is null have no value.
+        children = array.filter(array.is_valid()).flatten()
+        fields = dtype.fields
+    elif isinstance(dtype, kinds.ListType):
+        children, fields = [list_items(array)[1]], (dtype.element_field,)
+    elif isinstance(dtype, kinds.MapType):
+        children, fields = list_items(array)[1].flatten(), (dtype.key_field, dtype.value_field)
+    else:
+        return ""
+    found = (find_null(child, of) for child, of in zip(children, fields, strict=True))
+    return next((f"{name} of {part.name!r}" for name in found if name), "")
+
+
 def to_iceberg(schema: pa.Schema, mapping: Any) -> Any:
     """The fields of a Parquet file with their ids, which a mapping of names has if the file has none."""
     found = _iceberg("io.pyarrow").pyarrow_to_schema(

@@ -20,6 +20,20 @@ Key = tuple[Any, ...]
 """The values of a partition, as Iceberg represents them: a date is a number of days."""
 
 
+def unsupported(metadata: Any) -> list[str]:
+    """Return the fields of the partition that are not written.
+
+    Readers take a column from its partition, where -0.0 and 0.0 are one, and so is each NaN.
+    """
+    schema, result = metadata.schema(), []
+    for part in metadata.spec().fields:
+        name, dtype = str(part.transform), schema.find_field(part.source_id).field_type
+        is_float = str(dtype) in {"float", "double"}
+        if type(part.transform).__name__ == "UnknownTransform" or (name == "identity" and is_float):
+            result.append(f"a partition by {name} of {dtype}")
+    return result
+
+
 def divide(rows: pa.Table, metadata: Any) -> Iterator[tuple[Key, pa.Table]]:
     """Yield the rows of each partition."""
     spec = metadata.spec()
