@@ -43,6 +43,9 @@ from streamops.sinks.sink import (
 
 _WHERE = "sinks.iceberg"
 _TARGET = "the Iceberg table"
+_NEWEST_FORMAT = 2
+"""The newest version of the format that pyiceberg writes."""
+
 _PUBLIC = {"name", "type", "warehouse", "init_catalog_tables", "py-io-impl", "py-catalog-impl"}
 """Properties of a catalog that are no secret."""
 
@@ -381,6 +384,8 @@ class IcebergSink(TableSink):
     def _refuse_features(self, table: Any) -> None:
         """Refuse a table that would be written in a way that its readers do not understand."""
         metadata, got = table.metadata, []
+        if metadata.format_version > _NEWEST_FORMAT:
+            got.append(f"format-version={metadata.format_version}")
         if metadata.properties.get("write.format.default", "parquet").lower() != "parquet":
             got.append(f"write.format.default={metadata.properties['write.format.default']}")
         got += iceberg_partitions.unsupported(metadata)

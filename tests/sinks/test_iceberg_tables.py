@@ -130,9 +130,9 @@ def test_files_are_written_per_partition(
 def plain(value: Any) -> Any:
     """A value as Iceberg represents it."""
     if isinstance(value, dt.datetime):
-        return (value.replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(
-            microseconds=1
-        )
+        return (
+            value.replace(tzinfo=dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        ) // dt.timedelta(microseconds=1)
     return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
 
 
@@ -401,22 +401,22 @@ def test_features_that_are_not_written_are_refused(
 )
 def test_nulls_in_required_fields_are_refused(catalog: Any, properties: Any, value: Any) -> None:
     required = types.NestedField(3, "b", types.LongType(), required=True)
-    kinds: dict[type, Any] = {
+    by_type: dict[type, Any] = {
         dict: types.StructType(types.NestedField(2, "a", types.LongType(), required=True)),
         list: types.ListType(2, types.LongType(), element_required=True),
     }
-    kind = kinds[type(value)]
+    dtype = by_type[type(value)]
     if value == [("x", None)]:
-        kind = types.MapType(2, types.StringType(), 3, types.LongType(), value_required=True)
+        dtype = types.MapType(2, types.StringType(), 3, types.LongType(), value_required=True)
     elif value == {"a": {"b": None}}:
-        kind = types.StructType(types.NestedField(2, "a", types.StructType(required)))
-    catalog.create_table(TABLE, schemas.Schema(types.NestedField(1, "v", kind)))
-    dtype = iceberg_files.arrow_type(kind)
+        dtype = types.StructType(types.NestedField(2, "a", types.StructType(required)))
+    catalog.create_table(TABLE, schemas.Schema(types.NestedField(1, "v", dtype)))
+    arrow = iceberg_files.arrow_type(dtype)
     sink = sinks.iceberg(properties, TABLE)
     with pytest.raises(SinkError, match="TARGET_REFUSED"):
-        sink._deliver_rows(pa.table({"v": pa.array([value], dtype)}), 0, RUN)
+        sink._deliver_rows(pa.table({"v": pa.array([value], arrow)}), 0, RUN)
     # A null around the field is none in it.
-    sink._deliver_rows(pa.table({"v": pa.array([None], dtype)}), 0, RUN)
+    sink._deliver_rows(pa.table({"v": pa.array([None], arrow)}), 0, RUN)
     assert rows_of(catalog) == [{"v": None}]
 
 

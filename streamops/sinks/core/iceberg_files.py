@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamops.kernel.columns import combine_chunks, is_opaque, list_items
+from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_partitions
 from streamops.sinks.core.net import is_like
 
@@ -127,6 +129,7 @@ class TableFiles:
     def read(self, file: File, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of a file that are not deleted, a row group at a time."""
         io, path = self.file_io(), file["file_path"]
+        _require_parquet(file["file_format"])
         deleted = _deleted_rows(io, path, file["deletes"])
         schema, start = self.table.schema(), 0
         wanted = [part for part in schema.fields if names is None or part.name in names]
@@ -373,14 +376,14 @@ def find_null(array: pa.Array, part: Any) -> str:
     """The name of a required field, at any depth, that has a null; an empty text if there is none."""
     if part.required and array.null_count:
         return repr(part.name)
-    dtype, kinds = part.field_type, _iceberg("types")
-    if isinstance(dtype, kinds.StructType):
+    dtype, types = part.field_type, _iceberg("types")
+    if isinstance(dtype, types.StructType):
         # Fields of a struct that is null have no value.
         children = array.filter(array.is_valid()).flatten()
         fields = dtype.fields
-    elif isinstance(dtype, kinds.ListType):
+    elif isinstance(dtype, types.ListType):
         children, fields = [list_items(array)[1]], (dtype.element_field,)
-    elif isinstance(dtype, kinds.MapType):
+    elif isinstance(dtype, types.MapType):
         children, fields = list_items(array)[1].flatten(), (dtype.key_field, dtype.value_field)
     else:
         return ""
@@ -443,22 +446,16 @@ def _conform(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
 
 
 def _deleted_rows(io: Any, path: str, deletes: Iterable[Sequence[str]]) -> Any:
-    """The positions of deleted rows, from files of positions and from deletion vectors."""
+    """The positions of rows of a file that are deleted."""
     found = [np.zeros(0, np.int64)]
     for name, file_format in deletes:
+        _require_parquet(file_format)
         with io.new_input(name).open() as stream:
-            if file_format == "PARQUET":
-                rows = pq.read_table(stream, columns=["file_path", "pos"])
-                at = rows.column("pos").filter(pa.compute.equal(rows.column("file_path"), path))
-                found.append(at.to_numpy())
-            elif file_format == "PUFFIN":
-                puffin = _iceberg("table.puffin").PuffinFile(stream.read())
-                vectors = _iceberg("table.deletion_vector").deletion_vectors_from_puffin_file
-                found.extend(
-                    v.to_vector().to_numpy()
-                    for v in vectors(puffin)
-                    if v.referenced_data_file == path
-                )
-            else:
-                raise ValueError(f"delete files of the format {file_format}")
+            rows = pq.read_table(stream, columns=["file_path", "pos"])
+        found.append(rows.column("pos").filter(pc.equal(rows.column("file_path"), path)).to_numpy())
     return np.concatenate(found)
+
+
+def _require_parquet(file_format: str) -> None:
+    if file_format != "PARQUET":
+        raise conditions.ICEBERG_FEATURE.error(got=f"files of the format {file_format}")
