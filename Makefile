@@ -35,7 +35,7 @@ notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 
 test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples
-	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus; scripts/get-iceberg
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
@@ -87,7 +87,7 @@ borders: $(STAMP) ## Deliver to thousands of random tables, read thousands of ra
 	STREAMOPS_BORDERS=long $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/borders
 
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
-	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus; scripts/get-iceberg
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import combine_chunks, key_codes
 from streamops.kernel.databases import secrets_of
 from streamops.kernel.errors import StreamopsError
@@ -18,7 +20,15 @@ from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions, stored_types
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.iceberg_commit import Commit
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.iceberg_files import TableFiles
+from streamops.sinks.core.ledger import (
+    Action,
+    Decision,
+    Delivery,
+    Entry,
+    NewCheckpoint,
+    Repeated,
+)
 from streamops.sinks.core.net import (
     Net,
     check_changes,
@@ -28,7 +38,7 @@ from streamops.sinks.core.net import (
     remaining_rows,
     repeat,
 )
-from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
@@ -40,6 +50,8 @@ from streamops.sinks.sink import (
     type_differs,
     unavailable,
 )
+from streamops.sinks.tasks import Deliver, Part, Projection, Receipts
+from streamops.spark.identity import Identity
 
 _WHERE = "sinks.iceberg"
 _TARGET = "the Iceberg table"
@@ -138,7 +150,7 @@ def iceberg(
     ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
     as it was.
 
-    A micro-batch passes through the memory of the driver. Updates and deletes rewrite the files that have
+    A large micro-batch of appended rows is written by tasks. Others pass through the memory of the driver. Updates and deletes rewrite the files that have
     the rows. Only files whose bounds and partitions can have a key are read.
     """
     _require_driver()
@@ -163,7 +175,7 @@ class _Attempt(Attempt):
         self,
         sink: IcebergSink,
         table: Any,
-        content: Reduced,
+        content: Reduced | Receipts,
         delivery: Delivery,
         own: iceberg_log.Found,
         others: Mapping[str, iceberg_log.Found],
@@ -175,17 +187,24 @@ class _Attempt(Attempt):
         self.found = Found(own.entry, others={} if is_known else entries)
 
     def write(self, decision: Decision) -> None:
-        sink, net = self.sink, self.content.net
+        sink, content = self.sink, self.content
+        is_delivered = isinstance(content, Receipts)
         if self.table is None:
-            sink._create(sink._stored(net.added.schema))
+            if is_delivered:
+                raise conditions.TABLE_MISSING.error(statement="", got=sink.table)
+            sink._create(sink._stored(content.net.added.schema))
             raise Conflict()  # the created table has no entry: decide again
         exceptions = _exceptions()
         commit = Commit(self.table)
         try:
-            sink._apply(commit, net, self.content.names, decision)
+            if is_delivered:
+                commit.take(content.parts, is_all=decision.action == "replace")
+            else:
+                sink._apply(commit, content.net, content.names, decision)
             commit.execute(sink.name, decision, self.others)
         except (exceptions.CommitFailedException, exceptions.ValidationException):
-            commit.discard()
+            if not is_delivered:
+                commit.discard()
             raise Conflict() from None
 
 
@@ -244,7 +263,7 @@ class IcebergSink(TableSink):
         return iceberg_log.find_entry(table.metadata.properties, current, name, history)
 
     @contextmanager
-    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+    def _attempt(self, content: Reduced | Receipts, delivery: Delivery) -> Iterator[_Attempt]:
         with self._errors():
             table = self._open()
             properties = {} if table is None else table.metadata.properties
@@ -255,6 +274,33 @@ class IcebergSink(TableSink):
             own = found.pop(self.name)
             self._refuse_removed(own, delivery)
             yield _Attempt(self, table, content, delivery, own, found)
+
+    @property
+    def _is_distributed(self) -> bool:
+        return self.key is None
+
+    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
+        if (
+            CHANGE_TYPE in projection.frame.columns
+        ):  # a multiset, whose rows are compared in the driver
+            return projection.collect()
+        return super()._receive(projection, batch_id, identity)
+
+    def _reduce(self, content: Content) -> Any:
+        return content if isinstance(content, Receipts) else super()._reduce(content)
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
+        with self._errors():
+            table = self._open()
+            if table is None:
+                self._create(self._stored(schema))
+                table = self._open()
+            commit = Commit(table)
+            columns = self._fit(commit, self._stored(schema))
+            if commit.has_new_columns:  # files have their ids, which the table gives them
+                commit.transaction.commit_transaction()
+                commit = Commit(self._open())
+            return partial(_deliver, commit.files, columns)
 
     def _refuse_removed(self, found: iceberg_log.Found, delivery: Delivery) -> None:
         """Refuse to continue on rows of somebody else, unless the user wants that."""
@@ -271,8 +317,9 @@ class IcebergSink(TableSink):
             return
         form, sequence = form_of(names, self.key), self._sequence_of(names)
         schema = self._fit(commit, self._stored(net.added.schema))
+        fields = commit.metadata.schema().fields
         removed, added = (
-            normalize(self._converted(rows, schema, commit), self.key or ())
+            normalize(_converted(rows, schema, fields), self.key or ())
             for rows in (net.removed, net.added)
         )
         net = replace(net, removed=removed, added=added)
@@ -312,17 +359,6 @@ class IcebergSink(TableSink):
                 # Only files with an older row are rewritten.
                 found, touched = commit.files.find(touched, added, key, key)
         commit.rewrite(touched, added, key, added)
-
-    def _converted(self, rows: pa.Table, schema: pa.Schema, commit: Commit) -> pa.Table:
-        """The rows in the types of the table."""
-        rows = rows.cast(schema)
-        for part in commit.metadata.schema().fields:
-            if part.name not in schema.names:
-                continue
-            found = iceberg_files.find_null(combine_chunks(rows.column(part.name)), part)
-            if found:
-                raise refused(_TARGET, ValueError(f"null in {found}, which is required"))
-        return rows
 
     def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
         """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
@@ -452,6 +488,23 @@ class IcebergSink(TableSink):
             yield from secrets_of(str(value))
             if name not in {*_PUBLIC, "uri"} and len(str(value)) >= 8:
                 yield str(value)
+
+
+def _converted(rows: pa.Table, schema: pa.Schema, fields: Sequence[Any]) -> pa.Table:
+    """The rows in the types of the table, whose required fields must have a value."""
+    rows = rows.cast(schema)
+    for part in fields:
+        if part.name in schema.names:
+            found = iceberg_files.find_null(combine_chunks(rows.column(part.name)), part)
+            if found:
+                raise refused(_TARGET, ValueError(f"null in {found}, which is required"))
+    return rows
+
+
+def _deliver(files: TableFiles, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[Part]:
+    """Write the rows of a task to files that no snapshot has yet."""
+    fields = files.table.schema().fields
+    return files.write(files.filled(_converted(rows, columns, fields)) for rows in tables)
 
 
 def _generations(table: Any) -> Iterator[Mapping[int, Any]]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.kernel.columns import null_table
 from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions
 from streamops.sinks.core.iceberg_files import File, TableFiles
@@ -38,6 +37,7 @@ class Commit:
         self.transaction = table.transaction()
         self.added: list[File] = []
         self.removed: list[File] = []
+        self.has_new_columns = False
 
     @property
     def metadata(self) -> Any:
@@ -56,6 +56,7 @@ class Commit:
 
     def add_columns(self, columns: Sequence[pa.Field]) -> None:
         """Add columns to the table, together with the rows."""
+        self.has_new_columns = bool(columns)
         if not columns:
             return
         with self.transaction.update_schema() as update:
@@ -102,11 +103,16 @@ class Commit:
 
     def filled(self, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table, null where they have none."""
-        schema = self.schema
-        missing = pa.schema([part for part in schema if part.name not in rows.column_names])
-        for part, column in zip(missing, null_table(missing, len(rows)).columns, strict=True):
-            rows = rows.append_column(part, column)
-        return rows.select(schema.names).cast(schema)
+        return self.files.filled(rows)
+
+    def take(self, files: Sequence[File], *, is_all: bool) -> None:
+        """Add files that tasks have written. With `is_all`, they replace all others."""
+        spec = self.metadata.default_spec_id
+        if any(file["spec_id"] != spec for file in files):
+            raise conditions.COMMIT_CONFLICTS.error(got="another partition than that of the files")
+        if is_all:
+            self.removed += self.tasks()
+        self.added += files
 
     def execute(self, sink: str, decision: Decision, others: Mapping[str, Found]) -> None:
         """Commit the files and the entry."""

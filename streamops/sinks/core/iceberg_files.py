@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamops.kernel.columns import combine_chunks, is_opaque, list_items
+from streamops.kernel.columns import combine_chunks, is_opaque, list_items, null_table
 from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_partitions
 from streamops.sinks.core.net import is_like
@@ -85,6 +85,14 @@ class TableFiles:
     def file_io(self) -> Any:
         """The file system."""
         return _iceberg("io").load_file_io(dict(self.io), self.table.location)
+
+    def filled(self, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table, null where they have none."""
+        schema = self.schema
+        missing = pa.schema([part for part in schema if part.name not in rows.column_names])
+        for part, column in zip(missing, null_table(missing, len(rows)).columns, strict=True):
+            rows = rows.append_column(part, column)
+        return rows.select(schema.names).cast(schema)
 
     def write(self, parts: Iterable[pa.Table]) -> list[File]:
         """Write rows with all columns of the table, and return descriptions of the new files."""
