@@ -188,22 +188,21 @@ class _Attempt(Attempt):
 
     def write(self, decision: Decision) -> None:
         sink, content = self.sink, self.content
-        is_delivered = isinstance(content, Receipts)
         if self.table is None:
-            if is_delivered:
+            if isinstance(content, Receipts):
                 raise conditions.TABLE_MISSING.error(statement="", got=sink.table)
             sink._create(sink._stored(content.net.added.schema))
             raise Conflict()  # the created table has no entry: decide again
         exceptions = _exceptions()
         commit = Commit(self.table)
         try:
-            if is_delivered:
+            if isinstance(content, Receipts):
                 commit.take(content.parts, is_all=decision.action == "replace")
             else:
                 sink._apply(commit, content.net, content.names, decision)
             commit.execute(sink.name, decision, self.others)
         except (exceptions.CommitFailedException, exceptions.ValidationException):
-            if not is_delivered:
+            if not isinstance(content, Receipts):
                 commit.discard()
             raise Conflict() from None
 

@@ -61,7 +61,7 @@ def read(catalog: Any, table: str = TABLE) -> list[dict[str, Any]]:
     paths = [task.file.file_path.removeprefix("file://") for task in found.scan().plan_files()]
     rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
     if not any(isinstance(part.field_type, ListType) for part in found.schema().fields):
-        others = found.scan().to_arrow().to_pylist()
+        others: list[dict[str, Any]] = found.scan().to_arrow().to_pylist()
         names = [part.name for part in found.schema().fields]
         assert sorted(map(repr, others)) == sorted(
             repr({name: row.get(name) for name in names}) for row in rows
@@ -280,7 +280,7 @@ def test_a_row_of_a_file_that_others_replace_meanwhile(
     catalog: Any, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target.deliver(0, options={"key": "k"}, k=[1, 9], name=["a", "z"], revision=[0, 0])
-    execute, appended = Commit.execute, []
+    execute, appended = Commit.execute, list[int]()
 
     def append_before(commit: Any, *arguments: Any) -> None:
         if not appended:
@@ -303,7 +303,7 @@ def test_an_append_is_not_repeated_by_pyiceberg(
 ) -> None:
     """It would be appended to what another driver of the same query has written meanwhile."""
     target.deliver(0, a=[0])
-    execute, raced = Commit.execute, []
+    execute, raced = Commit.execute, list[int]()
 
     def race(commit: Any, *arguments: Any) -> None:
         if not raced:

@@ -11,9 +11,11 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
+from streamops.sinks.core.iceberg_commit import Commit
 from tests.sinks.contract import RUN, run_of
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
+LongType = pytest.importorskip("pyiceberg.types").LongType
 
 TABLE = "shop.numbers"
 
@@ -45,13 +47,13 @@ class History:
     def rows(self) -> list[int]:
         return sorted(self.table.scan().to_arrow().column("n").to_pylist())
 
-    def append(self, *values: int) -> None:
+    def append(self, *values: int) -> Any:
         self.table.append(pa.table({"n": values}))
 
-    def roll_back(self, position: int) -> None:
+    def roll_back(self, position: int) -> Any:
         self.table.manage_snapshots().rollback_to_snapshot(self.snapshots[position]).commit()
 
-    def expire(self, *, is_log_lost: bool = False) -> None:
+    def expire(self, *, is_log_lost: bool = False) -> Any:
         """Expire all snapshots but the current one."""
         current = self.table.metadata.current_snapshot_id
         others = [s.snapshot_id for s in self.table.metadata.snapshots if s.snapshot_id != current]
@@ -168,7 +170,7 @@ def test_rows_that_another_writer_has_removed(
     history.deliver(5, run=run_of(6))
 
 
-def of_another_sink(history: History, **options: Any) -> None:
+def of_another_sink(history: History, **options: Any) -> Any:
     sink = history.sink(name="b", **options)
     history.deliver(0, sink=sink, run=run_of(1, "other"))
 
@@ -200,7 +202,6 @@ HARMLESS: dict[str, Callable[[History], Any]] = {
     ),
     "updated by another sink": lambda history: of_another_sink(history, key="n"),
 }
-LongType = pytest.importorskip("pyiceberg.types").LongType
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -271,3 +272,37 @@ def test_a_rollback_between_the_decision_and_the_commit_is_seen(
     with pytest.raises(SinkError, match="BATCH_GAP"):
         history.deliver(4, sink=sink, run=run_of(2))
     assert history.rows() == [0, 1]
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("step", ["files", "snapshot", "metadata", "commit"])
+def test_a_driver_that_stops_in_a_commit(
+    history: History, monkeypatch: pytest.MonkeyPatch, step: str, keyed: bool
+) -> None:
+    """After the data files, the manifests, the metadata file, or the commit: the next run repeats it."""
+    sql = pytest.importorskip("pyiceberg.catalog.sql").SqlCatalog
+    stops: dict[str, tuple[Any, str, str]] = {
+        "files": (Commit, "execute", "before"),
+        "snapshot": (sql, "commit_table", "before"),
+        "metadata": (sql, "_write_metadata", "after"),
+        "commit": (sql, "commit_table", "after"),
+    }
+    owner, name, when = stops[step]
+    function = getattr(owner, name)
+
+    def stop(*arguments: Any, **others: Any) -> Any:
+        if when == "after":
+            function(*arguments, **others)
+        raise KeyboardInterrupt
+
+    options = {"key": "n"} if keyed else {}
+    with monkeypatch.context() as patch:
+        is_static = isinstance(vars(owner).get(name), staticmethod) or name == "_write_metadata"
+        patch.setattr(owner, name, staticmethod(stop) if is_static else stop)
+        with pytest.raises(KeyboardInterrupt):
+            history.deliver(4, sink=history.sink(**options))
+    assert history.rows() == list(range(5 if step == "commit" else 4))
+    for run in (2, 3):
+        history.deliver(4, sink=history.sink(**options), run=run_of(run))
+    history.deliver(5, sink=history.sink(**options), run=run_of(3))
+    assert history.rows() == list(range(6))

@@ -74,9 +74,9 @@ TRANSFORMS: list[tuple[pa.DataType, list[Any], list[str]]] = [
         (
             pa.timestamp("us", zone),
             [
-                dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, zone and dt.UTC),
-                UTC.replace(tzinfo=zone and dt.UTC),
-                (UTC + dt.timedelta(hours=1)).replace(tzinfo=zone and dt.UTC),
+                dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC if zone else None),
+                UTC.replace(tzinfo=dt.UTC if zone else None),
+                (UTC + dt.timedelta(hours=1)).replace(tzinfo=dt.UTC if zone else None),
                 None,
             ],
             ["identity", "bucket[3]", "year", "month", "day", "hour"],
