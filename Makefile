@@ -4,7 +4,7 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 DOCS   := build/docs
-JVM    := spark or connect or postgres or mariadb or kafka or prometheus or slow
+JVM    := spark or connect or postgres or mariadb or kafka or opensearch or redis or prometheus or slow
 NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
 # SQL and records are covered by tests on real servers.
@@ -35,12 +35,12 @@ notebooks: $(STAMP) ## Run the notebooks, and store their outputs.
 
 test: $(STAMP) ## Run the quick tests of the library, the laws on few examples, and every operator once on Spark, and Kafka where it can be fetched.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples
-	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-opensearch; scripts/get-redis; scripts/get-prometheus
 	@# Two sessions at a time: each has a JVM of its own, of up to two gigabytes.
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and ($(JVM))"
 
 test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examples, laws on more examples, exhaustive tests, coverage, Spark, Connect, and PostgreSQL and Kafka where they can be installed.
-	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus; scripts/get-iceberg
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-opensearch; scripts/get-redis; scripts/get-prometheus; scripts/get-iceberg
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and laws"
 	@# All other tests without Spark, of which the coverage is measured.
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
@@ -87,7 +87,7 @@ borders: $(STAMP) ## Deliver to thousands of random tables, read thousands of ra
 	STREAMOPS_BORDERS=long $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/borders
 
 coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that no test without Spark takes.
-	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-prometheus
+	scripts/get-postgres; scripts/get-mariadb; scripts/get-kafka; scripts/get-opensearch; scripts/get-redis; scripts/get-prometheus
 	$(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(COVERED)" --cov --cov-report=term:skip-covered
 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.

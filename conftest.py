@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
     from tests.servers.mariadb import Server as MariaServer
+    from tests.servers.opensearch import Server as OpenSearchServer
     from tests.servers.prometheus import Prometheus
+    from tests.servers.redis import Server as RedisServer
 
 # Deadlines and slowness say something about the machine, not about the code. The three
 # short profiles draw the same examples each time, so that a commit is not green by luck; "laws"
@@ -38,6 +40,8 @@ if (
     settings.register_profile("no shrinking", settings.default, phases=phases)
     settings.load_profile("no shrinking")
 
+_NEEDED = ("spark", "postgres", "mariadb", "kafka", "opensearch", "redis", "prometheus")
+"""Fixtures with markers of the same name."""
 _PLUGIN = "streamops.testing.plugin"
 
 collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in tests/examples
@@ -89,6 +93,36 @@ def mariadb() -> Iterator[MariaServer]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[OpenSearchServer]:
+    """An OpenSearch server that runs as long as the tests."""
+    from tests.servers.installed import skip
+
+    if importlib.util.find_spec("opensearchpy") is None:
+        skip("opensearch-py is not installed")
+    server = importlib.import_module("tests.servers.opensearch")
+    installed = server.program()
+    if installed is None:
+        skip("OpenSearch is not there, or no Java that runs it: scripts/get-opensearch")
+    with server.running(installed) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis server that runs as long as the tests."""
+    from tests.servers.installed import skip
+
+    if importlib.util.find_spec("redis") is None:
+        skip("redis-py is not installed")
+    server = importlib.import_module("tests.servers.redis")
+    installed = server.program()
+    if installed is None:
+        skip("Redis is not installed: apt-get install -y redis-server")
+    with server.running(installed) as found:
+        yield found
+
+
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometheus]]:
     """A function that starts a Prometheus server, which scrapes a registry."""
@@ -127,7 +161,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive"):
             item.add_marker("laws")  # with which they run
-        for needed in ("spark", "postgres", "mariadb", "kafka", "prometheus"):
+        for needed in _NEEDED:
             if needed in getattr(item, "fixturenames", ()):
                 item.add_marker(needed)
     # Files that take minutes come first, so that no process waits for another one in the end.

@@ -1,4 +1,4 @@
-"""Sinks: write micro-batches to a target, each exactly once.
+"""Sinks: write micro-batches to a target, each exactly once, or keep a store in sync.
 
 =====================  =========================================================================
 ``postgres``           a table of PostgreSQL
@@ -7,6 +7,8 @@
 ``parquet``            a folder of Parquet files, and ``read_parquet``, which reads it
 ``sqlalchemy``         a table of another database
 ``kafka``              a topic of Kafka
+``opensearch``         an index of OpenSearch or Elasticsearch
+``redis``              keys of Redis or Valkey
 ``fan_out``            several targets from one micro-batch
 ``side_outputs``       results to one target, late and rejected rows to another
 ``rewind``             sets a checkpoint back to what a restored target has
@@ -17,8 +19,10 @@ from streamops.kernel.calls import explain_calls
 from streamops.sinks.delta import delta
 from streamops.sinks.iceberg import iceberg
 from streamops.sinks.kafka import kafka
+from streamops.sinks.opensearch import opensearch
 from streamops.sinks.parquet import parquet, read_parquet
 from streamops.sinks.postgres import postgres
+from streamops.sinks.redis import redis
 from streamops.sinks.rewind import rewind
 from streamops.sinks.routing import fan_out, side_outputs
 from streamops.sinks.sqlalchemy import sqlalchemy
@@ -28,9 +32,11 @@ __all__ = [
     "fan_out",
     "iceberg",
     "kafka",
+    "opensearch",
     "parquet",
     "postgres",
     "read_parquet",
+    "redis",
     "rewind",
     "side_outputs",
     "sqlalchemy",

@@ -56,12 +56,37 @@ NOT_A_TABLE = codes.INVALID_PARAMETER(
 OPTION_RESERVED = codes.INVALID_PARAMETER(
     "the sink sets these options of the client itself",
     "other settings, such as security.protocol",
-    "remove them; `servers` is for the addresses of brokers",
+    "remove them: the addresses are a parameter of the sink, and so are the limits of a request",
+)
+REQUEST_SIZE = codes.INVALID_PARAMETER(
+    "`{parameter}` is not a positive integer",
+    "1 or more",
+    "leave `{parameter}` out for the default",
+)
+ADDRESS_UNSUPPORTED = codes.INVALID_PARAMETER(
+    "`url` is not an address of {target}",
+    "an address that begins with one of {schemes}",
+    "user and password may be in the address, or in `client`",
+)
+INDEX_NAME = codes.INVALID_PARAMETER(
+    "OpenSearch has no index of this name",
+    'one index: lower case, no blank, and none of \\ / * ? " < > | , #',
+    "name one index, or an alias of one",
+)
+DELETES_FORGOTTEN = codes.TARGET_KIND(
+    "the index forgets deletes before the horizon",
+    "index.gc_deletes of at least {seconds}s",
+    'PUT {index}/_settings {{"index.gc_deletes": "{seconds}s"}}; or a shorter `horizon`; or deletes=\'mark\'',
 )
 PATH_UNSUPPORTED = codes.INVALID_PARAMETER(
     "deltalake takes '%' and two digits in a local path for an encoded character, in part only",
     "a path without such a sequence",
     "rename the folder, or use a symbolic link",
+)
+HORIZON_TOO_SHORT = codes.PARAMETERS_CONTRADICT(
+    "a delete would be forgotten while an older write may still be repeated",
+    "a `horizon` longer than `patience` and `timeout` together",
+    "a longer `horizon`, or a shorter `patience`",
 )
 LEDGER_INVALID = codes.LEDGER_INVALID(
     "the ledger has a record of this sink that is not an entry",
@@ -243,6 +268,16 @@ VALUES_CHANGED = codes.TARGET_REFUSED(
     "values that are the same when they are read",
     "alter the type of the column in the table, or convert these values before the sink",
 )
+ROWS_REJECTED = codes.TARGET_REFUSED(
+    "{target} refused rows of the micro-batch",
+    "rows that {target} takes",
+    "rejected=another sink, which gets these rows; or correct them before the sink. All other rows were written, and writing them again changes nothing",
+)
+STORE_REFUSED = codes.TARGET_REFUSED(
+    "{target} refused the micro-batch",
+    "a target that this user may read and write",
+    "correct the cause, and start the query again: rows that were written already are written again, which changes nothing",
+)
 ROWS_REFUSED = codes.TARGET_REFUSED(
     "{target} refused the rows of the micro-batch",
     "rows that satisfy the constraints of the table",
@@ -283,6 +318,11 @@ TYPE_CHANGED = codes.TARGET_TYPE(
     "{expected}",
     "cast the column of the frame",
 )
+STORE_UNAVAILABLE = codes.TARGET_UNAVAILABLE(
+    "{target} did not take the micro-batch in time",
+    "a target that is reachable and takes rows again within `patience`",
+    "nothing is lost: start the query again once the cause is removed; or a longer `patience`",
+)
 COMMIT_CONFLICTS = codes.TARGET_UNAVAILABLE(
     "other writers commit to the target all the time",
     "a commit to the version of the target that was read",
@@ -292,6 +332,11 @@ TARGET_UNAVAILABLE = codes.TARGET_UNAVAILABLE(
     "{target} did not take the micro-batch",
     "a target that is reachable and accepts the transaction",
     "{hint}nothing is lost: start the query again once the cause is removed. If the connection broke in the commit, the target may have the micro-batch; the ledger knows, and it is not written twice",
+)
+VERSION_TYPE = codes.SEQUENCE_TYPE(
+    "the sequence cannot be the version of a key",
+    "one column with an integer or a timestamp, from 0 to 2^62 - 1",
+    "changes.normalize gives each key a `revision`; of a position in the log of PostgreSQL: df.withColumn('lsn', F.col('_sequence.offset')), and sequence='lsn'",
 )
 NTZ_IN_MAP = codes.TYPE_UNSUPPORTED(
     "column {column!r} has a timestamp without time zone inside of a map, and deltalake creates a table that cannot be read",

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_distinct_names, require_columns
 from streamops.sinks import conditions
-from streamops.sinks.sink import BatchWriter, Sink
+from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.columns import column
 from streamops.spark.identity import Identity
 from streamops.spark.json_columns import to_json
@@ -81,8 +81,8 @@ class FanOut(BatchWriter):
 
     sinks: dict[str, BatchWriter]
 
-    def _sinks(self) -> Iterator[Sink]:
-        return chain.from_iterable(sink._sinks() for sink in self.sinks.values())
+    def _checked(self) -> Iterator[CheckedTarget]:
+        return chain.from_iterable(sink._checked() for sink in self.sinks.values())
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         batch = batch.persist()
@@ -202,8 +202,8 @@ class SideOutputs(BatchWriter):
         """The name of the sink in errors."""
         return f"{self.where}({self.operator!r})"
 
-    def _sinks(self) -> Iterator[Sink]:
-        return chain(self.results._sinks(), self.rejected._sinks())
+    def _checked(self) -> Iterator[CheckedTarget]:
+        return chain(self.results._checked(), self.rejected._checked())
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         with located(self.label):

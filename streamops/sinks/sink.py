@@ -62,12 +62,15 @@ class CheckedTarget:
         What does not exist, and is created with the first micro-batch.
     entry : Entry, optional
         The entry of the sink in the ledger; None before the first micro-batch.
+    has_ledger : bool
+        Whether the target has a ledger.
     """
 
     sink: str
     target: str
     creates: tuple[str, ...]
     entry: Entry | None
+    has_ledger: bool = True
 
     def __repr__(self) -> str:
         lines = [f"{self.sink}", f"  target:      {self.target}"]
@@ -76,7 +79,9 @@ class CheckedTarget:
         entry = (
             "none yet" if self.entry is None else f"{self.entry.batch} of query {self.entry.query}"
         )
-        return "\n".join([*lines, f"  micro-batch: {entry}"])
+        if self.has_ledger:
+            lines.append(f"  micro-batch: {entry}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +274,16 @@ class BatchWriter(ABC):
           to create:   table "public"."daily", table "public"."streamops_ledger"
           micro-batch: none yet
         """
-        return Checked(tuple(sink._checked() for sink in self._sinks()))
+        return Checked(tuple(self._checked()))
 
     @property
     def label(self) -> str:
         """The name of the sink in errors."""
         return self.where
 
-    def _sinks(self) -> Iterator[Sink]:
-        """The sinks that this function writes to."""
-        yield from ()
+    @abstractmethod
+    def _checked(self) -> Iterator[CheckedTarget]:
+        """Connect to each target, and yield what is there."""
 
     @abstractmethod
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
@@ -300,8 +305,8 @@ class Transformed(BatchWriter):
         """The name of the sink in errors."""
         return self.writer.label
 
-    def _sinks(self) -> Iterator[Sink]:
-        return self.writer._sinks()
+    def _checked(self) -> Iterator[CheckedTarget]:
+        return self.writer._checked()
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         self.writer._deliver(self.transform(batch), batch_id, identity)
@@ -352,13 +357,10 @@ class Sink(BatchWriter):
     def _read_ledger(self) -> Entry | None:
         """Return the entry of this sink in the ledger."""
 
-    def _sinks(self) -> Iterator[Sink]:
-        yield self
-
-    def _checked(self) -> CheckedTarget:
+    def _checked(self) -> Iterator[CheckedTarget]:
         with located(self.label), self.session.exclusive():
             target, creates, entry = self._inspect()
-        return CheckedTarget(sink=self.label, target=target, creates=tuple(creates), entry=entry)
+        yield CheckedTarget(sink=self.label, target=target, creates=tuple(creates), entry=entry)
 
     @abstractmethod
     def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:

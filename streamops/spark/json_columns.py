@@ -65,11 +65,21 @@ def to_checked_json(value: Column, dtype: DataType) -> Column:
     SchemaError
         ``DUPLICATE_COLUMN``: a struct has two fields of the same name.
     """
+    text, invalid = to_json_and_validity(value, dtype)
+    return text if invalid is None else F.when(invalid, F.lit(_INVALID)).otherwise(text)
+
+
+def to_json_and_validity(value: Column, dtype: DataType) -> tuple[Column, Column | None]:
+    """The JSON, and whether a string in it is not UTF-8: None if there is no string.
+
+    Raises
+    ------
+    SchemaError
+        ``DUPLICATE_COLUMN``: a struct has two fields of the same name.
+    """
     if contains_type(dtype, _has_equal_names):
         raise conditions.TWO_FIELDS_OF_A_NAME.error(got=dtype.simpleString())
-    invalid = _has_invalid_text(value, dtype)
-    text = to_json(value, dtype)
-    return text if invalid is None else F.when(invalid, F.lit(_INVALID)).otherwise(text)
+    return to_json(value, dtype), _has_invalid_text(value, dtype)
 
 
 def refuse_invalid_text(rows: pa.Table, names: list[str]) -> None:
@@ -100,7 +110,7 @@ def _with_text_keys(value: Column, dtype: DataType) -> Column:
             entries = F.transform(
                 F.map_entries(value),
                 lambda entry: F.struct(
-                    _key_text(entry["key"], dtype.keyType).alias("key"),
+                    text_in_json(entry["key"], dtype.keyType).alias("key"),
                     _with_text_keys(entry["value"], dtype.valueType).alias("value"),
                 ),
             )
@@ -116,7 +126,7 @@ def _compare_keys(left: Column, right: Column) -> Column:
     return before.when(left["key"] > right["key"], 1).otherwise(0)
 
 
-def _key_text(key: Column, dtype: DataType) -> Column:
+def text_in_json(key: Column, dtype: DataType) -> Column:
     """The text that the key has as a value of JSON, without quotes."""
     if isinstance(dtype, StringType):
         return key.cast("string")  # without its collation

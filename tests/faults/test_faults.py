@@ -70,6 +70,8 @@ def test_the_markers_are_those_of_the_makefile() -> None:
         "postgres",
         "mariadb",
         "kafka",
+        "opensearch",
+        "redis",
         "prometheus",
         "slow",
     ]
