@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE, FAULTS
-from streamops.kernel.databases import names_server, require_conninfo, show_conninfo, with_socket
-from streamops.kernel.databases import secrets_of_conninfo as _secrets
+from streamops.kernel.databases import require_conninfo, show_conninfo, with_socket
 from streamops.kernel.errors import SinkError
-from streamops.kernel.ordering import is_orderable
-from streamops.kernel.parameters import Text, require_package
+from streamops.kernel.parameters import Text
 from streamops.sinks import conditions, postgres_table
 from streamops.sinks.core import sql
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, Location, NewCheckpoint, Repeated
-from streamops.sinks.core.net import Net, content_columns, form_of
+from streamops.sinks.core.ledger import (
+    Action,
+    Decision,
+    Delivery,
+    Entry,
+    Location,
+    NewCheckpoint,
+    Repeated,
+)
+from streamops.sinks.core.net import content_columns, form_of
+from streamops.sinks.postgres_connection import (
+    DEADLOCK,
+    denied,
+    exists,
+    fetch,
+    reported,
+    require_driver,
+    state_of,
+)
+from streamops.sinks.postgres_staging import Staged, Staging, Summary, create, drop, together
 from streamops.sinks.postgres_table import Target, Writer
-from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
+from streamops.sinks.protocol import Attempt, Conflict, Content, Found
 from streamops.sinks.sink import (
     JSON,
     Columns,
     Missing,
     TableSink,
     columns_differ,
-    hide,
     parse_key,
     project_json,
-    refused,
-    unavailable,
 )
-from streamops.sinks.tasks import Projection
+from streamops.sinks.tasks import SMALL, Projection, Receipts
+from streamops.spark.identity import Identity
 
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
 _IDLE_LIMIT = "60s"
-_DEADLOCK = "40"
-# States, or their classes: connection, resources, operator intervention, system; locks that others hold, and a
-# server that is read only for now.
-_NOT_NOW = ("08", "53", "57", "58", _DEADLOCK, "55P03", "25006")
-_NO_PRIVILEGE = "42501"
-_NO_HOST = (
-    "the URL names no host, so a server on this machine is looked for by its socket, in /tmp and "
-    "/var/run/postgresql: name its folder, as in postgresql:///shop?host=/folder, or its host; "
-)
 _NULLS_NOT_DISTINCT = 15
 """The first version in which null can be a value of a unique key."""
 
@@ -137,14 +142,16 @@ def postgres(
     and ``TARGET_MISSING``, if the table does not fit, see docs/guarantees.md; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the change stream
     contradicts itself or the table. In all cases the table remains as it was.
 
-    A micro-batch passes through the memory of the driver. Deletes are applied before inserts; with another
+    Tasks copy a large micro-batch to a staging table, over connections of their own: see docs/sinks.md. A
+    small one passes through the memory of the driver, and each one if the user may not create tables in the
+    schema. Deletes are applied before inserts; with another
     unique constraint than the key, two rows of a micro-batch that swap a value violate it.
 
     References
     ----------
     Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Fault Tolerance".
     """
-    _require_driver()
+    require_driver()
     return PostgresSink(
         url=url,
         table=table,
@@ -160,11 +167,18 @@ def postgres(
     )
 
 
+_MAY_CREATE = "SELECT has_schema_privilege($1::text, 'CREATE')"
+
+
+class _MayNotCreate(Exception):
+    """The user may not create a staging table."""
+
+
 class _Attempt(Attempt):
     """An open transaction that has locked the ledger."""
 
     def __init__(
-        self, sink: PostgresSink, cursor: Any, content: Reduced, ledger: sql.Table, found: Found
+        self, sink: PostgresSink, cursor: Any, content: Staged, ledger: sql.Table, found: Found
     ) -> None:
         self.found = found
         self.sink, self.cursor, self.content, self.ledger = sink, cursor, content, ledger
@@ -212,7 +226,7 @@ class PostgresSink(TableSink):
             cursor.execute("SET TRANSACTION READ ONLY")
             ledger, location = self._locate(cursor)
             tables = [location.name, str(ledger)]
-            creates = [name for name in tables if not _exists(cursor, name)]
+            creates = [name for name in tables if not exists(cursor, name)]
             if location.name in creates and self.missing == "refuse":
                 raise conditions.TABLE_MISSING.error(statement="", got=location.name)
             needed = {
@@ -222,7 +236,7 @@ class PostgresSink(TableSink):
             self._require_privileges(cursor, ledger.schema, needed, creates)
             entry = self._read_entries(cursor, ledger, location).get(self.name)
             self._require_location(entry, location)
-            self._require_key_index(partial(_fetch, cursor))
+            self._require_key_index(partial(fetch, cursor))
         return f"table {location.name}", [f"table {name}" for name in creates], entry
 
     def _require_key_index(self, fetch: postgres_table.Fetch) -> None:
@@ -239,17 +253,16 @@ class PostgresSink(TableSink):
         missing: Sequence[str],
     ) -> None:
         may_use = "SELECT has_table_privilege($1::text, $2::text)"
-        denied = [
+        lacking = [
             f"{privilege} on {name}"
             for name, privileges in needed.items()
             for privilege in privileges
-            if name not in missing and not _fetch(cursor, may_use, name, privilege)[0][0]
+            if name not in missing and not fetch(cursor, may_use, name, privilege)[0][0]
         ]
-        may_create = "SELECT has_schema_privilege($1::text, 'CREATE')"
-        if missing and not (schema and _fetch(cursor, may_create, schema)[0][0]):
-            denied.append(f"CREATE on schema {schema}")
-        if denied:
-            raise _denied(f"no privilege {', '.join(denied)}")
+        if missing and not (schema and fetch(cursor, _MAY_CREATE, schema)[0][0]):
+            lacking.append(f"CREATE on schema {schema}")
+        if lacking:
+            raise denied(f"no privilege {', '.join(lacking)}")
 
     @property
     def _target(self) -> sql.Table:
@@ -258,123 +271,173 @@ class PostgresSink(TableSink):
     def _project(self, batch: DataFrame) -> Projection:
         return project_json(batch, keep_lists=True)
 
-    def _reduce(self, content: Content) -> Reduced:
-        return self._reduced(postgres_table.exact_times(content))
+    def _reduce(self, content: Content) -> Staged:
+        sequence = self._sequence_of(content.schema.names)
+        if isinstance(content, Receipts):
+            return Staged.of_receipts(content, self.key, sequence)
+        return Staged.of_rows(content, self.key, sequence)
 
     @contextmanager
-    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+    def _attempt(self, content: Staged, delivery: Delivery) -> Iterator[_Attempt]:
         try:
             with self._transaction() as cursor:
                 yield self._begin(cursor, content)
         except SinkError as error:
             # Another writer of the table waited for this one, and PostgreSQL ended this one.
-            state = getattr(error.__cause__, "sqlstate", None) or ""
-            if not state.startswith(_DEADLOCK):
+            if not state_of(error.__cause__).startswith(DEADLOCK):
                 raise
             raise Conflict(error) from None
 
-    def _begin(self, cursor: Any, content: Reduced) -> _Attempt:
+    @property
+    def _is_distributed(self) -> bool:
+        return True
+
+    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
+        return together(schema.names, self.key)
+
+    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
+        try:
+            return super()._receive(projection, batch_id, identity)
+        except _MayNotCreate:
+            rows = projection.collect()
+            self.session.is_small = rows.nbytes <= SMALL // 2
+            return rows
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Staging:
+        empty = self._reduce(schema.empty_table())
+        with self._transaction() as cursor:
+            cursor.execute("SAVEPOINT fitting")
+            self._fit(cursor, empty)
+            cursor.execute("ROLLBACK TO SAVEPOINT fitting")  # the commit creates what is missing
+            ledger, location = self._locate(cursor)
+            if not fetch(cursor, _MAY_CREATE, ledger.schema)[0][0]:
+                raise _MayNotCreate
+            entry = self._read_entries(cursor, ledger, location).get(self.name)
+            generation = 1 if entry is None else entry.generation + (not self._is_own(entry))
+            table = create(
+                cursor, ledger.schema, empty, sink=self.name, generation=generation, batch=batch_id
+            )
+        return Staging(
+            url=with_socket(self.url),
+            environment={n: v for n, v in os.environ.items() if n.startswith("PG")},
+            table=table,
+            key=self.key,
+            sequence=self._sequence_of(schema.names),
+        )
+
+    def _clean_up(self, delivery: Delivery) -> None:
+        with self._transaction() as cursor:
+            ledger, location = self._locate(cursor)
+            entry = self._read_entries(cursor, ledger, location).get(self.name)
+            if entry is not None:  # a newer run can have committed since
+                generation = entry.generation - (not self._is_own(entry))
+                drop(cursor, ledger.schema, sink=self.name, generation=generation)
+
+    def _is_own(self, entry: Entry) -> bool:
+        return entry.run in self.session.runs
+
+    def _begin(self, cursor: Any, content: Staged) -> _Attempt:
         """Lock the ledger, and read it."""
         cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
-        _fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
+        fetch(cursor, sql.LOCK, f"streamops sink {self.name}")
         ledger, location = self._locate(cursor)
         entries = self._read_entries(cursor, ledger, location)
         if self.name not in entries or not location.id:
             # Other sinks may create the same ledger or table, or write to the table under another name.
-            _fetch(cursor, sql.LOCK, "streamops ledger")
+            fetch(cursor, sql.LOCK, "streamops ledger")
             ledger, location = self._locate(cursor)
             entries = self._read_entries(cursor, ledger, location)
-            if not _exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
+            if not exists(cursor, str(ledger)):  # or a user needs CREATE also if it exists
                 cursor.execute(sql.create_ledger(ledger))
         elif CHANGE_TYPE not in content.names:
-            is_empty = _fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
+            is_empty = fetch(cursor, f"SELECT NOT EXISTS (SELECT FROM {location.name})")[0][0]
             location = replace(location, is_empty=is_empty)
         entry = entries.pop(self.name, None)
         return _Attempt(self, cursor, content, ledger, Found(entry, location, entries))
 
     def _locate(self, cursor: Any) -> tuple[sql.Table, Location]:
         """The ledger, and the table: in the given schema, or where the search path finds it or creates it."""
-        fetch = partial(_fetch, cursor)
-        found = postgres_table.resolve(fetch, self._target)
+        fetching = partial(fetch, cursor)
+        found = postgres_table.resolve(fetching, self._target)
         if found is None:
-            schema = postgres_table.creation_schema(fetch, self._target)
+            schema = postgres_table.creation_schema(fetching, self._target)
             return sql.Table(sql.LEDGER, schema), Location(str(sql.Table(self.table, schema)), "")
         return sql.Table(sql.LEDGER, found.table.schema), Location(str(found.table), str(found.oid))
 
     def _read_entries(self, cursor: Any, ledger: sql.Table, location: Location) -> dict[str, Entry]:
         """The entries of this sink, and of others that write to the same table."""
-        if postgres_table.resolve(partial(_fetch, cursor), ledger) is None:
+        if postgres_table.resolve(partial(fetch, cursor), ledger) is None:
             return {}
         names = self.name, location.name
-        rows = _fetch(cursor, sql.select_entries(ledger), *names, location.id)
+        rows = fetch(cursor, sql.select_entries(ledger), *names, location.id)
         return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
 
-    def _write(self, cursor: Any, content: Reduced, *, is_replaced: bool) -> None:
+    def _write(self, cursor: Any, content: Staged, *, is_replaced: bool) -> None:
         """Apply the net effect of a micro-batch to the table."""
-        net, names = content.net, content.names
-        target, columns = self._fit_target(cursor, net.added.schema)
-        fetch = partial(_fetch, cursor)
-        if self.key is not None:
-            has_nulls = postgres_table.require_key(fetch, target, self.key, columns)
-            if not has_nulls:
-                tables = (net.removed, net.added)
-                postgres_table.refuse_nulls(tables, self.key)
-        writer = Writer(cursor.execute, fetch, target, columns)
+        target, columns = self._fit(cursor, content)
+        fetching, key = partial(fetch, cursor), self.key or ()
+        writer = Writer(cursor.execute, fetching, target, columns)
         if is_replaced:
             writer.clear()
-        if len(net.removed) or len(net.added):
-            is_marked = form_of(names, self.key) in {"changes", "multiset"}
-            _stage(cursor, _with_all_marks(net) if is_marked else net.added, self.key or ())
-            schema = net.added.schema
-            postgres_table.refuse_changed(fetch, columns, schema)
-            self._apply(writer, net, names)
-            cursor.execute(f"DROP TABLE {sql.STAGING}")
+        if content.summary.rows:
+            with content.open(cursor, key):
+                postgres_table.refuse_changed(fetching, columns, content.schema)
+                self._apply(writer, content.summary, content.names)
         writer.finish()
 
-    def _apply(self, writer: Writer, net: Net, names: Sequence[str]) -> None:
+    def _apply(self, writer: Writer, staged: Summary, names: Sequence[str]) -> None:
         """Apply the staged rows."""
         form, key, sequence = form_of(names, self.key), self.key or (), self._sequence_of(names)
         table, columns = writer.table, writer.columns
         if form == "append":
             writer.insert(sql.insert(table, columns, sql.STAGED), sql.STAGED)
         elif form == "upsert":
-            writer.unstage_older(net.added, key, sequence)
+            writer.unstage_older(staged.added, key, sequence)
             writer.insert(sql.upsert(table, columns, key, sequence, sql.STAGED), sql.STAGED)
         elif form == "multiset":
-            for match in writer.matches(net.removed, content_columns(list(columns), ())):
+            for match in writer.matches(staged.removed, content_columns(list(columns), ())):
                 self._refuse(writer, sql.select_too_few(table, match), "PREIMAGE_NOT_PUBLISHED")
                 writer.delete(sql.delete_copies(table, match))
-            writer.require_deleted(int(net.removed_copies.sum()))
+            writer.require_deleted(staged.deleted)
             writer.insert(sql.insert(table, columns, sql.ADDED_COPIES), sql.ADDED_COPIES)
         else:
-            self._remove_keys(writer, net, content_columns(list(columns), sequence))
-            for match in writer.matches(net.added, key):
+            self._remove_keys(writer, staged, content_columns(list(columns), sequence))
+            for match in writer.matches(staged.added, key):
                 self._refuse(writer, sql.select_existing(table, match), "INSERTED_TWICE")
             writer.insert(sql.upsert(table, columns, key, (), sql.ADDED), sql.ADDED)
 
-    def _remove_keys(self, writer: Writer, net: Net, content: Sequence[str]) -> None:
+    def _remove_keys(self, writer: Writer, staged: Summary, content: Sequence[str]) -> None:
         """Delete the rows of removed keys, after a comparison with what is retracted."""
         compared = {name: writer.columns[name] for name in content}
-        for match in writer.matches(net.removed, self.key or ()):
+        for match in writer.matches(staged.removed, self.key or ()):
             rows = writer.fetch(sql.select_missing(writer.table, match, compared))
             if rows:
                 row, must_match = rows[0]
                 code = "PREIMAGE_NOT_PUBLISHED" if must_match else "DELETED_UNPUBLISHED"
                 raise FAULTS[code].error(got=row)
             writer.delete(sql.delete_removed(writer.table, match))
-        writer.require_deleted(int((~net.is_replaced).sum()))
+        writer.require_deleted(staged.deleted)
 
     def _refuse(self, writer: Writer, statement: str, code: str) -> None:
         rows = writer.fetch(statement)
         if rows:
             raise FAULTS[code].error(got=rows[0][0])
 
+    def _fit(self, cursor: Any, content: Staged) -> tuple[Target, sql.Columns]:
+        """The table and the columns of the rows, which it can take."""
+        target, columns = self._fit_target(cursor, content.schema)
+        if self.key is not None:
+            summary, fetching = content.summary, partial(fetch, cursor)
+            has_nulls = postgres_table.require_key(fetching, target, self.key, columns)
+            if not has_nulls:
+                postgres_table.refuse_nulls([*summary.removed, *summary.added], self.key)
+        return target, columns
+
     def _fit_target(self, cursor: Any, schema: pa.Schema) -> tuple[Target, sql.Columns]:
         """Create or extend the table where that is allowed, and return it with the columns of the rows."""
         postgres_table.refuse_names(schema)
         wanted = {part.name: self._default_column(part) for part in schema}
-        fetch = partial(_fetch, cursor)
-        target = postgres_table.inspect(fetch, self._target)
+        target = postgres_table.inspect(partial(fetch, cursor), self._target)
         if target is None:
             target = self._create(cursor, wanted)
         known = target.columns
@@ -404,16 +467,16 @@ class PostgresSink(TableSink):
         return sql.Column(dtype=accepted[0])
 
     def _create(self, cursor: Any, columns: sql.Columns) -> Target:
-        fetch = partial(_fetch, cursor)
-        schema = postgres_table.creation_schema(fetch, self._target)
+        fetching = partial(fetch, cursor)
+        schema = postgres_table.creation_schema(fetching, self._target)
         table = sql.Table(self.table, schema)
-        version = int(fetch("SELECT current_setting('server_version_num')")[0][0]) // 10_000
+        version = int(fetching("SELECT current_setting('server_version_num')")[0][0]) // 10_000
         nulls = version >= _NULLS_NOT_DISTINCT
         statement = sql.create_table(table, columns, self.key, nulls=nulls)
         if self.missing == "refuse":
             raise conditions.TABLE_MISSING.error(statement=f": {statement}", got=str(table))
         cursor.execute(statement)
-        target = postgres_table.inspect(fetch, table)
+        target = postgres_table.inspect(fetching, table)
         assert target is not None
         return target
 
@@ -423,7 +486,7 @@ class PostgresSink(TableSink):
         with self._errors():
             connection = self.session.connection
             if connection is None:
-                connection = _require_driver().connect(with_socket(self.url))
+                connection = require_driver().connect(with_socket(self.url))
                 self.session.connection = connection
             with connection.cursor() as cursor:
                 # The driver sends UTF-8, also to databases with another encoding.
@@ -436,74 +499,9 @@ class PostgresSink(TableSink):
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Replace errors of the driver by those of streamops, without secrets."""
-        with hide(*_secrets(self.url)):
+        with reported(self.url):
             try:
                 yield
-            except BaseException as error:
+            except BaseException:
                 self.session.close()
-                if isinstance(error, _require_driver().Error):
-                    raise _failure(error, self.url) from error
                 raise
-
-
-def _failure(error: Any, url: str) -> SinkError:
-    """The error about a transaction that PostgreSQL did not commit."""
-    if (error.sqlstate or "08").startswith(_NOT_NOW):
-        hint = "" if names_server(url) else _NO_HOST
-        return unavailable("PostgreSQL", error, hint=hint)
-    if error.sqlstate == _NO_PRIVILEGE:
-        return _denied(f"{type(error).__name__}: {error}")
-    return refused("PostgreSQL", error)
-
-
-def _denied(got: str) -> SinkError:
-    return conditions.NO_PRIVILEGE.error(got=got)
-
-
-def _require_driver() -> Any:
-    package = "adbc-driver-postgresql"
-    module = "adbc_driver_postgresql.dbapi"
-    return require_package(module, package=package, extra="postgres")
-
-
-def _fetch(cursor: Any, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    cursor.execute(statement, parameters or None)
-    rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
-def _exists(cursor: Any, table: str) -> bool:
-    return bool(_fetch(cursor, "SELECT to_regclass($1) IS NOT NULL", table)[0][0])
-
-
-def _stage(cursor: Any, rows: pa.Table, key: Sequence[str]) -> None:
-    """Copy the rows to a temporary table, in the order of the key.
-
-    PostgreSQL then finds the rows of the table in the order of its index, which takes a third less time.
-    """
-    ordered = [(name, "ascending") for name in key if is_orderable(rows.schema.field(name).type)]
-    if ordered:
-        rows = rows.sort_by(ordered)
-    # Not temporary=True: the driver then writes to the table of this name that the search path finds first.
-    cursor.adbc_ingest(sql.STAGING_NAME, rows, mode="create", db_schema_name=sql.TEMPORARY)
-
-
-def _with_all_marks(net: Net) -> pa.Table:
-    """The removed and the added rows, and what is to be done with them."""
-    removed = _with_marks(net.removed, True, net.must_match, net.is_replaced, net.removed_copies)
-    matches = np.zeros(len(net.added), np.bool_)
-    added = _with_marks(net.added, False, matches, net.replaces, net.added_copies)
-    return pa.concat_tables([removed, added]).combine_chunks()
-
-
-def _with_marks(
-    rows: pa.Table, removed: bool, matches: Any, replaced: Any, copies: Any
-) -> pa.Table:
-    for name, values in (
-        (sql.REMOVED, np.full(len(rows), removed)),
-        (sql.MATCHES, matches),
-        (sql.REPLACED, replaced),
-        (sql.COPIES, copies.astype(np.int32)),
-    ):
-        rows = rows.append_column(name, pa.array(values))
-    return rows

@@ -6,15 +6,14 @@ lead two of them to different tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.columns import combine_chunks
 from streamops.kernel.ddl import quote
 from streamops.kernel.errors import SinkError
 from streamops.sinks import conditions
@@ -22,6 +21,8 @@ from streamops.sinks.core import sql
 from streamops.sinks.sink import type_differs
 
 Fetch = Callable[..., list[tuple[Any, ...]]]
+Nulls = Sequence[Sequence[str]]
+"""Combinations of columns that are null together."""
 
 MAX_BYTES = 63
 """PostgreSQL cuts longer names, without an error."""
@@ -331,14 +332,12 @@ def require_key(fetch: Fetch, target: Target, key: Sequence[str], columns: sql.C
     return any(row[3] for row in same)
 
 
-def refuse_nulls(tables: Iterable[pa.Table], key: Sequence[str]) -> None:
-    """Refuse rows whose key has a null, for an index in which nulls are distinct."""
-    for table in tables:
-        for name in key:
-            if table.column(name).null_count:
-                raise conditions.NULL_IN_KEY.error(
-                    name=name, columns=", ".join(map(quote, key)), got="null"
-                )
+def refuse_nulls(nulls: Nulls, key: Sequence[str]) -> None:
+    """Refuse keys of which columns are null, for an index in which nulls are distinct."""
+    for name in chain.from_iterable(nulls):
+        raise conditions.NULL_IN_KEY.error(
+            name=name, columns=", ".join(map(quote, key)), got="null"
+        )
 
 
 def refuse_changed(fetch: Fetch, columns: sql.Columns, schema: pa.Schema) -> None:
@@ -428,19 +427,13 @@ class Writer:
         self._stored = self._deleted = self._cleared = 0
         self._before = self._count()
 
-    def matches(self, rows: pa.Table, names: Sequence[str]) -> list[sql.Match]:
+    def matches(self, nulls: Nulls, names: Sequence[str]) -> list[sql.Match]:
         """The ways to join rows by these columns: one per combination of columns that are null."""
-        if not len(rows):
-            return []
-        nulls = np.stack([np.asarray(combine_chunks(pc.is_null(rows.column(n)))) for n in names], 1)
-        patterns = np.unique(nulls, axis=0)
-        named = np.array(names, object)
-        columns = {name: self.columns[name] for name in names}
-        return sql.Match.of(columns, [set(named[pattern]) for pattern in patterns])
+        return sql.Match.of({name: self.columns[name] for name in names}, nulls)
 
-    def unstage_older(self, rows: pa.Table, key: Sequence[str], sequence: Sequence[str]) -> None:
+    def unstage_older(self, nulls: Nulls, key: Sequence[str], sequence: Sequence[str]) -> None:
         """Remove staged rows that an upsert would not store, if it will be compared with all of them."""
-        for match in self.matches(rows, key) if self.fires else ():
+        for match in self.matches(nulls, key) if self.fires else ():
             older = sql.unstage_older(self.table, match, self.columns, key, sequence)
             if older is not None:
                 self._execute(older)

@@ -435,10 +435,10 @@ class Sink(BatchWriter):
     def _accept(self, content: Content, batch_id: int, identity: Identity) -> None:
         delivery = self._delivery(content, batch_id, identity)
         self._commit(content, delivery)
+        self.session.runs.add(identity.run)
         # Not before: until this run has taken over, another one may commit what it has left.
         if delivery.is_first or isinstance(content, Receipts):
             self._clean_up(delivery)
-        self.session.runs.add(identity.run)
 
     def _commit(self, content: Content, delivery: Delivery) -> None:
         """Read the ledger, decide and commit, again and again if other writers come first."""

@@ -16,10 +16,14 @@ failed, those that Spark repeated or ran twice, and all of a driver that died be
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,8 +32,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel import errors
+from streamops.kernel.columns import take
 from streamops.kernel.errors import StreamopsError
-from streamops.sinks.core.net import digest
+from streamops.sinks.core.net import digest, row_hashes
 from streamops.spark.columns import column
 from streamops.spark.identity import parallelism
 
@@ -225,6 +230,54 @@ def in_pieces(tables: Iterable[pa.Table], *, rows: int, size: int) -> Iterator[p
             held, count, total = [], 0, 0
     if held:
         yield pa.concat_tables(held)
+
+
+_GROUPS = 32
+"""How many groups the rows of a task are divided into, if they are more than one group."""
+
+
+def in_groups(tables: Iterable[pa.Table], names: Sequence[str], *, size: int) -> Iterator[pa.Table]:
+    """Combine tables to groups with all rows of equal values in these columns.
+
+    One group, if there are at most so many bytes. Others are written to local files, to be read one by one.
+
+    Examples
+    --------
+    >>> tables = [pa.table({"k": range(1000)})] * 2
+    >>> {len(set(g["k"].to_pylist())) * 2 == len(g) for g in in_groups(tables, ["k"], size=10)}
+    {True}
+    """
+    rest = iter(tables)
+    first = next(in_pieces(rest, rows=sys.maxsize, size=size), None)
+    second = next(rest, None)
+    if second is None:
+        if first is not None:
+            yield first
+        return
+    assert first is not None
+    with TemporaryDirectory(prefix="streamops-") as folder, ExitStack() as files:
+        paths = [Path(folder, f"{number}.arrow") for number in range(_GROUPS)]
+        writers = [
+            files.enter_context(pa.ipc.new_stream(str(path), first.schema)) for path in paths
+        ]
+        for piece in chain(
+            [first], in_pieces(chain([second], rest), rows=sys.maxsize, size=size // 4)
+        ):
+            groups = row_hashes(piece.select(list(names))) % _GROUPS
+            at = np.argsort(groups, kind="stable")
+            bounds = np.searchsorted(groups[at], np.arange(_GROUPS + 1))
+            ordered = take(piece, at)
+            for number, writer in enumerate(writers):
+                start, stop = bounds[number : number + 2]
+                writer.write_table(ordered.slice(start, stop - start))
+        del first, second, piece, ordered
+        files.close()
+        for path in paths:
+            with pa.ipc.open_stream(str(path)) as reader:
+                group = reader.read_all()
+            if len(group):
+                yield group
+            path.unlink()
 
 
 def _encode(error: StreamopsError) -> str:

@@ -131,8 +131,12 @@ def digest(rows: pa.Table) -> int:
     """
     if not rows.num_rows or not rows.num_columns:
         return 0
-    columns = [_to_hashable(combine_chunks(column)) for column in rows.columns]
-    return int(xxhash64(columns).sum())  # wraps around
+    return int(row_hashes(rows).sum())  # wraps around
+
+
+def row_hashes(rows: pa.Table) -> Ints:
+    """Return the hash of each row, of values of any type."""
+    return xxhash64([_to_hashable(combine_chunks(column)) for column in rows.columns])
 
 
 def content_columns(names: Sequence[str], sequence: Sequence[str]) -> list[str]:

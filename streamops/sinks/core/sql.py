@@ -34,13 +34,18 @@ REPLACED = "streamops_replaced"
 COPIES = "streamops_copies"
 """Column of the staging table: how often the row occurs."""
 
+MARKS = REMOVED, MATCHES, REPLACED, COPIES
+
+ATTEMPT = "streamops_attempt"
+"""Column of a staging table that tasks share: which attempt of a task has copied the row."""
+
 STAGED = f"FROM {STAGING} s WHERE true"  # or ON CONFLICT would belong to a join
 ADDED = f"FROM {STAGING} s WHERE NOT s.{REMOVED}"
 ADDED_COPIES = f"FROM {STAGING} s, pg_catalog.generate_series(1, s.{COPIES}) WHERE NOT s.{REMOVED}"
 """Which staged rows are inserted: all, which have no marks; those that are not removed; their copies."""
 
-_MARKS = ", ".join(f"'{name}'" for name in (REMOVED, MATCHES, REPLACED, COPIES))
-_ROW = f"(pg_catalog.to_jsonb(s.*) - ARRAY[{_MARKS}])::pg_catalog.text"
+_NOT_SENT = ", ".join(f"'{name}'" for name in (*MARKS, "ctid"))
+_ROW = f"(pg_catalog.to_jsonb(s.*) - ARRAY[{_NOT_SENT}])::pg_catalog.text"
 """A staged row as JSON, for errors."""
 
 LEDGER = "streamops_ledger"
@@ -180,6 +185,56 @@ def upsert_entry(ledger: Table) -> str:
 
 LOCK = "SELECT 1 FROM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))"
 """Lock a sink until the transaction ends, also before its ledger exists."""
+
+
+def create_staging(table: Table) -> str:
+    """Create the table that tasks share, with the columns of STAGING. A crash of the server empties it."""
+    return f"CREATE UNLOGGED TABLE {table} (LIKE {STAGING}) WITH (autovacuum_enabled = false)"
+
+
+def comment(table: Table, text: str) -> str:
+    """Say what a table is for."""
+    return f"COMMENT ON TABLE {table} IS {_literal(text)}"
+
+
+def drop_unused(table: Table) -> str:
+    """Drop a table, unless another transaction uses it or has dropped it."""
+    body = (
+        f"BEGIN LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT; DROP TABLE {table}; "
+        "EXCEPTION WHEN lock_not_available OR undefined_table THEN NULL; END"
+    )
+    return f"DO {_literal(body)}"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"E'{escaped}'"
+
+
+SELECT_STAGING = """
+SELECT relname::pg_catalog.text FROM pg_catalog.pg_class
+WHERE relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = $1)
+  AND pg_catalog.starts_with(relname::pg_catalog.text, $2) AND relpersistence = 'u' AND relkind = 'r'
+  AND pg_catalog.pg_has_role(relowner, 'USAGE')
+"""
+"""The staging tables of a schema whose names begin like this, which the user may drop."""
+
+
+def _attempts(numbers: Sequence[int]) -> str:
+    return f"{ATTEMPT} = ANY ('{{{','.join(map(str, numbers))}}}'::pg_catalog.int8[])"
+
+
+def count_attempts(table: str, attempts: Sequence[int]) -> str:
+    """Count the rows that these attempts have copied."""
+    return f"SELECT pg_catalog.count(*) FROM {table} WHERE {_attempts(attempts)}"
+
+
+def create_view(table: str, columns: Sequence[str], attempts: Sequence[int]) -> str:
+    """Let STAGING be the rows that these attempts have copied."""
+    return (
+        f"CREATE VIEW {STAGING} AS SELECT ctid, {_list(columns)} FROM {table} "
+        f"WHERE {_attempts(attempts)}"
+    )
 
 
 def create_table(table: Table, columns: Columns, key: Sequence[str] | None, *, nulls: bool) -> str:
