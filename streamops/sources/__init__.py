@@ -1,7 +1,7 @@
 """Sources: records of Kafka as typed rows, ranges of its topics, and the events of an outbox table.
 
 ================  ================================================================
-``kafka_events``  parse the records of a Kafka topic: JSON or Avro
+``kafka_events``  parse the records of a Kafka topic: JSON, Avro or Protobuf
 ``replay``        plan to read a range of topics, and to go on with what follows it
 ``KafkaReplay``   the plan: the range by partition, and Spark's options to read it
 ``outbox``        read the events of a service from its outbox table in PostgreSQL

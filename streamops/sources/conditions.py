@@ -23,6 +23,16 @@ NOT_A_SLOT = codes.INVALID_PARAMETER(
     "lower-case letters, digits and '_', up to 63",
     'slot="shop_events"',
 )
+NOT_A_DEFAULT = codes.INVALID_PARAMETER(
+    "`defaults` has a value that column {column!r} cannot have",
+    "columns of `schema` that are not nested, with exact values of their types; instants with a zone",
+    'defaults={{"country": "unknown"}}',
+)
+NOT_A_REGISTRY_SETTING = codes.INVALID_PARAMETER(
+    "`registry` has a setting that the client of the registry refuses",
+    "settings of confluent_kafka.schema_registry.SchemaRegistryClient that are text, numbers or flags",
+    'registry={{"url": "https://registry:8081", "basic.auth.user.info": user_and_password}}',
+)
 OPTION_TAKEN = codes.INVALID_PARAMETER(
     "`options` has options that the plan determines",
     "other options of Spark's Kafka source",
@@ -83,6 +93,16 @@ KAFKA_CLIENT_REQUIRED = codes.PACKAGE_MISSING(
     "confluent-kafka 2.16 or later",
     "pip install 'streamops[kafka]'",
 )
+REGISTRY_KNOWS = codes.PARAMETERS_CONTRADICT(
+    "`format` and `schema_id` are what the registry knows of each record",
+    "columns in `schema`, and `registry` without `format` and `schema_id`",
+    'kafka_events("page string NOT NULL, ms bigint", registry="https://registry:8081")',
+)
+REGISTRY_MISSING = codes.PARAMETER_WITHOUT_EFFECT(
+    "`unknown_fields` and `defaults` are for records whose schemas are in a registry",
+    "`registry` with them",
+    "add `registry`, or leave them out",
+)
 TOMBSTONE_WITHOUT_KEY = codes.PARAMETER_MISSING(
     "a tombstone only has its message key",
     "the column with the message key in `keep`",
@@ -103,6 +123,11 @@ OFFSET_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "{first} to {latest}",
     "use the offsets of a KafkaReplay, or a timestamp",
 )
+NOT_A_REGISTRY = codes.PARAMETER_TYPE(
+    "`registry` does not say where the registry is",
+    "an http or https URL, or settings of its client with `url`",
+    'registry="https://registry:8081"',
+)
 NOT_A_COLUMN = codes.PARAMETER_TYPE(
     "`columns` does not map columns of the result to columns of the table",
     "a mapping with some of the keys {columns}",
@@ -112,6 +137,11 @@ PASSWORD_IN_URL = codes.PASSWORD_IN_URL(
     "`url` has a password, which would be shown in the plan and in the logs of Spark",
     "a URL without a password, such as postgresql://user@host/database",
     "write the password to a password file (~/.pgpass), or set PGPASSWORD, where the driver of Spark runs",
+)
+PASSWORD_IN_REGISTRY_URL = codes.PASSWORD_IN_URL(
+    "`registry` has a URL with a user or a password, which would be shown",
+    "a URL without them",
+    'registry={{"url": "https://registry:8081", "basic.auth.user.info": user_and_password}}',
 )
 SLOT_AHEAD = codes.SLOT_AHEAD(
     "the slot {slot!r} was advanced beyond the position that this query has read: events between them cannot be read from the slot",
@@ -147,6 +177,11 @@ KAFKA_REQUEST_FAILED = codes.SOURCE_UNAVAILABLE(
     "Kafka did not answer a request, or refused it",
     "a broker that answers, and permission to describe and read the topics",
     "check servers, the security settings in `client`, and the permissions of the user",
+)
+REGISTRY_UNAVAILABLE = codes.SOURCE_UNAVAILABLE(
+    "the schema registry did not answer, or refused",
+    "a registry that answers within half a minute, and permission to read its schemas",
+    "no row is lost, because the micro-batch is not committed: check the URL and the credentials in `registry`, and start the query again",
 )
 LOG_UNAVAILABLE = codes.SOURCE_UNAVAILABLE(
     "the server did not answer a request, or refused it",
@@ -202,4 +237,9 @@ PUBLICATION_DROPPED = codes.SOURCE_UNFIT(
     "the publication does not exist; without it the log has no rows of the outbox table",
     "a publication of the inserts and updates of the outbox table",
     "{statement}; drop the slot, which cannot read rows that were written before, and create it again",
+)
+NOT_A_DECODED_TYPE = codes.TYPE_UNSUPPORTED(
+    "column {column!r} has a type that records of a registry are not decoded to",
+    "a boolean, number, string, binary, date, timestamp, time(6), interval day to second, or an array, map or struct of them",
+    "declare the column as a string, and cast it behind the operator",
 )

@@ -26,18 +26,27 @@ from streamops.kernel.parameters import (
     require_columns,
 )
 from streamops.sources import conditions
+from streamops.sources.registry import Decoding, Settings, decoded_types, parse_defaults
 from streamops.spark.columns import column, make_nullable
-from streamops.spark.json_columns import member, parse_object, parse_row_type, read_value
+from streamops.spark.json_columns import (
+    member,
+    members_json,
+    parse_object,
+    parse_row_type,
+    read_value,
+)
 from streamops.spark.operator import Operator
 
 Format = Literal["json", "avro"]
 Tombstones = Literal["route", "keep", "drop"]
+UnknownFields = Literal["drop", "keep"]
 
 REASONS = (
     "null_value",
     "unknown_schema",
     "unparsable_json",
     "unparsable_avro",
+    "unparsable_protobuf",
     "wrong_type",
     "missing_field",
 )
@@ -45,6 +54,9 @@ REASONS = (
 
 POSITION = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp")}
 """Where a record is: columns of Spark's Kafka source, and their names in the result."""
+
+UNKNOWN = "unknown"
+"""The column with the fields that the schema lacks."""
 
 _VALUE, _KEY = "value", "key"
 _NESTED = (ArrayType, MapType, StructType, VariantType)
@@ -58,6 +70,9 @@ def kafka_events(
     *,
     format: Format = "json",
     schema_id: int | Sequence[int] | None = None,
+    registry: str | Mapping[str, Any] | None = None,
+    unknown_fields: UnknownFields = "drop",
+    defaults: Mapping[str, Any] | None = None,
     tombstones: Tombstones = "route",
     keep: Sequence[str] = (),
 ) -> Operator:
@@ -70,8 +85,9 @@ def kafka_events(
                  offset, timestamp · columns to `keep`, of any type
     Output       the columns of `schema`, null in a rejected record · _topic: string · _partition: int ·
                  _offset: bigint · _timestamp: timestamp, by Kafka's clock or the producer's · with
-                 `tombstones` "keep" _tombstone: boolean · rejected: struct<reason, value, key>, null
-                 in a parsed record · the columns of `keep`
+                 `tombstones` "keep" _tombstone: boolean · with `unknown_fields` "keep" unknown: string ·
+                 rejected: struct<reason, value, key>, with `registry` also schema_id: int; null in a
+                 parsed record · the columns of `keep`
     Output mode  any
     Watermark    none is needed; define it on the output
     State        none
@@ -89,6 +105,16 @@ def kafka_events(
         The value starts with the header of Confluent's wire format (a zero byte, and the id of the
         schema in four bytes), and these are the ids under which the registry has `schema`. A record
         without the header, or with another id, is rejected. Default: there is no header.
+    registry : str or mapping, optional
+        The schema registry that has the schemas of the writers: its URL, or the settings of Confluent's
+        client, such as ``{"url": ..., "basic.auth.user.info": "user:password"}``. Records are Avro, Protobuf
+        or JSON in Confluent's wire format, of any schema that is registered, and are resolved to `schema`,
+        which lists columns. Needs ``pip install 'streamops[registry]'``, also where tasks run.
+    unknown_fields : "drop" or "keep"
+        With `registry`: fields that `schema` lacks. "keep": as a JSON object in the column ``unknown``, null
+        if there are none.
+    defaults : mapping of str to value, optional
+        With `registry`: values of columns that the schema of the writer lacks. Default: null.
     tombstones : "route", "keep" or "drop"
         Records whose value is null, which mark a deleted key for log compaction. "route": as rejected
         records. "keep": as rows of nulls with ``_tombstone``; add the key to `keep`. "drop": not at all.
@@ -108,7 +134,7 @@ def kafka_events(
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
     RequirementError
-        ``PACKAGE_MISSING``: the session does not have ``spark-avro``.
+        ``PACKAGE_MISSING``: the session does not have ``spark-avro``, or there is no client of a registry.
 
     Examples
     --------
@@ -127,7 +153,7 @@ def kafka_events(
     Notes
     -----
     Reasons: "null_value", a tombstone; "unknown_schema", no header or another id; "unparsable_json", not
-    exactly one JSON object in UTF-8, or a name twice; "unparsable_avro"; "wrong_type", a value, or one inside it, that is
+    exactly one JSON object in UTF-8, or a name twice; "unparsable_avro"; "unparsable_protobuf"; "wrong_type", a value, or one inside it, that is
     not exactly one of its type, such as "3.5" for an int; "missing_field", a NOT NULL column that is
     absent or null.
 
@@ -137,6 +163,12 @@ def kafka_events(
     value, as its JSON.
     Avro has no marks between its fields: bytes of another schema may be parsed as values, and bytes
     after the record are ignored. So use `schema_id` where records have the header.
+
+    With `registry`, a field is resolved by its name, and its value is exactly the one sent, or the record is
+    rejected: an integer may become a wider one, a float or a decimal that has the value. Fields inside of structs
+    that `schema` lacks are dropped. A registry that does not answer within half a minute ends the task with
+    ``SOURCE_UNAVAILABLE``, and no row is lost. A schema that the registry does not have is asked for again
+    after a minute.
 
     Rejected records would be rows of nulls to the next operator. Write them in ``foreachBatch`` with
     ``split_side_output``, or leave them out by ``.where("rejected IS NULL").drop("rejected")``; the
@@ -157,6 +189,9 @@ def kafka_events(
         schema=schema,
         format=format,
         schema_id=schema_id,
+        registry=None if registry is None else Settings.parse(registry),
+        unknown_fields=unknown_fields,
+        defaults=dict(defaults or {}),
         tombstones=tombstones,
         keep=parse_distinct_names(keep, parameter="keep", empty=True),
     )
@@ -176,6 +211,9 @@ class KafkaEventsSpec:
     schema: str | StructType = field(metadata={"shown": _show_schema})
     format: Format
     schema_id: int | Sequence[int] | None
+    registry: Settings | None
+    unknown_fields: UnknownFields
+    defaults: Mapping[str, Any]
     tombstones: Tombstones
     keep: tuple[str, ...]
 
@@ -189,6 +227,14 @@ class KafkaEventsSpec:
         if self.tombstones == "keep" and _KEY not in self.keep:
             raise conditions.TOMBSTONE_WITHOUT_KEY.error(
                 got=f"tombstones='keep', keep={self.keep!r}"
+            )
+        if self.registry is not None and (self.format != "json" or self.schema_id is not None):
+            raise conditions.REGISTRY_KNOWS.error(
+                got=f"format={self.format!r}, schema_id={self.schema_id!r}"
+            )
+        if self.registry is None and (self.unknown_fields != "drop" or self.defaults):
+            raise conditions.REGISTRY_MISSING.error(
+                got=f"unknown_fields={self.unknown_fields!r}, defaults={self.defaults!r}"
             )
         if self.format == "avro" and (not isinstance(self.schema, str) or not self.schema.strip()):
             raise self._not_a_record("not a string")
@@ -215,7 +261,8 @@ class KafkaEventsSpec:
     @property
     def described(self) -> tuple[str, ...]:
         """The columns of the result that are not values of the record."""
-        return (*POSITION.values(), TOMBSTONE, REJECTED)
+        unknown = (UNKNOWN,) if self.unknown_fields == "keep" else ()
+        return (*POSITION.values(), TOMBSTONE, REJECTED, *unknown)
 
     def parse_row(self) -> StructType:
         """The type of a row of JSON, without names that are taken."""
@@ -260,7 +307,12 @@ class KafkaEventsSpec:
 
     def _reader(self, frame: DataFrame) -> _Reader:
         row = self.parse_row() if self.format == "json" else self._parse_avro_row(frame)
-        return _Reader(self, row)
+        if self.registry is None:
+            return _Reader(self, row)
+        arrow = decoded_types(row)
+        defaults = tuple(parse_defaults(self.defaults, arrow).items())
+        keeps_unknown = self.unknown_fields == "keep"
+        return _Reader(self, row, Decoding(self.registry, arrow, defaults, keeps_unknown))
 
     def _parse_avro_row(self, frame: DataFrame) -> StructType:
         """The type of a row of Avro, as Spark reads it."""
@@ -314,17 +366,21 @@ class _Reader:
 
     spec: KafkaEventsSpec
     row: StructType
+    decoding: Decoding | None = None
 
     def read(self, frame: DataFrame) -> DataFrame:
         """The parsed records of a frame."""
         spec, value = self.spec, column(_VALUE)
         if spec.tombstones == "drop":
             frame = frame.where(value.isNotNull())
+        if self.decoding is not None:
+            frame = _add(frame, decoded=self.decoding.apply(value, self.row))
         records = _add(frame, value=value, payload=self._payload())
         if spec.format == "json":
             # Spark would replace invalid UTF-8 by marks.
             text = F.try_validate_utf8(_temp("payload").cast("string"))
-            is_nested = any(isinstance(part.dataType, _NESTED) for part in self.row.fields)
+            is_nested = spec.unknown_fields == "keep"
+            is_nested |= any(isinstance(part.dataType, _NESTED) for part in self.row.fields)
             records = _add(records, members=parse_object(text, is_nested=is_nested))
             # By position, because names may contain any characters.
             parts = list(enumerate(self.row.fields))
@@ -341,25 +397,35 @@ class _Reader:
     def _payload(self) -> Column:
         """The value without its header; null if the header is not the expected one."""
         value, spec = column(_VALUE).cast("binary"), self.spec
+        length = F.octet_length(value)
+        behind = F.substring(value, F.lit(_HEADER_BYTES + 1), length)
+        if self.decoding is not None:
+            return F.when(_temp("decoded")["is_json"], behind)
         if spec.schema_id is None:
             return value
         headers = [bytes([0]) + number.to_bytes(4, "big") for number in spec.ids]
         found = F.substring(value, 1, _HEADER_BYTES).isin(*(F.lit(header) for header in headers))
-        length = F.octet_length(value)
-        return F.when(found, F.substring(value, F.lit(_HEADER_BYTES + 1), length))
+        return F.when(found, behind)
 
     def _reason(self) -> Column:
         """The reason for which a record is rejected; null if it is not."""
         is_tombstone = _temp("value").isNull()
         first = F.when(is_tombstone, None if self.spec.tombstones == "keep" else "null_value")
-        first = first.when(_temp("payload").isNull(), "unknown_schema")
+        if self.decoding is None:
+            first = first.when(_temp("payload").isNull(), "unknown_schema")
+        else:
+            decoded = _temp("decoded")
+            first = first.when(~decoded["is_json"], decoded["reason"])
         if self.spec.format == "avro":
             return first.when(_temp("parsed").isNull(), "unparsable_avro")
         texts = [_temp(f"text_{number}") for number in range(len(self.row))]
         wrong = missing = F.lit(False)
         for number, (text, part) in enumerate(zip(texts, self.row.fields, strict=True)):
             wrong |= text.isNotNull() & self._value(number).isNull()
-            missing |= F.lit(not part.nullable) & text.isNull()
+            if not part.nullable and part.name not in self.spec.defaults:
+                missing |= text.isNull()
+            elif not part.nullable:
+                missing |= text.isNull() & ~self._is_absent(part.name)
         return (
             first.when(_temp("members").isNull(), "unparsable_json")
             .when(wrong, "wrong_type")
@@ -369,8 +435,19 @@ class _Reader:
     def _value(self, number: int) -> Column:
         """A column of a record."""
         if self.spec.format == "json":
-            return _temp(f"part_{number}")
+            value, part = _temp(f"part_{number}"), self.row.fields[number]
+            if self.decoding is None:
+                return value
+            if part.name in self.spec.defaults:
+                default = F.lit(self.spec.defaults[part.name]).cast(part.dataType)
+                value = F.when(self._is_absent(part.name), default).otherwise(value)
+            decoded = _temp("decoded")
+            return F.when(decoded["is_json"], value).otherwise(decoded[f"c{number}"])
         return _temp("parsed")[self.row.names[number]]
+
+    def _is_absent(self, name: str) -> Column:
+        """Whether a record of JSON does not have the member, not even as null."""
+        return ~F.map_contains_key(_temp("members"), name)
 
     def _result(self) -> list[Column]:
         is_rejected, is_tombstone = _temp("reason").isNotNull(), _temp("value").isNull()
@@ -381,10 +458,17 @@ class _Reader:
         columns += [column(name).alias(result) for name, result in POSITION.items()]
         if self.spec.tombstones == "keep":
             columns.append(is_tombstone.alias(TOMBSTONE))
-        rejected = F.struct(
+        rejected = [
             _temp("reason").alias("reason"),
             make_nullable(column(_VALUE)).alias("value"),
             make_nullable(column(_KEY)).alias("key"),
-        )
-        columns.append(F.when(is_rejected, rejected).alias(REJECTED))
+        ]
+        if self.decoding is not None:
+            decoded = _temp("decoded")
+            rejected.append(decoded["schema_id"].alias("schema_id"))
+            if self.decoding.keeps_unknown:
+                unknown = members_json(_temp("members"), without=self.row.names)
+                unknown = F.when(decoded["is_json"], unknown).otherwise(decoded[UNKNOWN])
+                columns.append(F.when(~is_rejected, unknown).alias(UNKNOWN))
+        columns.append(F.when(is_rejected, F.struct(*rejected)).alias(REJECTED))
         return [*columns, *(column(name) for name in self.spec.keep)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -276,6 +276,37 @@ def parse_members(text: Column) -> Column:
 def member(members: Column, name: str) -> Column:
     """The marked text of a member; null if it is null or there is none."""
     return F.try_element_at(members, F.lit(name))
+
+
+def members_json(members: Column, *, without: Sequence[str]) -> Column:
+    """The JSON of the members with other names, from an object parsed as nested; null if there are none."""
+
+    def convert(entries: Column) -> Column:
+        texts = F.transform(
+            entries,
+            lambda entry: F.concat(_quoted(entry["key"]), F.lit(":"), _value_json(entry["value"])),
+        )
+        joined = F.concat(F.lit("{"), F.array_join(texts, ","), F.lit("}"))
+        return F.when(F.array_size(entries) > 0, joined)
+
+    known = F.array(*(F.lit(name) for name in without))
+    others = F.map_filter(members, lambda name, _: ~F.array_contains(known, name))
+    return _let(F.map_entries(others), convert)
+
+
+def _value_json(text: Column) -> Column:
+    """The JSON of marked text."""
+    is_raw = F.startswith(text, F.lit(_TOKEN)) | text.rlike(r"\A[\[{]")
+    return (
+        F.when(text.isNull(), "null")
+        .when(is_raw, plain_text(text))
+        .otherwise(_quoted(plain_text(text)))
+    )
+
+
+def _quoted(text: Column) -> Column:
+    listed = F.to_json(F.array(text))
+    return F.substring(listed, F.lit(2), F.length(listed) - 2)
 
 
 def plain_text(text: Column) -> Column:

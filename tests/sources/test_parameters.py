@@ -11,6 +11,8 @@ import pytest
 from streamops import sources
 from streamops.errors import SpecError
 
+_REGISTRY = "https://registry:8081"
+
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
@@ -26,11 +28,33 @@ from streamops.errors import SpecError
         ({"keep": ["key", "key"]}, "DUPLICATE_COLUMN"),
         ({"schema": ""}, "INVALID_SCHEMA"),
         ({"schema": "", "format": "avro"}, "INVALID_SCHEMA"),
+        ({"unknown_fields": "keep"}, "PARAMETER_WITHOUT_EFFECT"),
+        ({"defaults": {"a": 1}}, "PARAMETER_WITHOUT_EFFECT"),
+        ({"registry": _REGISTRY, "format": "avro", "schema": "{}"}, "PARAMETERS_CONTRADICT"),
+        ({"registry": _REGISTRY, "schema_id": 7}, "PARAMETERS_CONTRADICT"),
+        ({"registry": 7}, "PARAMETER_TYPE"),
+        ({"registry": "registry:8081"}, "PARAMETER_TYPE"),
+        ({"registry": {"url": _REGISTRY, "basic.auth": "a"}}, "INVALID_PARAMETER"),
+        ({"registry": {"url": _REGISTRY, "timeout": []}}, "INVALID_PARAMETER"),
     ],
 )
 def test_parameters_of_kafka_events_are_refused(arguments: dict[str, Any], code: str) -> None:
     with pytest.raises(SpecError, match=code):
         sources.kafka_events(**{"schema": "a int", **arguments})
+
+
+def test_credentials_of_a_registry_are_not_shown() -> None:
+    login = {"url": _REGISTRY, "basic.auth.user.info": "reader:secret"}
+    operator = sources.kafka_events("a int", registry=login)
+    assert repr(operator) == (
+        "sources.kafka_events(schema='a int', registry={'url': 'https://registry:8081', ...})"
+    )
+    assert "secret" not in repr(operator.parameters)
+    with pytest.raises(SpecError, match="PASSWORD_IN_URL") as refused:
+        sources.kafka_events("a int", registry="https://reader:secret@registry:8081")
+    with pytest.raises(SpecError, match="INVALID_PARAMETER") as wrong:
+        sources.kafka_events("a int", registry={**login, "wrong": "secret"})
+    assert "secret" not in f"{refused.value}{wrong.value}"
 
 
 @pytest.mark.parametrize(
