@@ -135,9 +135,8 @@ def _table(url: str, name: str, key: str | None) -> Part:
 def postgres(where: str, table: str, key: str | None) -> Server:
     """A table of the PostgreSQL server with this connection string."""
     driver = importlib.import_module("adbc_driver_manager.dbapi")
-    module = importlib.import_module(PostgresSink.__module__)  # the name is that of the function
     own = [
-        Step("torn sink write: staged", module, "_stage", "after"),
+        Step("torn sink write: staged", PostgresSink, "_apply", "before"),
         Step("torn sink write: applied", PostgresSink, "_apply", "after"),
         Step("sink not committed", driver.Connection, "commit", "before"),
         Step("sink committed, not returned", driver.Connection, "commit", "after", 1),

@@ -132,8 +132,8 @@ def test_a_table_of_a_database_is_the_batch_result(
 
 def test_side_output_is_stored_in_every_target(spark: SparkSession, tmp_path: Path) -> None:
     late = (
-        "named_struct('reason', 'too_late', 'lateness', INTERVAL '1 00:00:01.5' DAY TO SECOND, "
-        "'watermark', TIMESTAMP '2026-01-01 00:00:00', 'row', named_struct('n', 7))"
+        "named_struct('side', 'left', 'window', NULL, 'reason', 'too_late', "
+        "'lateness', INTERVAL '1 00:00:01.5' DAY TO SECOND, 'watermark', TIMESTAMP '2026-01-01 00:00:00', 'row', named_struct('n', 7))"
     )
     frame = spark.sql(f"SELECT NULL AS n, {late} AS late UNION ALL SELECT 1, NULL")
     url = f"sqlite:///{tmp_path}/database"
