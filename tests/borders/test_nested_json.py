@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from streamops import erasure, sinks
 from streamops.errors import SchemaError
 from streamops.sinks.core.net import digest
-from streamops.sinks.sink import to_arrow_with_json
+from streamops.sinks.sink import project_json
 from streamops.spark.columns import column as quoted
 from tests.borders import cases
 from tests.settings import configured
@@ -130,7 +130,7 @@ def test_nested_values_have_one_text_in_every_session(spark: SparkSession, tmp_p
         digests = set()
         for settings in SESSIONS:
             with configured(spark, settings):
-                rows = to_arrow_with_json(frame, keep_lists=False)
+                rows = project_json(frame, keep_lists=False).collect()
             digests.add(digest(rows))
             for i, (value, text) in enumerate(some):
                 assert rows.column(i).to_pylist() == [text], value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from streamops.sinks.core.ledger import Entry
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.identity import Identity
 
 
@@ -32,6 +33,9 @@ class Unguarded(BatchWriter):
         """The last micro-batch, by the names of the files."""
         numbers = [int(path.name.partition("-")[0]) for path in Path(self.folder).glob("*.parquet")]
         return Entry("", 0, "", max(numbers), 0, 0) if numbers else None
+
+    def _checked(self) -> Iterator[CheckedTarget]:
+        yield from ()
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         self.append(batch.toArrow(), batch_id)

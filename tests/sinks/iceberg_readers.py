@@ -8,9 +8,6 @@ import json
 import sys
 from pathlib import Path
 
-import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 from pyspark.sql import SparkSession
 
 
@@ -36,6 +33,10 @@ def start(folder: str, jars: str) -> SparkSession:
 
 def main(folder: str, jars: str) -> None:
     spark = start(folder, jars)
+    import duckdb  # of the other environment, as all below
+    import duckdb_extension_avro
+    import duckdb_extension_iceberg
+
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
         for module in (duckdb_extension_avro, duckdb_extension_iceberg):
             (file,) = Path(module.__path__[0]).rglob("*.duckdb_extension")
