@@ -29,6 +29,8 @@ Positions = npt.NDArray[np.int64]
 # The five primes of XXH64.
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_M2 = np.uint32(0x5BD1E995)
+"""The factor of MurmurHash2."""
 
 # Rows per block: small enough for the temporaries to stay in the cache of the processor.
 _BLOCK = 1 << 15
@@ -88,6 +90,34 @@ def xxhash64(
                 rows = slice(stop, stop := stop + len(block))
                 running[rows] = _chain(block, running[rows])
     return running.view(np.int64)
+
+
+def murmur2(texts: pa.Array) -> npt.NDArray[np.uint32]:
+    """Return the hash of the bytes of each text, by which Java's clients of Kafka choose a partition.
+
+    The partition is ``(murmur2(key) & 0x7fffffff) % partitions``. The texts have no null.
+
+    Examples
+    --------
+    >>> murmur2(pa.array(["21", "foobar", "a-little-bit-long-string"])).view(np.int32).tolist()
+    [-973932308, -790332482, -985981536]
+    """
+    data, starts, lengths = _byte_ranges(texts)
+    hashes = np.uint32(0x9747B28C) ^ lengths.astype(np.uint32)
+    rows, units = np.arange(len(starts)), _units(data, 4)
+    for position in range(int(lengths.max(initial=0)) >> 2):
+        rows = rows[lengths[rows] >> 2 > position]
+        mixed = units[starts[rows] + 4 * position] * _M2
+        hashes[rows] = hashes[rows] * _M2 ^ (mixed ^ mixed >> np.uint32(24)) * _M2
+    ends = starts + (lengths & ~3)
+    for rest in (3, 2, 1):
+        rows = np.flatnonzero(lengths & 3 >= rest)
+        byte = data[ends[rows] + rest - 1].astype(np.uint32)
+        hashes[rows] ^= byte << np.uint32(8 * (rest - 1))
+    rows = np.flatnonzero(lengths & 3)
+    hashes[rows] *= _M2
+    hashes = (hashes ^ hashes >> np.uint32(13)) * _M2
+    return hashes ^ hashes >> np.uint32(15)
 
 
 def require_hashable(dtype: pa.DataType) -> None:
@@ -167,10 +197,15 @@ def _decimal(array: pa.Array, seeds: Hashes) -> Hashes:
 
 
 def _bytes(array: pa.Array, seeds: Hashes) -> Hashes:
+    return _hash_bytes(*_byte_ranges(array), seeds)
+
+
+def _byte_ranges(array: pa.Array) -> tuple[Bytes, Positions, Positions]:
+    """The bytes of an array of texts, where its values start in it, and their lengths."""
     large = array.type.id in {pa.lib.Type_LARGE_STRING, pa.lib.Type_LARGE_BINARY}
     offsets = _values(array, np.int64 if large else np.int32, extra=1).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
-    return _hash_bytes(data, offsets[:-1], np.diff(offsets), seeds)
+    return data, offsets[:-1], np.diff(offsets)
 
 
 def _struct(array: pa.Array, seeds: Hashes) -> Hashes:

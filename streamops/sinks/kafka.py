@@ -6,10 +6,11 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -29,6 +30,7 @@ from streamops.sinks.core.kafka_records import (
     make_records,
 )
 from streamops.sinks.core.ledger import (
+    Action,
     Decision,
     Delivery,
     Entry,
@@ -39,16 +41,19 @@ from streamops.sinks.core.ledger import (
 )
 from streamops.sinks.core.net import form_of
 from streamops.sinks.kafka_ledger import LedgerTopic, require_client
-from streamops.sinks.protocol import Attempt, Found, Reduced
+from streamops.sinks.kafka_partitions import PartitionedWrite, ProjectionByPartition
+from streamops.sinks.kafka_writer import Writer, code_of, is_fenced
+from streamops.sinks.protocol import Attempt, Content, Found, Reduced
 from streamops.sinks.sink import KeyedSink, hide, parse_key, refused, unavailable
-from streamops.sinks.tasks import Projection
+from streamops.sinks.tasks import Deliver, Projection
 from streamops.spark.columns import column
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
+
+Atomic = Literal["batch", "partition"]
 
 _LOG = logging.getLogger("streamops.sinks")
 _WHERE = "sinks.kafka"
 _TIMEOUT = 60  # seconds, for a request that has a deadline
-_POLL_EVERY = 10_000
 # Settings of the client that the protocol of this sink depends on.
 _OWN_SETTINGS = {"bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level"}
 _SECRET = re.compile(
@@ -63,6 +68,7 @@ def kafka(
     key: str | Sequence[str] | None = None,
     sequence: str | Sequence[str] | None = None,
     records: Envelope = "json",
+    atomic: Atomic = "batch",
     name: str | None = None,
     ledger: str = "streamops_ledger",
     client: Mapping[str, Any] | None = None,
@@ -103,6 +109,9 @@ def kafka(
     records : "json" or "debezium"
         "debezium": values are envelopes with ``before``, ``after``, ``source`` and ``op``, as its JSON
         converter writes them without schemas, and a tombstone follows each delete.
+    atomic : "batch" or "partition"
+        What becomes visible at once. "batch": the micro-batch; one process writes it. "partition": its
+        records of one partition; tasks write them, so that nothing passes through the driver.
     name : str, optional
         Name of the sink in the ledger. Default: `topic`.
     ledger : str
@@ -148,7 +157,7 @@ def kafka(
     A topic is a log, which the sink does not read: unlike in tables, a change is not compared with the row
     before it in an earlier micro-batch, and of revisions in different micro-batches the last one counts.
 
-    A micro-batch passes through the memory of the driver, and must be written within
+    With ``atomic="batch"`` a micro-batch passes through the memory of the driver. A transaction must end within
     ``transaction.timeout.ms`` (default here: 5 minutes; brokers allow up to 15).
 
     References
@@ -162,6 +171,7 @@ def kafka(
         key=parse_key(key, parameter="key"),
         sequence=parse_key(sequence, parameter="sequence"),
         records=records,
+        atomic=atomic,
         name=topic if name is None else name,
         ledger=ledger,
         client=dict(client or {}),
@@ -180,6 +190,7 @@ class KafkaSink(KeyedSink):
     topic: str
     servers: str
     records: Envelope
+    atomic: Atomic
     ledger: str
     client: Mapping[str, Any] = field(metadata={"shown": lambda client: repr(sorted(client))})
 
@@ -189,18 +200,20 @@ class KafkaSink(KeyedSink):
             require_topic(getattr(self, parameter), parameter=parameter)
         require_servers(self.servers)
         super().__post_init__()
+        if self.atomic == "partition":
+            require_topic(self._partition_ledger.name, parameter="ledger")
         own = sorted(_OWN_SETTINGS & set(self.client))
         if own:
             raise conditions.OPTION_RESERVED.error(got=f"client with {', '.join(own)}")
 
     def _read_ledger(self) -> Entry | None:
         with self._errors():
-            return self._read_entries()[0].get(self.name)
+            return _completed(self._read_entries().entry)
 
     def _inspect(self) -> tuple[str, Sequence[str], Entry | None]:
         with self._errors():
-            entry = self._read_entries(wait=False)[0].get(self.name)
-            self._require_location(entry, self._locate())
+            entry = _completed(self._read_entries(wait=False).entry)
+            self._require_location(entry, self._locate()[0])
             return f"topic {self.topic!r}", self._require_topics(create=False), entry
 
     def _project(self, batch: DataFrame) -> Projection:
@@ -220,43 +233,118 @@ class KafkaSink(KeyedSink):
             as_json[KEY] = self._to_json(batch, keys)
         texts = [text.alias(name) for name, text in as_json.items()]
         frame = batch.select(*map(column, dict.fromkeys(needed)), *texts)
-        return Projection(frame, partial(_checked, tuple(as_json)))
+        projection = Projection if self.atomic == "batch" else ProjectionByPartition
+        return projection(frame, partial(_checked, tuple(as_json)))
 
     def _to_json(self, batch: DataFrame, values: Mapping[str, Column]) -> Column:
         dtype = StructType([batch.schema[name] for name in values])
         row = F.struct(*(value.alias(name) for name, value in values.items()))
         return to_checked_json(row, dtype)
 
-    @contextmanager
-    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
-        with self._errors(delivery):
-            writer, location = self._open(delivery), self._locate()
-            yield _Attempt(self, writer, content, location)
+    @property
+    def _is_distributed(self) -> bool:
+        return self.atomic == "partition"
 
-    def _open(self, delivery: Delivery) -> _Writer:
+    def _reduce(self, content: Content) -> _Content:
+        # The rows of each partition have a net effect of their own.
+        is_whole = self.atomic == "batch" and isinstance(content, pa.Table)
+        return _Content(content, self._reduced(content) if is_whole else None)
+
+    @contextmanager
+    def _attempt(self, content: _Content, delivery: Delivery) -> Iterator[_Attempt]:
+        with self._errors(delivery):
+            writer, (location, partitions) = self._open(delivery), self._locate()
+            yield _Attempt(self, writer, content, location, partitions)
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
+        writer = cast("Writer", self.session.connection)
+        delivery = Delivery(writer.query, writer.run, batch_id, 0, 0, is_first=True)
+        with self._errors(delivery):
+            writer.end_parts()  # tasks fence them
+            location, partitions = self._locate()
+            return self._take_over(writer, delivery, location, partitions)
+
+    def _take_over(
+        self, writer: Writer, delivery: Delivery, location: Location, existing: int
+    ) -> PartitionedWrite:
+        """Prepare a micro-batch that is written partition by partition.
+
+        The first one of a run takes the sink over before: a record says so to all who may still write
+        for the run before, and their open transactions end.
+        """
+        partitions = self._partitions(writer, location, existing)
+        if writer.prepared < partitions:
+            self._partition_ledger.require_partitions(partitions)
+            writer.prepared = partitions
+        if writer.offset is None:
+            before = writer.entry
+            decision = self._decide(Found(before, location, writer.others), delivery)
+            taken = replace(decision.entry.at(location), batch=delivery.batch - 1)
+            if before is not None and before.query == delivery.query:
+                taken = replace(taken, rows=before.rows, digest=before.digest)
+            self._write_entry(writer, taken, partitions)
+            with ThreadPoolExecutor(8) as threads:
+                numbers = range(max(existing, partitions))
+                list(threads.map(lambda n: self._start_producer(self._id_of_part(n)), numbers))
+        assert writer.entry is not None
+        assert writer.offset is not None
+        return PartitionedWrite(
+            sink=self,
+            taken=writer.entry,
+            offset=writer.offset,
+            batch=delivery.batch,
+            partitions=partitions,
+        )
+
+    def _partitions(self, writer: Writer, location: Location, existing: int) -> int:
+        """To how many partitions a micro-batch is written one by one; 0: in one transaction.
+
+        A part of it may be there already. So the record of the micro-batch before decides, and partitions that
+        were added, or another value of `atomic`, count from the next micro-batch on.
+        """
+        entry = writer.entry
+        found = None if entry is None else (entry.query, entry.target_id)
+        if writer.partitions and found == (writer.query, location.id):
+            return writer.partitions
+        return self._next_partitions(existing)
+
+    def _next_partitions(self, existing: int) -> int:
+        return existing if self.atomic == "partition" else 0
+
+    def _write_entry(self, writer: Writer, entry: Entry, partitions: int) -> None:
+        """Commit an entry, in the transaction that is open or in a new one."""
+        if not writer.is_open:
+            writer.begin()
+        writer.finish(self.ledger, encode_entry(entry, partitions), self.name)
+        writer.entry, writer.partitions = entry, partitions
+
+    def _open(self, delivery: Delivery) -> Writer:
         """Return the producer of this run. No other producer of the run writes at the same time."""
-        writer = cast("_Writer | None", self.session.connection)
-        if writer is not None and writer.query == delivery.query and not delivery.is_first:
+        writer = cast("Writer | None", self.session.connection)
+        if writer is not None and (writer.query, writer.run) == (delivery.query, delivery.run):
             return writer
         self.session.close()
-        others, is_complete = self._read_entries(wait=False)
-        before = others.pop(self.name, None)
+        found = self._read_entries(wait=False)
+        before = found.entry
         # A delivery that is refused must not fence the run that writes. An open transaction may hide a
         # newer entry; then the decision is made below only.
-        if is_complete:
-            self._decide(Found(before, self._locate(), others), delivery)
+        if found.is_complete:
+            known = delivery
+            if before is not None and self._is_distributed:  # the rows may not be computed yet
+                known = replace(delivery, rows=before.rows, digest=before.digest)
+            self._decide(Found(before, self._locate()[0], found.others), known)
         else:
             self._end_left_over_transactions(delivery)
         self._require_topics()
         if before is not None:
             self._fence_writer(before, unless=delivery.query)
         # All queries that find no entry have one identifier: the last one of them ends the others.
-        query = None if before is None else delivery.query
-        writer = _Writer(delivery.query, self._start_producer(query))
+        identifier = self._id(None if before is None else delivery.query)
+        writer = Writer(delivery.query, delivery.run, self._start_producer(identifier))
         self.session.connection = writer
         # What another run has committed in the meantime counts. From now on, none can.
-        writer.others, _ = self._read_entries()
-        writer.entry = writer.others.pop(self.name, None)
+        found = self._read_entries()
+        writer.entry, writer.others, writer.partitions = found[:3]
         if before is None and writer.entry is not None:
             self.session.close()
             return self._open(delivery)
@@ -271,29 +359,36 @@ class KafkaSink(KeyedSink):
         left_over = {}
         for message in self._ledger.open_records():
             with suppress(ValueError):  # what somebody else writes
-                entry = decode_entry(message.value() or b"")
+                entry, _ = decode_entry(message.value() or b"")
                 if entry.query == delivery.query and entry.run != delivery.run:
                     left_over[(message.key() or b"").decode()] = entry
         for name, entry in left_over.items():
             self._fence_writer(entry, name)
 
-    def _start_producer(self, query: str | None, name: str | None = None) -> Any:
-        """A producer that fences all others of this sink and query, and ends their transactions.
+    def _id(self, query: str | None, name: str | None = None) -> str:
+        """The identifier of the producers of a sink and query. The first run of a sink has no query in it."""
+        return f"streamops sink {name or self.name}" + (f" of {query}" if query else "")
 
-        The first run of a sink has no query in its identifier.
-        """
-        settings = {
+    def _id_of_part(self, partition: int) -> str:
+        """The identifier of the producers of a partition, of all queries."""
+        return f"streamops partition {partition} of sink {self.name}"
+
+    def _start_producer(self, identifier: str) -> Any:
+        """A producer that fences all others of its identifier, and ends their transactions."""
+        settings = {**self._producer_settings, "transactional.id": identifier}
+        producer = require_client().Producer(settings)
+        producer.init_transactions(_TIMEOUT)
+        return producer
+
+    @property
+    def _producer_settings(self) -> dict[str, Any]:
+        return {
             "transaction.timeout.ms": 300_000,
             "linger.ms": 50,
             "compression.type": "lz4",
             "partitioner": "murmur2_random",  # as Java's clients, so that topics can be joined
             **self._settings,
-            "transactional.id": f"streamops sink {name or self.name}"
-            + (f" of {query}" if query else ""),
         }
-        producer = require_client().Producer(settings)
-        producer.init_transactions(_TIMEOUT)
-        return producer
 
     def _fence_writer(
         self, entry: Entry, name: str | None = None, *, unless: str | None = None
@@ -301,11 +396,11 @@ class KafkaSink(KeyedSink):
         """End the producers that may have written an entry, except for one of the query `unless`."""
         queries = [None] if entry.generation == 1 else []
         for query in [*queries, *({entry.query} - {unless})]:
-            producer = self._start_producer(query, name)
+            producer = self._start_producer(self._id(query, name))
             del producer
 
-    def _read_entries(self, *, wait: bool = True) -> tuple[dict[str, Entry], bool]:
-        """The last committed entries of this sink and of others with its topic, and whether these are all.
+    def _read_entries(self, *, wait: bool = True) -> _Entries:
+        """The last committed entries of this sink and of others with its topic.
 
         An open transaction may hide a newer one. With `wait`, such transactions are waited for.
         """
@@ -315,15 +410,17 @@ class KafkaSink(KeyedSink):
                 is_complete = False
             elif message.value() is not None:
                 found[message.key()] = message.value()
-        entries = {}
+        own, partitions, others = None, 0, {}
         for key, value in found.items():
             with suppress(ValueError):  # what somebody else writes
-                name, entry = (key or b"").decode(), self._decode_entry(key, value)
-                if name == self.name or entry.target == self.topic:
-                    entries[name] = entry
-        return entries, is_complete
+                name, (entry, number) = (key or b"").decode(), self._decode_entry(key, value)
+                if name == self.name:
+                    own, partitions = entry, number
+                elif entry.target == self.topic:
+                    others[name] = entry
+        return _Entries(own, others, partitions, is_complete)
 
-    def _decode_entry(self, key: bytes, value: bytes) -> Entry:
+    def _decode_entry(self, key: bytes, value: bytes) -> tuple[Entry, int]:
         try:
             return decode_entry(value)
         except ValueError as error:
@@ -331,24 +428,35 @@ class KafkaSink(KeyedSink):
                 raise
             raise conditions.LEDGER_INVALID.error(ledger=self.ledger, got=str(error)) from error
 
-    def _locate(self) -> Location:
-        """Return the topic and its id, which a topic that was created again does not share."""
-        return Location(self.topic, self._ledger.ids([self.topic]).get(self.topic, ""))
+    def _locate(self) -> tuple[Location, int]:
+        """Return the topic with its id, which a topic that was created again does not share; and its partitions."""
+        found = self._ledger.describe([self.topic]).get(self.topic)
+        if found is None:
+            return Location(self.topic, ""), 0
+        return Location(self.topic, found.id), found.partitions
 
     def _require_topics(self, *, create: bool = True) -> list[str]:
         """Refuse a topic that does not exist; create the ledger. Returns what did not exist."""
-        existing = self._ledger.ids([self.topic, self.ledger])
+        ledgers = [self._ledger] + [self._partition_ledger] * (self.atomic == "partition")
+        existing = self._ledger.describe([self.topic, *(ledger.name for ledger in ledgers)])
         if self.topic not in existing:
             raise conditions.TOPIC_MISSING.error(topic=self.topic, got=repr(self.topic))
-        if self.ledger in existing:
-            return []
-        if create:
+        missing = [ledger for ledger in ledgers if ledger.name not in existing]
+        if create and self.ledger not in existing:
             self._ledger.create()
-        return [f"topic {self.ledger!r}"]
+        return [f"topic {ledger.name!r}" for ledger in missing]
 
     @property
     def _ledger(self) -> LedgerTopic:
         return LedgerTopic(self.ledger, self._settings, _TIMEOUT)
+
+    @property
+    def _partition_ledger(self) -> LedgerTopic:
+        """The entries of the partitions, each in a partition of its number.
+
+        They are not in the topic that all sinks share: a crashed transaction delays those who read an entry.
+        """
+        return LedgerTopic(f"{self.ledger}-{self.topic}", self._settings, _TIMEOUT)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -363,17 +471,17 @@ class KafkaSink(KeyedSink):
             try:
                 yield
             except BaseException as error:
+                is_replaced = is_fenced(error, self.session.connection)
                 self.session.close()
+                if is_replaced and delivery is not None:
+                    newer = self._read_entries(wait=False).entry
+                    raise fenced(newer, delivery) from error
                 if not isinstance(error, client.KafkaException | BufferError | TimeoutError):
                     raise
-                raise self._failure(error, delivery) from error
+                raise self._failure(error) from error
 
-    def _failure(self, error: Any, delivery: Delivery | None) -> SinkError:
-        codes = require_client().KafkaError
-        code = error.args[0].code() if error.args and hasattr(error.args[0], "code") else None
-        if code in {codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH}:
-            assert delivery is not None
-            return fenced(self._read_entries(wait=False)[0].get(self.name), delivery)
+    def _failure(self, error: Any) -> SinkError:
+        codes, code = require_client().KafkaError, code_of(error)
         if code in {
             codes.MSG_SIZE_TOO_LARGE,
             codes.INVALID_MSG_SIZE,
@@ -387,98 +495,65 @@ class KafkaSink(KeyedSink):
         return unavailable("Kafka", error)
 
 
+class _Entries(NamedTuple):
+    """What the ledger has: the entry of a sink, those of others, and whether these are all."""
+
+    entry: Entry | None
+    others: dict[str, Entry]
+    partitions: int
+    is_complete: bool
+
+
+class _Content(NamedTuple):
+    """A micro-batch, and its net effect if one transaction writes it."""
+
+    content: Content
+    reduced: Reduced | None
+
+
 class _Attempt(Attempt):
     """A producer that has fenced all others."""
 
     def __init__(
-        self, sink: KafkaSink, writer: _Writer, content: Reduced, location: Location
+        self,
+        sink: KafkaSink,
+        writer: Writer,
+        content: _Content,
+        location: Location,
+        existing: int,
     ) -> None:
         self.found = Found(writer.entry, location, writer.others)
         self.sink, self.writer, self.content = sink, writer, content
+        self.location, self.existing = location, existing
 
     def write(self, decision: Decision) -> None:
-        sink, writer = self.sink, self.writer
-        assert self.found.location is not None
-        form = form_of(self.content.names, sink.key)
-        position = {"connector": "streamops", "name": sink.name, "batch": decision.entry.batch}
-        writer.producer.begin_transaction()
+        sink, writer, (content, reduced) = self.sink, self.writer, self.content
+        partitions = sink._partitions(writer, self.location, self.existing)
+        entry = decision.entry
         if decision.action != "skip":
-            records = make_records(self.content.net, form, sink.records, json.dumps(position))
-            writer.produce(sink.topic, records)
-        written = decision.entry.at(self.found.location)
-        writer.produce_one(sink.ledger, encode_entry(written), sink.name.encode(), partition=0)
-        writer.commit()
-        writer.entry = written
+            if partitions and isinstance(content, pa.Table):
+                delivery = Delivery(writer.query, writer.run, entry.batch, 0, 0, is_first=True)
+                written = sink._take_over(writer, delivery, self.location, self.existing)
+                replace(written, writers=writer.parts).write_all(content)
+            elif not partitions:
+                assert reduced is not None
+                form = form_of(reduced.names, sink.key)
+                position = {"connector": "streamops", "name": sink.name, "batch": entry.batch}
+                writer.begin()
+                records = make_records(reduced.net, form, sink.records, json.dumps(position))
+                writer.produce(sink.topic, records)
+            partitions = sink._next_partitions(self.existing)
+        sink._write_entry(writer, entry.at(self.location), partitions)
+
+
+def _completed(entry: Entry | None) -> Entry | None:
+    """The entry of a sink that has completed a micro-batch."""
+    return None if entry is None or entry.batch < 0 else entry
 
 
 def _checked(names: tuple[str, ...], rows: pa.Table) -> pa.Table:
     refuse_invalid_text(rows, list(names))
     return rows
-
-
-class _Writer:
-    """A producer of a run of a query, and what the ledger has after its last transaction."""
-
-    def __init__(self, query: str, producer: Any) -> None:
-        self.query = query
-        self.producer = producer
-        self.entry: Entry | None = None
-        self.others: dict[str, Entry] = {}
-        self.failures: list[Any] = []
-
-    def produce(self, topic: str, records: pa.Table) -> None:
-        """Add records to the transaction."""
-        for batch in records.to_batches(max_chunksize=_POLL_EVERY):
-            keys, values = (
-                batch.column(n).cast(pa.large_binary()).to_pylist() for n in ("key", "value")
-            )
-            for key, value in zip(keys, values, strict=True):
-                self.produce_one(topic, value, key)
-            self.producer.poll(0)
-
-    def produce_one(self, topic: str, value: Any, key: Any, *, partition: int = -1) -> None:
-        """Add a record to the transaction."""
-        while True:
-            try:
-                self.producer.produce(topic, value, key, partition, on_delivery=self._remember)
-            except BufferError:  # the queue is full: wait until the broker has taken some
-                self.producer.poll(0.1)
-            else:
-                return
-
-    def _remember(self, error: Any, _: Any) -> None:
-        if error is None or self.failures:
-            return
-        codes = require_client().KafkaError
-        # Behind a record that failed, the client drops all others, and may report them first.
-        if error.code() not in {codes._PURGE_QUEUE, codes._PURGE_INFLIGHT}:
-            self.failures.append(error)
-
-    def commit(self) -> None:
-        """Commit the transaction, or raise the first error of its records."""
-        client = require_client()
-        try:
-            while True:
-                try:
-                    self.producer.commit_transaction()
-                except client.KafkaException as error:
-                    if not error.args[0].retriable():
-                        raise
-                else:
-                    return
-        except client.KafkaException:
-            self.producer.poll(0.1)
-            if self.failures:
-                raise client.KafkaException(self.failures[0]) from None
-            raise
-
-    def close(self) -> None:
-        """End the transaction without effect."""
-        client = require_client()
-        self.producer.purge()
-        # There may be none; and if this fails, the next producer of the query ends it.
-        with suppress(client.KafkaException):
-            self.producer.abort_transaction(5)
 
 
 def _with_one_zero(value: Column, dtype: DataType) -> Column:

@@ -1,15 +1,22 @@
-"""The ledger of the Kafka sinks: a compacted topic with one partition."""
+"""The ledgers of the Kafka sinks: compacted topics."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamops.kernel.parameters import require_package
 
 _CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
+
+
+class Topic(NamedTuple):
+    """The identifier of a topic, and the number of its partitions."""
+
+    id: str
+    partitions: int
 
 
 class LedgerTopic:
@@ -26,36 +33,46 @@ class LedgerTopic:
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any], timeout: float) -> None:
-        self._name, self._settings, self._timeout = name, settings, timeout
+        self.name, self._settings, self._timeout = name, settings, timeout
 
-    def committed_records(self, *, wait: bool) -> Iterator[Any]:
-        """The committed records up to the present end.
+    def committed_records(self, *, wait: bool, partition: int = 0, start: int = 0) -> Iterator[Any]:
+        """The committed records from an offset up to the present end.
 
         If a transaction is open: waits until it ends, or yields None at the end.
         """
-        client = require_client()
-        end = self._end(client.IsolationLevel.READ_UNCOMMITTED)
-        return self._records(client.OFFSET_BEGINNING, end, isolation="read_committed", wait=wait)
+        end = self._end(require_client().IsolationLevel.READ_UNCOMMITTED, partition)
+        return self._records(start, end, partition, isolation="read_committed", wait=wait)
 
     def open_records(self) -> Iterator[Any]:
         """The records of transactions that are open, and those after the first of them."""
         levels = require_client().IsolationLevel
         start, end = self._end(levels.READ_COMMITTED), self._end(levels.READ_UNCOMMITTED)
-        return self._records(start, end, isolation="read_uncommitted", wait=True)
+        return self._records(start, end, 0, isolation="read_uncommitted", wait=True)
 
-    def create(self) -> None:
+    def create(self, partitions: int = 1) -> None:
         """Create the topic, unless another sink does it at the same time."""
-        new = require_client("confluent_kafka.admin").NewTopic(self._name, 1, config=_CONFIG)
+        admin_client = require_client("confluent_kafka.admin")
+        new = admin_client.NewTopic(self.name, partitions, config=_CONFIG)
         client = require_client()
         try:
             with self._admin() as admin:
-                admin.create_topics([new])[self._name].result(self._timeout)
+                admin.create_topics([new])[self.name].result(self._timeout)
         except client.KafkaException as error:
             if error.args[0].code() != client.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The identifiers of the topics that exist. Asking for them does not create them."""
+    def require_partitions(self, partitions: int) -> None:
+        """Create the topic, or add partitions to it."""
+        found = self.describe([self.name])
+        if self.name not in found:
+            self.create(partitions)
+        elif found[self.name].partitions < partitions:
+            new = require_client("confluent_kafka.admin").NewPartitions(self.name, partitions)
+            with self._admin() as admin:
+                admin.create_partitions([new])[self.name].result(self._timeout)
+
+    def describe(self, topics: Sequence[str]) -> dict[str, Topic]:
+        """The topics that exist. Asking for them does not create them."""
         client = require_client()
         wanted = client.TopicCollection(list(topics))
         existing = {}
@@ -68,7 +85,7 @@ class LedgerTopic:
                     if error.args[0].code() != client.KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
                 else:
-                    existing[topic] = str(described.topic_id)
+                    existing[topic] = Topic(str(described.topic_id), len(described.partitions))
         return existing
 
     @contextmanager
@@ -79,19 +96,21 @@ class LedgerTopic:
         finally:
             admin.poll(0)  # writes what the client logged
 
-    def _end(self, isolation: Any) -> int:
+    def _end(self, isolation: Any, number: int = 0) -> int:
         """The offset after all records, or of the first one that is not committed."""
-        if self._name not in self.ids([self._name]):
+        if self.name not in self.describe([self.name]):
             return 0
-        partition = require_client().TopicPartition(self._name, 0)
+        partition = require_client().TopicPartition(self.name, number)
         latest = {partition: require_client("confluent_kafka.admin").OffsetSpec.latest()}
         options = {"request_timeout": self._timeout, "isolation_level": isolation}
         with self._admin() as admin:
             return int(admin.list_offsets(latest, **options)[partition].result().offset)
 
-    def _records(self, start: int, end: int, *, isolation: str, wait: bool) -> Iterator[Any]:
+    def _records(
+        self, start: int, end: int, partition: int, *, isolation: str, wait: bool
+    ) -> Iterator[Any]:
         """The records between two offsets, as far as the isolation allows to read them."""
-        if max(start, 0) >= end:
+        if start >= end:
             return
         client = require_client()
         consumer = client.Consumer(
@@ -105,10 +124,13 @@ class LedgerTopic:
             }
         )
         try:
-            consumer.assign([client.TopicPartition(self._name, 0, start)])
+            # A client that knows the leader reads at once, and not half a second later.
+            consumer.list_topics(self.name, self._timeout)
+            start = start or client.OFFSET_BEGINNING  # the first one is higher after a compaction
+            consumer.assign([client.TopicPartition(self.name, partition, start)])
             deadline = time.monotonic() + self._timeout
             while time.monotonic() < deadline:
-                for message in consumer.consume(10_000, timeout=0.1):
+                for message in consumer.consume(10_000, timeout=0.01):
                     error = message.error()
                     if error is None:
                         yield message
@@ -121,7 +143,7 @@ class LedgerTopic:
                         return
         finally:
             consumer.close()
-        message = f"the transaction of another sink in {self._name!r} does not end"
+        message = f"the transaction of another sink in {self.name!r} does not end"
         raise client.KafkaException(client.KafkaError(client.KafkaError._TIMED_OUT, message))
 
 

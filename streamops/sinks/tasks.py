@@ -165,7 +165,7 @@ def run_task(
 ) -> Iterator[pa.RecordBatch]:
     """Deliver the rows of a task, and return a receipt of one row."""
     tables = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
-    counted = _Counted(map(finish, tables))
+    counted = Counted(map(finish, tables))
     parts: list[Part] = []
     error = ""
     try:
@@ -180,7 +180,7 @@ def run_task(
     yield pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
 
 
-class _Counted:
+class Counted:
     """The rows of a task, which are counted while they are read."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:

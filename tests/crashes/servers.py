@@ -157,7 +157,7 @@ def side_outputs(where: str, table: str, key: str | None) -> Server:
 
 def kafka(broker: Broker, table: str, key: str | None) -> Server:
     """A topic of this broker."""
-    writer = importlib.import_module(KafkaSink.__module__)._Writer
+    writer = importlib.import_module("streamops.sinks.kafka_writer").Writer
     broker.create_topic(table)
     name = f"ledger-of-{table}"
 

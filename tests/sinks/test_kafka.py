@@ -18,7 +18,8 @@ from streamops import sinks
 from streamops.errors import ChangeStreamError, SinkError, SpecError
 from streamops.sinks.core.kafka_records import KEY, VALUE, encode_entry
 from streamops.sinks.core.ledger import Entry
-from streamops.sinks.kafka import KafkaSink, _Writer
+from streamops.sinks.kafka import KafkaSink
+from streamops.sinks.kafka_writer import Writer
 from streamops.spark.identity import Identity
 from tests.kafka.broker import Broker
 from tests.sinks.contract import ODD, RUN, A, B, D, I, LedgerContract, Target, run_of
@@ -288,7 +289,7 @@ def test_the_error_of_the_record_that_failed_is_reported() -> None:
         codes(getattr(codes, name))
         for name in ("_PURGE_QUEUE", "_PURGE_INFLIGHT", "MSG_SIZE_TOO_LARGE", "_MSG_TIMED_OUT")
     )
-    writer = _Writer("query", None)
+    writer = Writer("query", "run", None)
     for error in (None, purged, in_flight, too_large, other, purged):
         writer._remember(error, None)
     assert writer.failures == [too_large]

@@ -40,7 +40,7 @@ def leave_open(_: Any) -> None:
 
 @pytest.mark.smoke
 def test_a_micro_batch_whose_driver_crashed_is_in_the_topic_once(kafka: Broker) -> None:
-    from streamops.sinks.kafka import _Writer
+    from streamops.sinks.kafka_writer import Writer
 
     topic, ledger = kafka.create_topic(partitions=2), f"ledger-{uuid.uuid4().hex}"
 
@@ -55,8 +55,8 @@ def test_a_micro_batch_whose_driver_crashed_is_in_the_topic_once(kafka: Broker) 
     deliver(0, 1)
     for batch, (function, when) in enumerate(STEPS, start=1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_Writer, "close", leave_open)
-            patch.setattr(_Writer, function, planted(getattr(_Writer, function), when))
+            patch.setattr(Writer, "close", leave_open)
+            patch.setattr(Writer, function, planted(getattr(Writer, function), when))
             with pytest.raises(Crash):
                 deliver(batch, 2 * batch)
         gc.collect()  # the producer of the crashed driver, which a traceback refers to

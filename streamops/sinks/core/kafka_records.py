@@ -34,6 +34,7 @@ KEY, VALUE = "streamops_key", "streamops_value"
 """Columns with the JSON of the key and of the row. Spark computes them."""
 
 _TEXT = pa.large_string()
+_FIELDS = {*(f.name for f in fields(Entry)), "partitions"}
 
 
 def make_records(net: Net, form: Form, envelope: Envelope, source: str) -> pa.Table:
@@ -84,13 +85,21 @@ def make_records(net: Net, form: Form, envelope: Envelope, source: str) -> pa.Ta
     )
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """Return the value of a ledger record."""
-    return json.dumps(asdict(entry)).encode()
+def encode_entry(entry: Entry, partitions: int = 0) -> bytes:
+    """Return the value of a ledger record.
+
+    Parameters
+    ----------
+    entry : Entry
+        The entry.
+    partitions : int
+        To how many partitions the next micro-batch is written one by one; 0: in one transaction.
+    """
+    return json.dumps({**asdict(entry), "partitions": partitions}).encode()
 
 
-def decode_entry(value: bytes) -> Entry:
-    """Return the entry of a ledger record.
+def decode_entry(value: bytes) -> tuple[Entry, int]:
+    """Return the entry of a ledger record, and its number of partitions.
 
     Raises
     ------
@@ -100,23 +109,24 @@ def decode_entry(value: bytes) -> Entry:
     Examples
     --------
     >>> entry = Entry("query", 1, "run", 0, rows=2, digest=7, former=("old",))
-    >>> decode_entry(encode_entry(entry)) == entry
+    >>> decode_entry(encode_entry(entry, 6)) == (entry, 6)
     True
     """
     values = json.loads(value)
     if not _is_entry(values):
         message = f"not an entry of a sink: {value[:200]!r}"
         raise ValueError(message)
-    return Entry(**{**values, "former": tuple(values["former"])})
+    partitions = values.pop("partitions")
+    return Entry(**{**values, "former": tuple(values["former"])}), partitions
 
 
 def _is_entry(values: Any) -> bool:
-    if type(values) is not dict or values.keys() != {f.name for f in fields(Entry)}:
+    if type(values) is not dict or values.keys() != _FIELDS:
         return False
     if type(values["former"]) is not list:
         return False
     texts = [values[name] for name in ("query", "run", "target", "target_id")] + values["former"]
-    numbers = [values[name] for name in ("generation", "batch", "rows", "digest")]
+    numbers = [values[n] for n in ("generation", "batch", "rows", "digest", "partitions")]
     return all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
 
 

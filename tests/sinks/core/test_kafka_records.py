@@ -96,7 +96,7 @@ ENTRY = Entry("query", 3, "run", 5, rows=7, digest=-(2**63), former=("first", "s
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:
-    assert decode_entry(encode_entry(ENTRY)) == ENTRY
+    assert decode_entry(encode_entry(ENTRY, 3)) == (ENTRY, 3)
 
 
 @pytest.mark.parametrize(
