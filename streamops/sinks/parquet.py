@@ -301,8 +301,13 @@ class _Folder:
         The delivery is committed: no run before it can commit any more what it has left.
         """
         self.refresh()
+        newest = range(self.number, 0, -1)
+        own = (n for n in newest if (m := self._read(n)) and delivery.is_of(m.entry))
+        committed = next(own, 0)
         for info in self._list(_ATTEMPTED):
             number, _, folder = info.base_name.partition("-")
+            if int(number) >= committed:
+                continue  # of a newer run, which can still commit it
             # A manifest that lists the files is later.
             later = filter(None, map(self._read, range(self.number, int(number), -1)))
             self._remove_uncommitted(folder, later)

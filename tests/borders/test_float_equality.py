@@ -352,5 +352,5 @@ def test_equal_keys_are_one_text_in_kafka(spark: Any) -> None:
         table = pa.table({"f": values, "n": pa.array(range(len(values)))})
         frame = spark.createDataFrame(table).orderBy("n")
         sink = sinks.kafka("t", servers="nowhere:9092", key="f", sequence="n", name="s")
-        keys = sink._to_arrow(frame).column(KEY).to_pylist()
+        keys = sink._project(frame).collect().column(KEY).to_pylist()
         assert [keys.index(key) for key in keys] == [numbers.index(number) for number in numbers]

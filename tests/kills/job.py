@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamops
 from streamops import sinks, sources
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.identity import Identity
 from tests.kafka.broker import jars
 from tests.kills.inputs import DDL, Form, operator
@@ -126,6 +126,9 @@ class Held(BatchWriter):
     @property
     def label(self) -> str:
         return self.writer.label
+
+    def _checked(self) -> Iterator[CheckedTarget]:
+        return self.writer._checked()
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
         if self.after_commit:
