@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -220,6 +220,8 @@ class _Folder:
         self.number = 0
         self.manifest: Manifest | None = None
         """The newest manifest; one that was written in part can have a higher number."""
+        self.announced = 0
+        """What `number` was at the last announcement."""
 
     def close(self) -> None:
         """A folder holds nothing that must be released."""
@@ -294,6 +296,7 @@ class _Folder:
     def announce(self, folder: str) -> None:
         """Store that tasks write to a folder, before they do so."""
         self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{folder}"), b"")
+        self.announced = self.number
 
     def clean_up(self, delivery: Delivery) -> None:
         """Remove what attempts before a delivery have written, and what is in no manifest.
@@ -301,9 +304,14 @@ class _Folder:
         The delivery is committed: no run before it can commit any more what it has left.
         """
         self.refresh()
-        newest = range(self.number, 0, -1)
-        own = (n for n in newest if (m := self._read(n)) and delivery.is_of(m.entry))
-        committed = next(own, 0)
+        own = (
+            number
+            for number in range(self.number, 0, -1)
+            if (manifest := self._read(number)) and delivery.is_of(manifest.entry)
+        )
+        committed = next(own, None)
+        if committed is None:
+            return  # the folder was created again
         for info in self._list(_ATTEMPTED):
             number, _, folder = info.base_name.partition("-")
             if int(number) >= committed:
@@ -311,11 +319,10 @@ class _Folder:
             # A manifest that lists the files is later.
             later = filter(None, map(self._read, range(self.number, int(number), -1)))
             self._remove_uncommitted(folder, later)
-            self.filesystem.delete_file(info.path)
+            self._remove(info.path)
         if delivery.is_first:
-            manifests = filter(None, map(self._read, range(self.number, 0, -1)))
-            since = dropwhile(lambda manifest: not delivery.is_of(manifest.entry), manifests)
-            of_batch = takewhile(lambda manifest: delivery.is_of(manifest.entry), since)
+            before = filter(None, map(self._read, range(committed, 0, -1)))
+            of_batch = takewhile(lambda manifest: delivery.is_of(manifest.entry), before)
             self._remove_uncommitted(driver_folder(delivery), of_batch)
 
     def _remove_uncommitted(self, folder: str, manifests: Iterable[Manifest]) -> None:
@@ -325,10 +332,14 @@ class _Folder:
         committed = {file.path for manifest in manifests for file in manifest.files}
         names = {f"{_BATCHES}/{folder}/{info.base_name}" for info in found}
         for name in names - committed:
-            self.filesystem.delete_file(self.absolute(name))
+            self._remove(self.absolute(name))
         if not names & committed:
             with suppress(OSError):  # of an object store, which has no folders
                 self.filesystem.delete_dir(self.absolute(f"{_BATCHES}/{folder}"))
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):  # another run has removed it
+            self.filesystem.delete_file(name)
 
     def publish(self, manifest: Manifest, newest: int) -> bool:
         """Commit a manifest as the next one, unless another writer commits before.
@@ -473,6 +484,11 @@ class _Attempt(Attempt):
             is_first = last is None or decision.action == "replace"
             schema = self.sink._fit(None if is_first else last, content.schema)
             if isinstance(content, Receipts):
+                if content.parts and folder.number != folder.announced:
+                    # Whoever has committed since may have removed the files.
+                    raise conditions.COMMIT_CONFLICTS.error(
+                        got=f"manifest {folder.number}, and {folder.announced} when tasks began to write"
+                    )
                 files = tuple(File(**part) for part in content.parts)
             else:
                 columns = pa.schema([schema.field(n) for n in content.column_names])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -46,6 +47,8 @@ from streamops.spark.identity import Identity, identify
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
+
+_LOG = logging.getLogger("streamops.sinks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,10 +430,8 @@ class Sink(BatchWriter):
             counted = content.rows, content.digest
         else:
             counted = content.num_rows, digest(content)
-        return Delivery(*identity, batch_id, *counted, is_first=self._is_first(identity))
-
-    def _is_first(self, identity: Identity) -> bool:
-        return identity.run not in self.session.runs
+        is_first = identity.run not in self.session.runs
+        return Delivery(*identity, batch_id, *counted, is_first=is_first)
 
     def _accept(self, content: Content, batch_id: int, identity: Identity) -> None:
         delivery = self._delivery(content, batch_id, identity)
@@ -438,7 +439,14 @@ class Sink(BatchWriter):
         self.session.runs.add(identity.run)
         # Not before: until this run has taken over, another one may commit what it has left.
         if delivery.is_first or isinstance(content, Receipts):
-            self._clean_up(delivery)
+            try:
+                self._clean_up(delivery)
+            except (
+                SinkError
+            ) as error:  # the micro-batch is committed, and what is left is not visible
+                _LOG.warning(
+                    "%s: what failed attempts have left stays there: %s", self.label, error
+                )
 
     def _commit(self, content: Content, delivery: Delivery) -> None:
         """Read the ledger, decide and commit, again and again if other writers come first."""

@@ -15,6 +15,7 @@ import pytest
 from streamops import sinks
 from streamops.errors import SchemaError, SinkError, SpecError
 from streamops.sinks.parquet import _Folder
+from tests.sinks.attempts import Attempts, deliver
 from tests.sinks.contract import (
     NAN,
     ODD,
@@ -346,3 +347,36 @@ def test_wrong_parameters(options: dict[str, Any]) -> None:
         sinks.parquet(**{"path": "/tmp/t", **options})
     with pytest.raises(SpecError):
         sinks.read_parquet("/tmp/t", check="all")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("way", ["continue", "replace"])
+def test_files_of_tasks_are_not_committed_after_another_query_has_cleaned_up(
+    path: str, target: Target, way: str
+) -> None:
+    """It may have removed them: the query before commits while the tasks of the next one write."""
+    before = target.sink()
+    deliver(before, pa.table({"a": [0]}), 0, RUN)
+    after, identity = target.sink(new_checkpoint=way), run_of(2, "other query")
+
+    def commit() -> None:
+        if before.read_ledger().batch == 0:  # type: ignore[union-attr]
+            deliver(before, pa.table({"a": [1]}), 1, RUN)
+
+    with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
+        deliver(after, Attempts(pa.table({"a": [2]}), tasks=1, after=commit), 0, identity)
+    assert target.content("a") == [(0,), (1,)]
+    deliver(after, pa.table({"a": [2]}), 0, identity)
+    assert target.content("a") == ([(2,)] if way == "replace" else [(0,), (1,), (2,)])
+    assert not list(Path(path, "_attempts").glob("*"))
+
+
+def test_leftovers_that_may_not_be_removed_do_not_fail_a_micro_batch(
+    path: str, target: Target, monkeypatch: Any, caplog: Any
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(_Folder, "clean_up", refuse)
+    target.deliver(0, a=[1])
+    assert target.content("a") == [(1,)]
+    assert "what failed attempts have left" in caplog.text
