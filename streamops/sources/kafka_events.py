@@ -134,7 +134,7 @@ def kafka_events(
     SchemaError, ColumnNotFound
         A column does not exist or has the wrong type.
     RequirementError
-        ``PACKAGE_MISSING``: the session does not have ``spark-avro``, or there is no client of a registry.
+        ``PACKAGE_MISSING``: the session does not have ``spark-avro``, or the extra ``registry`` is not installed.
 
     Examples
     --------

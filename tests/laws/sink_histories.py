@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
-from tests.sinks.in_tasks import deliver
+from tests.sinks.attempts import Attempts, deliver
 
 I, B, A, D = "insert", "update_preimage", "update_postimage", "delete"  # noqa: E741
 Step = tuple[Any, str]
@@ -142,7 +142,8 @@ def deliver_with_crashes(
                 with crashing(steps, crash_at):
                     identity = Identity("query", f"run {run}")
                     if in_tasks and data.draw(st.integers(0, 3)):
-                        deliver(sink, rows, batch, identity, seed=data.draw(st.integers(0, 99)))
+                        seed = data.draw(st.integers(0, 99))
+                        deliver(sink, Attempts(rows, seed=seed), batch, identity)
                     else:
                         sink._deliver_rows(rows, batch, identity)
             except Crash:

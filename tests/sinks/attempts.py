@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,6 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from streamops.kernel.columns import take
-from streamops.kernel.errors import located
 from streamops.sinks.core.net import row_hashes
 from streamops.sinks.sink import Sink
 from streamops.sinks.tasks import Deliver, Receipts, run_tasks
@@ -33,7 +34,7 @@ class Attempts:
     tasks : int
         How many tasks there are.
     seed : int
-        Decides which tasks run again after their delivery, and in which order. 0: none does.
+        Decides which attempts of tasks are repeated or lost, and their order. 0: each task has one.
     before, after : function
         What happens before and after each attempt of a task. It can raise.
     """
@@ -84,13 +85,18 @@ class _Plan:
     def toArrow(self) -> pa.Table:
         assert self.function is not None
         rng = random.Random(self.given.seed)
-        runs = [n for n in range(len(self.parts)) for _ in range(rng.choice([1, 1, 2]))]
+        runs = [n for n in range(len(self.parts)) for _ in range(rng.choice([1, 1, 2, 3]))]
         rng.shuffle(runs)
         receipts: dict[int, list[pa.RecordBatch]] = {}
-        for number in runs if self.given.seed else range(len(self.parts)):
+        for at, number in enumerate(runs) if self.given.seed else enumerate(range(len(self.parts))):
             self.given.before()
-            chunks = self.parts[number].to_batches(max_chunksize=3)
-            found = list(self.function(iter(chunks)))
+            chunks = iter(self.parts[number].to_batches(max_chunksize=3))
+            is_spare = number in receipts or (self.given.seed and number in runs[at + 1 :])
+            if is_spare and rng.random() < 0.5:
+                with suppress(Lost):
+                    list(self.function(_lost(chunks)))
+                continue
+            found = list(self.function(chunks))
             self.given.after()
             if number not in receipts or rng.random() < 0.5:
                 receipts[number] = found
@@ -104,10 +110,19 @@ class _Plan:
         return pa.Table.from_batches([b for found in receipts.values() for b in found], schema)
 
 
+class Lost(Exception):
+    """The executor of an attempt is lost."""
+
+
+def _lost(batches: Batches) -> Batches:
+    """Batches of an executor that is lost before the last one."""
+    for batch, _ in itertools.pairwise(batches):
+        yield batch
+    raise Lost
+
+
 def deliver(sink: Sink, given: Attempts | pa.Table, batch: int, identity: Identity) -> None:
     """Deliver a micro-batch by tasks."""
     attempts = given if isinstance(given, Attempts) else Attempts(given)
     sink.session.is_small = False
-    with located(sink.label), sink.session.exclusive():
-        content = sink._receive(attempts, batch, identity)  # type: ignore[arg-type]
-        sink._accept(content, batch, identity)
+    sink._deliver_projection(attempts, batch, identity)  # type: ignore[arg-type]

@@ -405,7 +405,8 @@ def test_the_program_of_the_documentation_runs(
     spark: SparkSession, url: str, tmp_path: Path
 ) -> None:
     text = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
-    program = text.partition("```py\n")[2].partition("```\n")[0]
+    blocks = (rest.partition("```\n")[0] for rest in text.split("```py\n")[1:])
+    program = next(block for block in blocks if "query.awaitTermination" in block)
     for old, new in {
         '"postgresql:///shop"': repr(url),
         '"checkpoint"': repr(str(tmp_path / "checkpoint")),
@@ -468,7 +469,8 @@ def test_nested_instants_are_exact_in_every_session(
 
 def test_side_output_is_exact_in_every_session(spark: SparkSession, tmp_path: Path) -> None:
     late = (
-        "named_struct('reason', 'too_late', 'lateness', INTERVAL '1.5' SECOND, 'watermark', "
+        "named_struct('side', 'left', 'window', NULL, 'reason', 'too_late', "
+        "'lateness', INTERVAL '1.5' SECOND, 'watermark', "
         "TIMESTAMP'2026-01-01 00:00:00.654321Z', 'row', named_struct('ts', "
         "TIMESTAMP'2026-01-01 00:00:00.123456Z', 'm', map(X'00FF', DATE'2026-01-01'))) AS late"
     )
