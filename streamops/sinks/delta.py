@@ -30,14 +30,14 @@ from streamops.sinks.core.delta_log import to_integers
 from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import (
     Net,
-    check_changes,
+    check_stored,
     content_columns,
     form_of,
     is_among,
     is_like,
     newer_rows,
-    remaining_rows,
     repeat,
+    require_unique,
 )
 from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
 from streamops.sinks.sink import (
@@ -307,7 +307,13 @@ class DeltaSink(TableSink):
         content = content_columns(schema.names, sequence if form == "changes" else ())
         if decision.action == "replace":
             if len(removed):
-                self._check(form, net, commit.filled(removed.slice(0, 0)), content)
+                check_stored(
+                    form,
+                    net,
+                    commit.filled(removed.slice(0, 0)),
+                    key=self.key or (),
+                    content=content,
+                )
             commit.overwrite(repeat(added, net.added_copies))
         elif form == "append" or not (len(removed) or self.key):
             commit.append(repeat(added, net.added_copies))
@@ -321,11 +327,11 @@ class DeltaSink(TableSink):
             if stored is not None:
                 is_changed = is_like(stored.rows, wanted, key)
                 found = stored.rows.filter(pa.array(is_changed))
-                self._check(form, net, found, content)
+                check_stored(form, net, found, key=self.key or (), content=content)
                 self._rewrite(commit, stored, is_changed, added)
                 return
             found = commit.rows_like(wanted, key, content)
-            self._check(form, net, found, content)
+            check_stored(form, net, found, key=self.key or (), content=content)
             if not len(found):
                 commit.append(added)  # which is much faster
                 return
@@ -352,26 +358,6 @@ class DeltaSink(TableSink):
             raise type_differs(name, got, expected, expected)
         return normalize(rows, self.key or ())
 
-    def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
-        """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
-        if form == "changes":
-            key = self.key or ()
-            self._require_unique(found)
-            return check_changes(net, found, key=key, content=content)
-        return remaining_rows(net, found, content=content)
-
-    def _require_unique(self, found: pa.Table) -> None:
-        """Refuse a table in which a key has several rows."""
-        key = self.key or ()
-        codes = key_codes([found.column(name) for name in key], len(found))
-        first = np.unique(codes, return_index=True)[1]
-        if len(first) == len(found):
-            return
-        second = int(np.setdiff1d(np.arange(len(found)), first)[0])
-        raise conditions.KEY_NOT_UNIQUE.error(
-            key=", ".join(key), got=str(found.select(key).slice(second, 1).to_pylist()[0])
-        )
-
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
         key = self.key or ()
         if not all(
@@ -387,7 +373,7 @@ class DeltaSink(TableSink):
             return
         is_changed = is_like(stored.rows, added, key)
         found = stored.rows.filter(pa.array(is_changed))
-        self._require_unique(found)
+        require_unique(found, key)
         if sequence:
             newer = newer_rows(added, found, key=key, sequence=sequence)
             if not newer.all():
@@ -412,7 +398,7 @@ class DeltaSink(TableSink):
         stored = [name for name in content if name in commit.stored.names]
         by = [name for name in stored if stored_types.is_exact(schema.field(name).type)]
         found = commit.filled(commit.rows_like(net.removed, by, None))
-        stays = self._check("multiset", net, found, content)
+        stays = check_stored("multiset", net, found, key=self.key or (), content=content)
         codes = key_codes([net.removed.column(name) for name in by], len(net.removed))
         groups = net.removed.take(np.unique(codes, return_index=True)[1])
         added = repeat(net.added, net.added_copies)

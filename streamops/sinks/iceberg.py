@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.columns import combine_chunks, key_codes
+from streamops.kernel.columns import combine_chunks
 from streamops.kernel.databases import secrets_of
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
@@ -31,12 +30,12 @@ from streamops.sinks.core.ledger import (
 )
 from streamops.sinks.core.net import (
     Net,
-    check_changes,
+    check_stored,
     content_columns,
     form_of,
     newer_rows,
-    remaining_rows,
     repeat,
+    require_unique,
 )
 from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
@@ -325,7 +324,13 @@ class IcebergSink(TableSink):
         content = content_columns(schema.names, sequence if form == "changes" else ())
         if decision.action == "replace":
             if len(removed):
-                self._check(form, net, commit.filled(removed.slice(0, 0)), content)
+                check_stored(
+                    form,
+                    net,
+                    commit.filled(removed.slice(0, 0)),
+                    key=self.key or (),
+                    content=content,
+                )
             commit.overwrite(repeat(added, net.added_copies))
         elif form == "append" or not (len(removed) or self.key):
             commit.append(repeat(added, net.added_copies))
@@ -336,11 +341,11 @@ class IcebergSink(TableSink):
             # Each key once: the others replace a removed row.
             wanted = pa.concat_tables([removed, added.filter(pa.array(~net.replaces))])
             found, touched = commit.find(wanted, key, [*key, *content])
-            self._check(form, net, found, content)
+            check_stored(form, net, found, key=self.key or (), content=content)
             commit.rewrite(touched, wanted, key, added)
         else:
             found, touched = commit.find(removed, content, commit.schema.names)
-            stays = self._check(form, net, found, content)
+            stays = check_stored(form, net, found, key=self.key or (), content=content)
             parts = [
                 commit.filled(repeat(added, net.added_copies)),
                 found.filter(pa.array(stays)),
@@ -350,7 +355,7 @@ class IcebergSink(TableSink):
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
         key = self.key or ()
         found, touched = commit.find(added, key, [*key, *sequence])
-        self._require_unique(found)
+        require_unique(found, key)
         if sequence:
             newer = newer_rows(added, found, key=key, sequence=sequence)
             if not newer.all():
@@ -358,25 +363,6 @@ class IcebergSink(TableSink):
                 # Only files with an older row are rewritten.
                 found, touched = commit.files.find(touched, added, key, key)
         commit.rewrite(touched, added, key, added)
-
-    def _check(self, form: str, net: Net, found: pa.Table, content: Sequence[str]) -> Any:
-        """Compare the net effect with the rows of the table. Of a multiset: return which rows stay."""
-        if form == "changes":
-            self._require_unique(found)
-            return check_changes(net, found, key=self.key or (), content=content)
-        return remaining_rows(net, found, content=content)
-
-    def _require_unique(self, found: pa.Table) -> None:
-        """Refuse a table in which a key has several rows."""
-        key = self.key or ()
-        codes = key_codes([found.column(name) for name in key], len(found))
-        first = np.unique(codes, return_index=True)[1]
-        if len(first) == len(found):
-            return
-        second = int(np.setdiff1d(np.arange(len(found)), first)[0])
-        raise conditions.KEY_NOT_UNIQUE.error(
-            key=", ".join(key), got=str(found.select(key).slice(second, 1).to_pylist()[0])
-        )
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema in types that Iceberg has."""

@@ -48,6 +48,7 @@ from streamops.kernel.columns import (
 from streamops.kernel.groups import Ids, Ints, Mask, ordered_pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_comparable, is_orderable, ranks, require_sequence
+from streamops.sinks import conditions
 
 Form = Literal["append", "upsert", "changes", "multiset"]
 
@@ -324,6 +325,53 @@ def check_changes(
     _refuse_effect(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED")
     _refuse_effect(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED")
     _refuse_effect(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE")
+
+
+def check_stored(
+    form: Form, net: Net, found: pa.Table, *, key: Sequence[str], content: Sequence[str]
+) -> Mask:
+    """Compare removed and added rows with those of a table, and return which of these stay.
+
+    Parameters
+    ----------
+    form : "changes" or "multiset"
+        The form of the rows.
+    net : Net
+        The net changes, in the types of the table.
+    found : Table
+        All rows of the table with keys, or the content, of the net changes.
+    key, content : sequence of str
+        Columns that identify a row, and columns whose values a retraction repeats.
+
+    Raises
+    ------
+    SinkError
+        ``TARGET_KEY``: a key has several rows.
+    ChangeStreamError
+        As ``check_changes`` and ``remaining_rows``.
+    """
+    if form != "changes":
+        return remaining_rows(net, found, content=content)
+    require_unique(found, key)
+    check_changes(net, found, key=key, content=content)
+    return np.zeros(len(found), np.bool_)
+
+
+def require_unique(found: pa.Table, key: Sequence[str]) -> None:
+    """Refuse a table in which a key has several rows.
+
+    Raises
+    ------
+    SinkError
+        ``TARGET_KEY``.
+    """
+    codes = key_codes([found.column(name) for name in key], len(found))
+    first = np.unique(codes, return_index=True)[1]
+    if len(first) == len(found):
+        return
+    second = int(np.setdiff1d(np.arange(len(found)), first)[0])
+    row = found.select(list(key)).slice(second, 1).to_pylist()[0]
+    raise conditions.KEY_NOT_UNIQUE.error(key=", ".join(key), got=str(row))
 
 
 def newer_rows(
