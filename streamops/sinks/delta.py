@@ -6,16 +6,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import key_codes
 from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, StreamopsError
+from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import require_package
-from streamops.sinks import conditions
+from streamops.sinks import conditions, delta_files
+from streamops.sinks.copy_on_write import Job
 from streamops.sinks.core import delta_commit, delta_log, stored_types
 from streamops.sinks.core.delta_commit import (
     DELETE,
@@ -24,10 +28,9 @@ from streamops.sinks.core.delta_commit import (
     Range,
     has_local_time_in_map,
     mark,
-    normalize,
 )
 from streamops.sinks.core.delta_log import to_integers
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, NewCheckpoint, Repeated
+from streamops.sinks.core.ledger import Action, Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.net import (
     Net,
     check_stored,
@@ -39,7 +42,8 @@ from streamops.sinks.core.net import (
     repeat,
     require_unique,
 )
-from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
+from streamops.sinks.delta_attempt import DeltaAttempt, Handle, values_of, without_change_type
+from streamops.sinks.protocol import Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
@@ -51,6 +55,9 @@ from streamops.sinks.sink import (
     type_differs,
     unavailable,
 )
+from streamops.sinks.tasks import Deliver, Projection, Receipts
+from streamops.spark.columns import arrow_schema
+from streamops.spark.identity import Identity
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _WHERE = "sinks.delta"
@@ -72,8 +79,8 @@ def delta(
     """Write micro-batches to a Delta table, each exactly once.
 
     After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
-    ledger entry, as application transactions of Delta, are in one commit. The driver writes with the
-    package ``deltalake``: Spark needs no Delta connector.
+    ledger entry, as application transactions of Delta, are in one commit. The package ``deltalake`` writes,
+    in the driver and in tasks: Spark needs no Delta connector.
 
     Input        the output of any operator: appended rows; revisions, which replace the row of a key if
                  they are newer; change streams with a key; change streams without a key, whose rows are
@@ -139,7 +146,12 @@ def delta(
     ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
     as it was.
 
-    A micro-batch passes through the memory of the driver. If the table has at most 32 rows per change between
+    Tasks write a large micro-batch: they write its rows as files, and replace the files of the table that
+    lose rows. The driver commits the names of the files.
+
+    A small micro-batch passes through the memory of the driver. So does a large one, if the table has
+    constraints, generated columns or a change data feed, or if rows with a key lack columns of the table,
+    whose values are kept. If the table has at most 32 rows per change between
     the lowest and the highest key, these rows do, too, up to 256 MB, and are replaced in one commit. Otherwise
     the rows are merged, and the keys of the table pass through the driver in parts if the rows are a change
     stream. Tables with features that deltalake does not write, such as deletion vectors or column mapping, are
@@ -158,43 +170,6 @@ def delta(
         checkpoint=checkpoint,
         storage_options=storage_options,
     )
-
-
-class _Handle:
-    """A table that is open, as the connection of a session, and its last commit by this sink."""
-
-    def __init__(self, table: Any, actions: Any) -> None:
-        self.table, self.actions = table, actions
-        self.committed: tuple[int, Entry] | None = None
-
-    def close(self) -> None:
-        """An open table holds nothing that must be released."""
-
-
-class _Attempt(Attempt):
-    """An attempt to commit the next version of the table."""
-
-    def __init__(self, sink: DeltaSink, table: Any, content: Reduced, found: Found) -> None:
-        self.sink, self.table, self.content, self.found = sink, table, content, found
-
-    def write(self, decision: Decision) -> None:
-        sink, table, net = self.sink, self.table, self.content.net
-        if table is None:
-            sink._create(sink._stored(net.added.schema))
-            raise Conflict()  # the created table has no entry: decide again
-        version = table.version()
-        try:
-            sink._apply(
-                Commit(table, sink._properties(decision)), net, self.content.names, decision
-            )
-        except _require_driver().exceptions.CommitFailedError:
-            sink.session.close()
-            now = sink._open()
-            if now is not None and now.version() == version:
-                raise  # not because of another commit
-            raise Conflict() from None
-        handle: Any = sink.session.connection
-        handle.committed = (table.version(), decision.entry)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -261,13 +236,98 @@ class DeltaSink(TableSink):
             return None
 
     @contextmanager
-    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
+    def _attempt(self, content: Reduced | Receipts, delivery: Delivery) -> Iterator[DeltaAttempt]:
         with self._errors():
             table = self._open()
             found = self._find(table)
             self._refuse_removed(found, delivery)
             others = self._others(table, found.entry, delivery)
-            yield _Attempt(self, table, content, Found(found.entry, others=others))
+            yield DeltaAttempt(self, table, content, Found(found.entry, others=others))
+
+    @property
+    def _is_distributed(self) -> bool:
+        return True
+
+    def _reduce(self, content: Content) -> Any:
+        return content if isinstance(content, Receipts) else self._reduced(content)
+
+    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
+        if self.session.is_small:
+            rows = projection.collect_small()
+            if rows is not None:
+                return rows
+            self.session.is_small = False
+        if not self._is_possible(arrow_schema(projection.frame)):
+            return projection.collect()
+        return super()._receive(projection, batch_id, identity)
+
+    def _is_possible(self, schema: pa.Schema) -> bool:
+        """Whether tasks can write the rows. Equal rows of a multiset must be in one task."""
+        with self._errors():
+            table = self._open()
+            if table is not None:
+                names = pa.schema(table.schema().to_arrow()).names
+                keeps_values = self.key is not None and not set(names) <= set(schema.names)
+                if keeps_values or not delta_files.is_written_by_tasks(table):
+                    return False
+        return form_of(schema.names, self.key) != "multiset" or bool(self._together(schema))
+
+    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
+        form = form_of(schema.names, self.key)
+        if form != "multiset":
+            return self.key or ()
+        names = content_columns([n for n in schema.names if n != CHANGE_TYPE], ())
+        return tuple(name for name in names if is_comparable(schema.field(name).type))
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
+        with self._errors():
+            wanted = self._stored(without_change_type(schema))
+            table = self._open()
+            if table is None:
+                self._create(wanted)
+                table = self._open()
+            fitted = self._fit(Commit(table, None), wanted)
+            if set(fitted.names) - set(pa.schema(table.schema().to_arrow()).names):
+                delta_files.add_columns(table, fitted)
+                table = self._open()
+            entry = self._find(table).entry
+            filesystem = delta_files.open_files(self.path, self._options)
+            folder = delta_files.announce(filesystem, self.name, table.version())
+        job = self._job(schema.names, table, fitted, folder)
+        return partial(delta_files.deliver, job, delta_files.identify(table, entry))
+
+    def _job(self, names: Sequence[str], table: Any, wanted: pa.Schema, folder: str) -> Job:
+        form, sequence, key = form_of(names, self.key), self._sequence_of(names), self.key or ()
+        values = [name for name in names if name != CHANGE_TYPE]
+        content = content_columns(values, sequence if form == "changes" else ())
+        files = delta_files.open_table(self.path, self._options, table, wanted, folder, key)
+        staging = delta_files.staging(self.name, folder)
+        return Job(files, staging, form, key, tuple(sequence), tuple(content))
+
+    def _commit_files(
+        self, commit: Commit, receipts: Receipts, decision: Decision, entry: Entry | None
+    ) -> None:
+        """Commit files that tasks have written, and replace those whose rows they change."""
+        table = commit.table
+        if decision.action == "skip" or not receipts.parts:
+            commit.append_nothing()
+            return
+        first = receipts.parts[0]
+        if first["table"] != delta_files.identify(table, entry):
+            got = "columns, properties or the entry of the ledger have changed while tasks wrote"
+            raise conditions.COMMIT_CONFLICTS.error(got=got)
+        fitted = self._fit(commit, self._stored(values_of(receipts)))
+        job = self._job(receipts.schema.names, table, fitted, first["folder"])
+        is_new = decision.action == "replace"
+        delta_files.commit_files(table, job, receipts, commit.properties, is_new=is_new)
+
+    def _clean_up(self, delivery: Delivery) -> None:
+        with self._errors():
+            table = self._open()
+            handle: Any = self.session.connection
+            if table is not None:
+                filesystem = delta_files.open_files(self.path, self._options)
+                delta_files.clean_up(filesystem, self.name, table.version(), handle.actions)
 
     def _refuse_removed(self, found: delta_log.Found, delivery: Delivery) -> None:
         """Refuse to continue on rows of somebody else, unless the user wants that."""
@@ -342,21 +402,9 @@ class DeltaSink(TableSink):
 
     def _converted(self, rows: pa.Table, schema: pa.Schema, commit: Commit) -> pa.Table:
         """The rows in the types of the table."""
-        rows = rows.cast(schema)
-        for part in commit.stored:  # which deltalake does not refuse if columns are added
-            if (
-                not part.nullable
-                and part.name in schema.names
-                and rows.column(part.name).null_count
-            ):
-                reason = ValueError(f"null in column {part.name!r}, which is NOT NULL")
-                raise refused("the Delta table", reason)
         partitions = commit.table.metadata().partition_columns
-        unfit = delta_log.find_unfit(rows, commit.table.schema().fields, partitions)
-        if unfit is not None:
-            name, got, expected = unfit
-            raise type_differs(name, got, expected, expected)
-        return normalize(rows, self.key or ())
+        fields = commit.table.schema().fields
+        return delta_files.convert(rows, schema, fields, partitions, self.key or ())
 
     def _upsert(self, commit: Commit, added: pa.Table, sequence: Sequence[str]) -> None:
         key = self.key or ()
@@ -497,7 +545,7 @@ class DeltaSink(TableSink):
             if "nsupported" in str(error):
                 raise self._unsupported(str(error), ()) from error
             raise
-        self.session.connection = _Handle(table, delta_log.reader(self.path, self._options))
+        self.session.connection = Handle(table, delta_log.reader(self.path, self._options))
         return table
 
     @contextmanager

@@ -19,16 +19,17 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamops.kernel import errors
@@ -50,6 +51,32 @@ Deliver = Callable[[Iterator[pa.Table]], Iterable[Part]]
 Finish = Callable[[pa.Table], pa.Table]
 
 
+Message = tuple[int, pa.Table]
+"""Rows, and the number of the task that gets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Tasks that send rows to each other. Spark pickles them.
+
+    Parameters
+    ----------
+    items : int
+        How many items are sent.
+    send : function
+        What is sent of an item, by its number.
+    forward : function
+        What is sent by an addressee of items, who gets all messages to it.
+    finish : function
+        What is written by an addressee of these.
+    """
+
+    items: int
+    send: Callable[[int], Iterable[Message]]
+    forward: Callable[[int, Iterator[pa.Table]], Iterable[Message]]
+    finish: Callable[[int, Iterator[pa.Table]], Iterable[Part]]
+
+
 @dataclass(frozen=True, slots=True)
 class Receipts:
     """What the tasks of a micro-batch have delivered.
@@ -62,6 +89,8 @@ class Receipts:
         The number of the rows, their bytes in memory, and the sum over the hashes of them.
     parts : tuple of dict
         What the tasks have written.
+    exchange : function, optional
+        Runs further tasks of the same session.
     """
 
     schema: pa.Schema
@@ -69,6 +98,9 @@ class Receipts:
     size: int
     digest: int
     parts: tuple[Part, ...]
+    exchange: Callable[[Exchange], list[Part]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
 
 def _unchanged(rows: pa.Table) -> pa.Table:
@@ -140,7 +172,9 @@ def run_tasks(
     frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
-    return add_up(schema, frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT).toArrow())
+    found = frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT).toArrow()
+    exchange = partial(run_exchange, frame.sparkSession, parallelism(frame))
+    return replace(add_up(schema, found), exchange=exchange)
 
 
 def add_up(schema: pa.Schema, receipts: pa.Table) -> Receipts:
@@ -178,6 +212,100 @@ def run_task(
     receipt = counted.rows, counted.bytes, int(counted.digest), json.dumps(parts), error
     names = ("rows", "bytes", "digest", "parts", "error")
     yield pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
+
+
+_MESSAGE = "addressee int, rows binary, error string"
+_FINISHED = "parts string, error string"
+
+_TASKS_PER_CORE = 4
+
+
+def run_exchange(session: SparkSession, cores: int, exchange: Exchange) -> list[Part]:
+    """Run an exchange, and return what its last tasks have written."""
+    tasks = _TASKS_PER_CORE * cores
+    items = session.range(0, exchange.items, 1, min(tasks, exchange.items))
+    sent = items.mapInArrow(partial(_send, exchange), _MESSAGE)
+    sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
+    sent = sent.mapInArrow(partial(_forward, exchange), _MESSAGE)
+    sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
+    found = sent.mapInArrow(partial(_finish, exchange), _FINISHED).toArrow()
+    for text in found.column("error").to_pylist():
+        if text:
+            raise _decode(text)
+    texts = (text for text in found.column("parts").to_pylist() if text is not None)
+    return list(chain.from_iterable(map(json.loads, texts)))
+
+
+def _send(exchange: Exchange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    numbers = (int(number) for batch in batches for number in batch.column(0).to_pylist())
+    yield from _messages(chain.from_iterable(map(exchange.send, numbers)))
+
+
+def _forward(exchange: Exchange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    inbox = _Inbox(batches)
+    yield from _messages(chain.from_iterable(exchange.forward(*letter) for letter in inbox))
+    if inbox.error is not None:
+        yield _message(0, None, inbox.error)
+
+
+def _finish(exchange: Exchange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    inbox, parts, error = _Inbox(batches), None, None
+    try:
+        found = [list(exchange.finish(*letter)) for letter in inbox]
+        parts, error = json.dumps(list(chain.from_iterable(found))), inbox.error
+    except StreamopsError as raised:  # which would be the same at the next attempt
+        error = _encode(raised)
+    yield pa.RecordBatch.from_pydict({"parts": [parts], "error": [error]}, _TEXTS)
+
+
+_LETTER = pa.schema([("addressee", pa.int32()), ("rows", pa.binary()), ("error", pa.string())])
+_TEXTS = pa.schema([("parts", pa.string()), ("error", pa.string())])
+
+
+def _messages(messages: Iterator[Message]) -> Iterator[pa.RecordBatch]:
+    try:
+        for addressee, rows in messages:
+            yield _message(addressee, to_bytes(rows), None)
+    except StreamopsError as raised:
+        yield _message(0, None, _encode(raised))
+
+
+def _message(addressee: int, rows: pa.Buffer | None, error: str | None) -> pa.RecordBatch:
+    values = {"addressee": [addressee], "rows": [rows and rows.to_pybytes()], "error": [error]}
+    return pa.RecordBatch.from_pydict(values, _LETTER)
+
+
+class _Inbox:
+    """The messages to a task by addressee, which are sorted; and the first error that was sent."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self.error: str | None = None
+        self._letters = self._read(batches)
+
+    def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
+        for batch in batches:
+            for addressee, rows, error in zip(*batch.columns, strict=True):
+                if error.is_valid:
+                    self.error = self.error or error.as_py()
+                else:
+                    yield addressee.as_py(), from_bytes(rows.as_buffer())
+
+    def __iter__(self) -> Iterator[tuple[int, Iterator[pa.Table]]]:
+        for addressee, letters in groupby(self._letters, itemgetter(0)):
+            yield addressee, (rows for _, rows in letters)
+
+
+def to_bytes(rows: pa.Table) -> pa.Buffer:
+    """The rows as a stream of Arrow."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks())
+    return sink.getvalue()
+
+
+def from_bytes(stream: Any) -> pa.Table:
+    """The rows of a stream of Arrow."""
+    return pa.ipc.open_stream(stream).read_all()
 
 
 class Counted:

@@ -14,7 +14,10 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
+from streamops.sinks import delta_files
 from streamops.sinks.core import delta_commit
+from streamops.sinks.delta import DeltaSink
+from tests.sinks import by_tasks
 from tests.sinks.contract import (
     INF,
     NAN,
@@ -32,11 +35,13 @@ from tests.sinks.contract import (
 deltalake = pytest.importorskip("deltalake")
 
 
-@pytest.fixture(autouse=True, params=["rewrites rows", "merges"])
+@pytest.fixture(autouse=True, params=["rewrites rows", "merges", "tasks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small tables are rewritten; all others are merged into."""
+    """Small tables are rewritten; others are merged into; tasks replace files."""
     if request.param == "merges":
         monkeypatch.setattr(delta_commit, "_ROWS_PER_CHANGE", 0)
+    if request.param == "tasks":
+        monkeypatch.setattr(DeltaSink, "_deliver_rows", by_tasks.deliver)
     return str(request.param)
 
 
@@ -284,7 +289,7 @@ def test_rows_beside_the_changed_ones_stay(
     found = sorted(row["v"] for row in target.rows())
     replaced = keys.index((3, values[2]))
     assert found == sorted([*(n for n in v[2:] if n != replaced), 100, 200, 300])
-    assert operations(path)[1:] == (["WRITE"] * 2 if way == "rewrites rows" else ["MERGE"] * 2)
+    assert operations(path)[1:] == (["MERGE"] * 2 if way == "merges" else ["WRITE"] * 2)
 
 
 @pytest.mark.parametrize("by", ["k", "name"])
@@ -293,17 +298,18 @@ def test_rows_that_others_append_meanwhile_stay(
 ) -> None:
     """Also between the read and the commit, with a key that has a range and with one that has none."""
     target.deliver(0, options={"key": by}, k=[1, 9], name=["a", "z"], revision=[0, 0])
-    name = "_write" if way == "rewrites rows" else "_execute"
-    write, appended = getattr(delta_commit.Commit, name), []
+    names = {"rewrites rows": "_write", "merges": "_execute", "tasks": "commit_files"}
+    owner: Any = delta_files if way == "tasks" else delta_commit.Commit
+    write, appended = getattr(owner, names[way]), []
 
-    def append_before(commit: Any, *arguments: Any) -> None:
+    def append_before(commit: Any, *arguments: Any, **options: Any) -> None:
         if not appended:
             appended.append(1)
             other = pa.table({"k": [5], "name": ["m"], "revision": [7]})
             deltalake.write_deltalake(path, other, mode="append")
-        write(commit, *arguments)
+        write(commit, *arguments, **options)
 
-    monkeypatch.setattr(delta_commit.Commit, name, append_before)
+    monkeypatch.setattr(owner, names[way], append_before)
     target.deliver(1, options={"key": by}, k=[1, 9], name=["a", "z"], revision=[1, 1])
     assert appended
     assert target.content("k", "revision") == [(1, 1), (5, 7), (9, 1)]
@@ -326,13 +332,16 @@ def test_all_rows_are_deleted(path: str, target: Target) -> None:
     ],
     ids=str,
 )
-def test_a_table_with_settings_is_merged_into(path: str, target: Target, settings: Any) -> None:
+def test_a_table_with_settings_is_merged_into(
+    path: str, target: Target, way: str, settings: Any
+) -> None:
     schema = pa.schema([("k", pa.int64()), ("p", pa.string()), ("revision", pa.int64())])
     deltalake.DeltaTable.create(path, schema, **settings)
     target.deliver(0, options={"key": "k"}, k=[1, 2], p=["a", "b"], revision=[0, 0])
     target.deliver(1, options={"key": "k"}, k=[1, 3], p=["a", "b"], revision=[1, 0])
     assert target.content("k", "revision") == [(1, 1), (2, 0), (3, 0)]
-    assert operations(path)[-1] == "MERGE"
+    by_tasks_of = way == "tasks" and "delta.enableChangeDataFeed" not in str(settings)
+    assert operations(path)[-1] == ("WRITE" if by_tasks_of else "MERGE")
 
 
 def test_files_can_be_compacted_meanwhile(path: str, target: Target) -> None:

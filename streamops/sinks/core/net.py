@@ -319,12 +319,12 @@ def check_changes(
     ChangeStreamError
         ``PREIMAGE_NOT_PUBLISHED``, ``DELETED_UNPUBLISHED`` or ``INSERTED_TWICE``.
     """
-    removed, added, present = _codes([net.removed, net.added, current], key)
-    rows, found = _codes([net.removed, current], list(dict.fromkeys([*key, *content])))
+    removed, added, present = codes_of([net.removed, net.added, current], key)
+    rows, found = codes_of([net.removed, current], list(dict.fromkeys([*key, *content])))
     known = ~net.must_match | np.isin(rows, found)
-    _refuse_effect(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED")
-    _refuse_effect(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED")
-    _refuse_effect(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE")
+    refuse_fault(net.removed, ~known, "PREIMAGE_NOT_PUBLISHED")
+    refuse_fault(net.removed, ~np.isin(removed, present), "DELETED_UNPUBLISHED")
+    refuse_fault(net.added, ~net.replaces & np.isin(added, present), "INSERTED_TWICE")
 
 
 def check_stored(
@@ -381,7 +381,7 @@ def newer_rows(
 
     A null sequence, as in rows from before the column was added, is the lowest.
     """
-    rows, present = _codes([added, current], key)
+    rows, present = codes_of([added, current], key)
     order = np.zeros(len(rows) + len(present), np.int64)
     for name in sequence:
         columns = [combine_chunks(table.column(name)) for table in (added, current)]
@@ -404,12 +404,12 @@ def remaining_rows(net: Net, current: pa.Table, *, content: Sequence[str]) -> Ma
     ChangeStreamError
         ``PREIMAGE_NOT_PUBLISHED``: there are fewer copies.
     """
-    removed, present = _codes([net.removed, current], content)
+    removed, present = codes_of([net.removed, current], content)
     at = np.argsort(present, kind="stable")
     ordered = present[at]
     first = np.searchsorted(ordered, removed)
     copies = np.searchsorted(ordered, removed, side="right") - first
-    _refuse_effect(net.removed, copies < net.removed_copies, "PREIMAGE_NOT_PUBLISHED")
+    refuse_fault(net.removed, copies < net.removed_copies, "PREIMAGE_NOT_PUBLISHED")
     stays = np.ones(len(present), np.bool_)
     taken = net.removed_copies
     position = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
@@ -431,19 +431,19 @@ def is_applied(
     Without a key, rows are counted. With a key, all rows of it are equal to the added one.
     """
     if not key:
-        codes = _codes([before, added, removed, after], content)
+        codes = codes_of([before, added, removed, after], content)
         size = 1 + max((int(part.max()) for part in codes if len(part)), default=0)
         old, more, less, new = (np.bincount(part, minlength=size) for part in codes)
         return bool((old + more - less == new).all())
     changed = pa.concat_tables([removed.select(list(key)), added.select(list(key))])
     others = before.filter(pa.array(~is_among(before, changed, key)))
-    expected, found = _codes([pa.concat_tables([others, added]), after], content)
+    expected, found = codes_of([pa.concat_tables([others, added]), after], content)
     return bool(np.array_equal(np.unique(expected), np.unique(found)))
 
 
 def is_among(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
     """Return which rows are equal to one of the others in these columns."""
-    found, codes = _codes([rows, others], names)
+    found, codes = codes_of([rows, others], names)
     return np.isin(found, codes)
 
 
@@ -486,7 +486,7 @@ def repeat(rows: pa.Table, copies: Ints) -> pa.Table:
     return take(rows, np.repeat(np.arange(len(rows)), copies)) if (copies != 1).any() else rows
 
 
-def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Ids]:
+def codes_of(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Ids]:
     """Codes of the rows of several tables, equal where the columns are equal."""
     lengths = [table.num_rows for table in tables]
     columns = [
@@ -495,7 +495,8 @@ def _codes(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Ids]:
     return np.split(key_codes(columns, sum(lengths)), np.cumsum(lengths)[:-1])
 
 
-def _refuse_effect(rows: pa.Table, wrong: Mask, code: str) -> None:
+def refuse_fault(rows: pa.Table, wrong: Mask, code: str) -> None:
+    """Refuse the first row whose effect on the target is wrong."""
     found = np.flatnonzero(wrong)
     if len(found):
         row = str(rows.slice(int(found[0]), 1).to_pylist()[0])

@@ -1,0 +1,67 @@
+"""An attempt to commit a micro-batch to a Delta table."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.sinks.core.delta_commit import Commit
+from streamops.sinks.core.ledger import Decision, Entry
+from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
+from streamops.sinks.tasks import Receipts
+
+
+class Handle:
+    """A table that is open, as the connection of a session, and its last commit by this sink."""
+
+    def __init__(self, table: Any, actions: Any) -> None:
+        self.table, self.actions = table, actions
+        self.committed: tuple[int, Entry] | None = None
+
+    def close(self) -> None:
+        """An open table holds nothing that must be released."""
+
+
+class DeltaAttempt(Attempt):
+    """An attempt to commit the next version of the table."""
+
+    def __init__(self, sink: Any, table: Any, content: Reduced | Receipts, found: Found) -> None:
+        self.sink, self.table, self.content, self.found = sink, table, content, found
+
+    def write(self, decision: Decision) -> None:
+        """Apply the micro-batch and the entry in one transaction of the target."""
+        sink, table, content = self.sink, self.table, self.content
+        if table is None:
+            sink._create(sink._stored(values_of(content)))
+            raise Conflict()  # the created table has no entry: decide again
+        exceptions = importlib.import_module("deltalake.exceptions")
+        version = table.version()
+        commit = Commit(table, sink._properties(decision))
+        try:
+            if isinstance(content, Receipts):
+                sink._commit_files(commit, content, decision, self.found.entry)
+            else:
+                sink._apply(commit, content.net, content.names, decision)
+        except exceptions.CommitFailedError:
+            sink.session.close()
+            now = sink._open()
+            if now is not None and now.version() == version:
+                raise  # not because of another commit
+            raise Conflict() from None
+        handle: Any = sink.session.connection
+        handle.committed = (table.version(), decision.entry)
+
+
+def values_of(content: Reduced | Receipts) -> pa.Schema:
+    """The columns of the rows that the table gets."""
+    if isinstance(content, Reduced):
+        return content.net.added.schema
+    return without_change_type(content.schema)
+
+
+def without_change_type(schema: pa.Schema) -> pa.Schema:
+    """The columns without the type of the change."""
+    return pa.schema([part for part in schema if part.name != CHANGE_TYPE])
