@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel import errors
@@ -173,8 +173,7 @@ def run_tasks(
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
     found = frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT).toArrow()
-    exchange = partial(run_exchange, frame.sparkSession, parallelism(frame))
-    return replace(add_up(schema, found), exchange=exchange)
+    return replace(add_up(schema, found), exchange=partial(run_exchange, frame))
 
 
 def add_up(schema: pa.Schema, receipts: pa.Table) -> Receipts:
@@ -220,10 +219,10 @@ _FINISHED = "parts string, error string"
 _TASKS_PER_CORE = 4
 
 
-def run_exchange(session: SparkSession, cores: int, exchange: Exchange) -> list[Part]:
-    """Run an exchange, and return what its last tasks have written."""
-    tasks = _TASKS_PER_CORE * cores
-    items = session.range(0, exchange.items, 1, min(tasks, exchange.items))
+def run_exchange(frame: DataFrame, exchange: Exchange) -> list[Part]:
+    """Run an exchange in the session of a frame, and return what its last tasks have written."""
+    tasks = _TASKS_PER_CORE * parallelism(frame)
+    items = frame.sparkSession.range(0, exchange.items, 1, min(tasks, exchange.items))
     sent = items.mapInArrow(partial(_send, exchange), _MESSAGE)
     sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
     sent = sent.mapInArrow(partial(_forward, exchange), _MESSAGE)
