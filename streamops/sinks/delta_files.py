@@ -216,7 +216,9 @@ class Statistics:
         indexed = {*schema.names[:_COLUMNS_WITH_STATISTICS], *key}
         self._fields = [part for part in schema if part.name in indexed]
         self.rows = 0
-        self._nulls = dict.fromkeys((part.name for part in self._fields), 0)
+        # Delta counts the nulls of a struct by its fields. They are of no use here.
+        counted = (part.name for part in self._fields if not pa.types.is_struct(part.type))
+        self._nulls = dict.fromkeys(counted, 0)
         self._low: dict[str, Any] = {}
         self._high: dict[str, Any] = {}
 
@@ -225,7 +227,8 @@ class Statistics:
         self.rows += len(rows)
         for part in self._fields:
             values = rows.column(part.name)
-            self._nulls[part.name] += values.null_count
+            if part.name in self._nulls:
+                self._nulls[part.name] += values.null_count
             if has_range(part.type) and values.null_count < len(values):
                 ends = pc.min_max(values)
                 for known, end, choose in ((self._low, "min", min), (self._high, "max", max)):
@@ -237,8 +240,8 @@ class Statistics:
 
         Examples
         --------
-        >>> statistics = Statistics(pa.schema([("a", pa.int64())]), ())
-        >>> statistics.add(pa.table({"a": [1, None]}))
+        >>> statistics = Statistics(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.int64()})}), ())
+        >>> statistics.add(pa.table({"a": [1, None], "s": [{"x": 1}, None]}))
         >>> statistics.to_json()
         '{"numRecords": 1, "minValues": {"a": 1}, "maxValues": {"a": 1}, "nullCount": {"a": 1}}'
         """
