@@ -243,7 +243,7 @@ class Statistics:
         >>> statistics = Statistics(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.int64()})}), ())
         >>> statistics.add(pa.table({"a": [1, None], "s": [{"x": 1}, None]}))
         >>> statistics.to_json()
-        '{"numRecords": 1, "minValues": {"a": 1}, "maxValues": {"a": 1}, "nullCount": {"a": 1}}'
+        '{"numRecords": 2, "minValues": {"a": 1}, "maxValues": {"a": 1}, "nullCount": {"a": 1}}'
         """
         low = {name: text_of(value, is_highest=False) for name, value in self._low.items()}
         high = {name: text_of(value, is_highest=True) for name, value in self._high.items()}
