@@ -73,6 +73,11 @@ def read_started() -> float:
     return living + ended.ru_utime + ended.ru_stime
 
 
+def read_processes() -> list[_Process]:
+    """The calling process and all its descendants."""
+    return _descendants(os.getpid())
+
+
 class ProcessTree:
     """The calling process and all its descendants, watched while the context is open."""
 
