@@ -104,9 +104,7 @@ def postgres(cluster: Cluster, name: str) -> Sink:
     """A PostgreSQL table with a key."""
     where = cluster.settings["postgres"]
     url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
-    columns = (
-        "k bigint PRIMARY KEY, payload text, name text, v double precision, at timestamptz, revision int"
-    )
+    columns = "k bigint PRIMARY KEY, payload text, name text, v double precision, at timestamptz, revision int"
     with import_module("psycopg").connect(where) as connection:
         connection.execute(f'CREATE TABLE "{name}" ({columns})'.encode())
     return sinks.postgres(url, name, key="k")

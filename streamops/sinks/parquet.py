@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import takewhile
-from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from streamops.kernel.databases import public_path, secrets_of
-from streamops.kernel.errors import SinkError, located
+from streamops.kernel.databases import public_path
+from streamops.kernel.errors import located
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Action, Decision, Delivery, Entry, NewCheckpoint, Repeated
-from streamops.sinks.core.manifest import File, Manifest, decode, find_damage
+from streamops.sinks.core.manifest import File, Manifest
 from streamops.sinks.core.stored_types import accepts, stored_type
+from streamops.sinks.parquet_folder import (
+    BYTES_PER_FILE,
+    ROWS_PER_FILE,
+    Check,
+    Folder,
+    driver_folder,
+)
 from streamops.sinks.protocol import Attempt, Conflict, Content, Found
-from streamops.sinks.sink import Columns, Sink, hide, unavailable
+from streamops.sinks.sink import Columns, Sink
 from streamops.sinks.tasks import Deliver, Part, Receipts, in_pieces
 
-Check = Literal["size", "content"]
-
 _WHERE = "sinks.parquet"
-_ROWS_PER_FILE, _BYTES_PER_FILE = 1 << 20, 128 << 20
-# Spark and other readers skip folders whose names begin with an underscore: without the manifests, they
-# would read the files of micro-batches that were not committed.
-_MANIFESTS, _BATCHES, _ATTEMPTED, _NEWEST = "_manifests", "_batches", "_attempts", "_newest"
-_OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 
 def parquet(
@@ -172,7 +166,7 @@ def read_parquet(
     >>> from streamops import sinks
     >>> table = sinks.read_parquet("/data/archive").to_table()
     """
-    folder = _Folder(path, filesystem)
+    folder = Folder(path, filesystem)
     with located(f"sinks.read_parquet({public_path(path)!r})"), folder.errors():
         schema, files = _committed(folder.read_all(check))
         folder.check(files, check)
@@ -198,275 +192,11 @@ def _committed(manifests: list[Manifest]) -> tuple[pa.Schema, list[File]]:
     return manifests[-1].schema, files
 
 
-def _damaged(what: str, got: str, expected: str) -> SinkError:
-    return conditions.FILE_DAMAGED.error(file=what, expected=expected, got=got)
-
-
-class _Folder:
-    """The files of a folder. As the connection of a session, it knows the newest manifest."""
-
-    def __init__(self, path: str, filesystem: pafs.FileSystem | None) -> None:
-        self.secrets = secrets_of(path)
-        if filesystem is None:
-            is_url = re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path)
-            with self.errors():
-                filesystem, path = pafs.FileSystem.from_uri(
-                    path if is_url else os.path.abspath(path)
-                )
-        if isinstance(filesystem, pafs.SubTreeFileSystem):
-            path = f"{filesystem.base_path.rstrip('/')}/{path.lstrip('/')}"
-            filesystem = filesystem.base_fs
-        self.filesystem, self.path = filesystem, path.rstrip("/")
-        self.number = 0
-        self.manifest: Manifest | None = None
-        """The newest manifest; one that was written in part can have a higher number."""
-        self.announced = 0
-        """What `number` was at the last announcement."""
-
-    def close(self) -> None:
-        """A folder holds nothing that must be released."""
-
-    def absolute(self, name: str) -> str:
-        return f"{self.path}/{name}"
-
-    def manifest_name(self, number: int) -> str:
-        return self.absolute(f"{_MANIFESTS}/{number:020}.json")
-
-    def read_all(self, check: Check) -> list[Manifest]:
-        """All manifests, the oldest first. One that was written in part was never committed."""
-        newest = self.read_newest()  # first, since manifests are added meanwhile
-        numbers = self._numbers()
-        with ThreadPoolExecutor(8) as threads:
-            found = dict(zip(numbers, threads.map(self._read, numbers), strict=True))
-        has_newest = newest is not None or self.read_newest() is not None
-        if not has_newest and check == "content" and len(found) > 1:
-            raise _damaged(_NEWEST, "no file", "the number of the newest manifest")
-        self._refuse_damage(found, newest or 0)
-        return [manifest for manifest in found.values() if manifest is not None]
-
-    def refresh(self) -> Manifest | None:
-        """The newest manifest."""
-        if not self._is_known():
-            numbers = self._numbers()
-            self._refuse_damage(dict.fromkeys(numbers), 0)
-            self.number, self.manifest = max(numbers, default=0), None
-            for number in reversed(numbers):
-                self.manifest = self._read(number)
-                if self.manifest is not None:
-                    break
-        while self._exists(self.manifest_name(self.number + 1)):
-            self.number += 1
-            self.manifest = self._read(self.number) or self.manifest
-        return self.manifest
-
-    def require_newest(self, newest: int) -> None:
-        """Refuse a folder that lacks its last manifest, whose micro-batch no other query would repeat.
-
-        Parameters
-        ----------
-        newest : int
-            What `read_newest` returned before ``refresh``, since another writer can commit in between.
-        """
-        if newest > self.number:
-            raise _damaged(f"manifest {newest}", "no file", "a manifest")
-
-    def _is_known(self) -> bool:
-        """Whether the newest manifest is still there, and not that of a folder that was created again."""
-        last = self.manifest
-        if last is None or not self._exists(self.manifest_name(last.number)):
-            return False
-        found = self._read(last.number)
-        return found is not None and found.digest == last.digest
-
-    def write_rows(self, rows: pa.Table, folder: str) -> tuple[File, ...]:
-        """Write the rows to files that no manifest lists yet."""
-        starts = range(0, len(rows), _ROWS_PER_FILE)
-        parts = (rows.slice(start, _ROWS_PER_FILE) for start in starts)
-        return tuple(self.write_file(part, folder) for part in parts)
-
-    def write_file(self, rows: pa.Table, folder: str) -> File:
-        """Write a file that no manifest lists yet."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink)
-        content = sink.getvalue()
-        name = f"{_BATCHES}/{folder}/{uuid.uuid4().hex}.parquet"
-        self.write(self.absolute(name), content)
-        return File(name, len(rows), content.size, hashlib.sha256(content).hexdigest())
-
-    def announce(self, folder: str) -> None:
-        """Store that tasks write to a folder, before they do so."""
-        self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{folder}"), b"")
-        self.announced = self.number
-
-    def clean_up(self, delivery: Delivery) -> None:
-        """Remove what attempts before a delivery have written, and what is in no manifest.
-
-        The delivery is committed: no run before it can commit any more what it has left.
-        """
-        self.refresh()
-        own = (
-            number
-            for number in range(self.number, 0, -1)
-            if (manifest := self._read(number)) and delivery.is_of(manifest.entry)
-        )
-        committed = next(own, None)
-        if committed is None:
-            return  # the folder was created again
-        for info in self._list(_ATTEMPTED):
-            number, _, folder = info.base_name.partition("-")
-            if int(number) >= committed:
-                continue  # of a newer run, which can still commit it
-            # A manifest that lists the files is later.
-            later = filter(None, map(self._read, range(self.number, int(number), -1)))
-            self._remove_uncommitted(folder, later)
-            self._remove(info.path)
-        if delivery.is_first:
-            before = filter(None, map(self._read, range(committed, 0, -1)))
-            of_batch = takewhile(lambda manifest: delivery.is_of(manifest.entry), before)
-            self._remove_uncommitted(driver_folder(delivery), of_batch)
-
-    def _remove_uncommitted(self, folder: str, manifests: Iterable[Manifest]) -> None:
-        found = self._list(f"{_BATCHES}/{folder}")
-        if not found:
-            return
-        committed = {file.path for manifest in manifests for file in manifest.files}
-        names = {f"{_BATCHES}/{folder}/{info.base_name}" for info in found}
-        for name in names - committed:
-            self._remove(self.absolute(name))
-        if not names & committed:
-            with suppress(OSError):  # of an object store, which has no folders
-                self.filesystem.delete_dir(self.absolute(f"{_BATCHES}/{folder}"))
-
-    def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):  # another run has removed it
-            self.filesystem.delete_file(name)
-
-    def publish(self, manifest: Manifest, newest: int) -> bool:
-        """Commit a manifest as the next one, unless another writer commits before.
-
-        Parameters
-        ----------
-        manifest : Manifest
-            The manifest.
-        newest : int
-            What `read_newest` returned before ``refresh``; 0 for None.
-        """
-        number, last = self.number + 1, self.manifest
-        manifest = replace(manifest, number=number, previous="" if last is None else last.digest)
-        name, content = self.manifest_name(number), manifest.encode()
-        if self._exists(name):
-            return False
-        if last is not None and not newest:
-            self._mark_newest(last.number)  # its writer has not done so yet, or crashed before
-        if self.filesystem.type_name in _OBJECT_STORES:
-            self.write(name, content)
-        else:
-            # Only a complete file gets the name of a manifest.
-            temporary = f"{name}.{uuid.uuid4().hex}"
-            self.write(temporary, content)
-            if not self.move(temporary, name):
-                return False
-        written = self._read(number)
-        if written is None or written.entry != manifest.entry:
-            return False
-        self._mark_newest(number)
-        return True
-
-    def write(self, name: str, content: Any) -> None:
-        """Write a file, and its folder."""
-        if self.filesystem.type_name not in _OBJECT_STORES:
-            self.filesystem.create_dir(name.rpartition("/")[0], recursive=True)
-        with self.filesystem.open_output_stream(name) as stream:
-            stream.write(content)
-
-    def _mark_newest(self, number: int) -> None:
-        """Store the number of a complete manifest, so that readers notice when it is missing later."""
-        name, content = self.absolute(_NEWEST), f"{number:020}\n".encode()
-        is_whole = self.filesystem.type_name in _OBJECT_STORES  # for readers, at any time
-        written = name if is_whole else f"{name}.{uuid.uuid4().hex}"
-        self.write(written, content)
-        if not is_whole:
-            self.filesystem.move(written, name)
-
-    def read_newest(self) -> int | None:
-        """The number of the newest complete manifest that was stored, before others are listed."""
-        name = self.absolute(_NEWEST)
-        if not self._exists(name):
-            return None
-        with self.filesystem.open_input_stream(name) as stream:
-            content = stream.readall()
-        if not re.fullmatch(rb"\d{20}\n", content):
-            raise _damaged(_NEWEST, f"{len(content)} bytes", "21 bytes")
-        return int(content)
-
-    def _refuse_damage(self, found: Mapping[int, Manifest | None], newest: int) -> None:
-        damage = find_damage(found, newest)
-        if damage is not None:
-            raise _damaged(*damage)
-
-    def move(self, name: str, new: str) -> bool:
-        """Rename a file, unless there is one with the new name."""
-        if not isinstance(self.filesystem, pafs.LocalFileSystem):
-            self.filesystem.move(name, new)
-            return True
-        try:
-            os.link(name, new)
-        except FileExistsError:
-            return False
-        finally:
-            with suppress(FileNotFoundError):
-                Path(name).unlink()
-        return True
-
-    def check(self, files: list[File], check: Check) -> None:
-        """Compare committed files with their manifests."""
-        names = [self.absolute(file.path) for file in files]
-        for file, info in zip(files, self.filesystem.get_file_info(names), strict=True):
-            size = info.size if info.is_file else "no file"
-            if size != file.bytes:
-                raise _damaged(file.path, f"{size} bytes", f"{file.bytes} bytes")
-            if check == "content":
-                with self.filesystem.open_input_stream(self.absolute(file.path)) as stream:
-                    digest = hashlib.sha256(stream.readall()).hexdigest()
-                if digest != file.sha256:
-                    raise _damaged(file.path, f"SHA-256 {digest}", file.sha256)
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Replace errors of the file system by those of streamops."""
-        with hide(*self.secrets):
-            try:
-                yield
-            except OSError as error:
-                raise unavailable("the folder", error) from error
-            except pa.ArrowNotImplementedError as error:
-                raise conditions.NOT_A_PARQUET_TYPE.error(got=str(error)) from error
-
-    def _numbers(self) -> list[int]:
-        names = (info.base_name for info in self._list(_MANIFESTS))
-        found = {int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n)}
-        # A list made while manifests are added may have a later one and lack an earlier one.
-        missing = set(range(1, max(found, default=0))) - found
-        found |= {number for number in missing if self._exists(self.manifest_name(number))}
-        return sorted(found)
-
-    def _list(self, folder: str) -> list[pafs.FileInfo]:
-        selector = pafs.FileSelector(self.absolute(folder), allow_not_found=True)
-        return [info for info in self.filesystem.get_file_info(selector) if info.is_file]
-
-    def _exists(self, name: str) -> bool:
-        return bool(self.filesystem.get_file_info(name).is_file)
-
-    def _read(self, number: int) -> Manifest | None:
-        with self.filesystem.open_input_stream(self.manifest_name(number)) as stream:
-            return decode(stream.readall())
-
-
 class _Attempt(Attempt):
     """An attempt to publish the next manifest."""
 
     def __init__(
-        self, sink: ParquetSink, folder: _Folder, content: Content, delivery: Delivery
+        self, sink: ParquetSink, folder: Folder, content: Content, delivery: Delivery
     ) -> None:
         self.newest = folder.read_newest() or 0  # first, since manifests are added meanwhile
         self.last = folder.refresh()
@@ -494,13 +224,10 @@ class _Attempt(Attempt):
                 columns = pa.schema([schema.field(n) for n in content.column_names])
                 files = folder.write_rows(content.cast(columns), driver_folder(self.delivery))
             manifest = Manifest(decision.entry, schema, files, is_first)
+        manifest = folder.merge(manifest, driver_folder(self.delivery))
         if not folder.publish(manifest, self.newest):
             raise Conflict()
-
-
-def driver_folder(delivery: Delivery) -> str:
-    """The folder in which every attempt of a driver writes a micro-batch. Tasks write to new ones."""
-    return f"{delivery.batch:020}-{hashlib.sha256(delivery.query.encode()).hexdigest()[:12]}"
+        self.sink.session.has_leftovers = manifest.has_merged
 
 
 def _deliver(
@@ -511,8 +238,8 @@ def _deliver(
     tables: Iterator[pa.Table],
 ) -> Iterator[Part]:
     """Write the rows of a task to files that no manifest lists yet."""
-    folder = _Folder(path, filesystem)
-    for piece in in_pieces(tables, rows=_ROWS_PER_FILE, size=_BYTES_PER_FILE):
+    folder = Folder(path, filesystem)
+    for piece in in_pieces(tables, rows=ROWS_PER_FILE, size=BYTES_PER_FILE):
         yield asdict(folder.write_file(piece.cast(columns), name))
 
 
@@ -549,10 +276,10 @@ class ParquetSink(Sink):
         entry, path = self._read_ledger(), public_path(self.path)
         return f"folder {path!r}", [] if entry else [f"folder {path!r}"], entry
 
-    def _open(self) -> _Folder:
+    def _open(self) -> Folder:
         if self.session.connection is None:
-            self.session.connection = _Folder(self.path, self.filesystem)
-        folder: _Folder = self.session.connection
+            self.session.connection = Folder(self.path, self.filesystem)
+        folder: Folder = self.session.connection
         return folder
 
     @contextmanager
@@ -578,6 +305,7 @@ class ParquetSink(Sink):
         folder = self._open()
         with folder.errors():
             folder.clean_up(delivery)
+            folder.remove_merged()
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""

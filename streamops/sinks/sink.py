@@ -172,7 +172,7 @@ class Session:
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.runs: set[str] = set()
-        self.is_taken = self.is_small = False
+        self.is_taken = self.is_small = self.has_leftovers = False
         self._lock, self._process = threading.RLock(), os.getpid()
 
     @contextmanager
@@ -438,7 +438,7 @@ class Sink(BatchWriter):
         self._commit(content, delivery)
         self.session.runs.add(identity.run)
         # Not before: until this run has taken over, another one may commit what it has left.
-        if delivery.is_first or isinstance(content, Receipts):
+        if delivery.is_first or isinstance(content, Receipts) or self.session.has_leftovers:
             try:
                 self._clean_up(delivery)
             except (

@@ -10,18 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import sinks
-from streamops.sinks.parquet import ParquetSink, _Folder
+from streamops.sinks import parquet_folder
+from streamops.sinks.parquet import ParquetSink
+from streamops.sinks.parquet_folder import Folder
 from tests.laws.sink_histories import History, comparable, deliver_with_crashes, histories
 
 pytestmark = pytest.mark.laws
 
+
+@pytest.fixture(autouse=True, params=[2, 16])
+def merged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests are merged after the second or not at all, and are removed at once."""
+    monkeypatch.setattr("streamops.sinks.core.manifest.MERGED", request.param)
+    monkeypatch.setattr(parquet_folder, "_RETENTION", -60)
+
+
 STEPS = [
     (ParquetSink, "_open"),
-    (_Folder, "refresh"),
-    (_Folder, "write_rows"),
-    (_Folder, "write"),
-    (_Folder, "move"),
-    (_Folder, "publish"),
+    (Folder, "refresh"),
+    (Folder, "write_rows"),
+    (Folder, "write"),
+    (Folder, "move"),
+    (Folder, "merge"),
+    (Folder, "publish"),
+    (Folder, "remove_merged"),
+    (Folder, "_remove"),
 ]
 
 
@@ -53,9 +66,9 @@ def test_a_folder_has_every_micro_batch_of_tasks_once(
             [
                 *STEPS[:2],
                 *STEPS[3:],
-                (_Folder, "announce"),
-                (_Folder, "clean_up"),
-                (_Folder, "write_file"),
+                (Folder, "announce"),
+                (Folder, "clean_up"),
+                (Folder, "write_file"),
             ],
             in_tasks=True,
         )
@@ -64,5 +77,7 @@ def test_a_folder_has_every_micro_batch_of_tasks_once(
         assert comparable(map(dict.values, found)) == comparable(map(dict.values, expected))
         # What attempts have left is removed: a file is committed, or not there.
         left = {str(f.relative_to(path)) for f in Path(path, "_batches").rglob("*.parquet")}
-        assert left == {f.path for m in _Folder(path, None).read_all("size") for f in m.files}
+        stored = Folder(path, None)
+        found = filter(None, map(stored._read_if_any, stored._numbers()))
+        assert left == {file.path for manifest in found for file in manifest.files}
         assert not list(Path(path, "_attempts").glob("*"))

@@ -14,7 +14,8 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SchemaError, SinkError, SpecError
-from streamops.sinks.parquet import _Folder
+from streamops.sinks import parquet_folder
+from streamops.sinks.parquet_folder import Folder
 from tests.sinks.attempts import Attempts, deliver
 from tests.sinks.contract import (
     NAN,
@@ -244,15 +245,15 @@ def test_a_folder_that_another_run_writes_meanwhile_is_not_damaged(
     path: str, target: Target, monkeypatch: Any, after: str
 ) -> None:
     """Another run commits the same micro-batch after each thing that a first delivery reads or writes."""
-    function, others = getattr(_Folder, after), [run_of(2)]
+    function, others = getattr(Folder, after), [run_of(2)]
 
-    def and_then_another_commits(self: _Folder, *arguments: Any) -> Any:
+    def and_then_another_commits(self: Folder, *arguments: Any) -> Any:
         result = function(self, *arguments)
         if others:
             target.deliver(0, others.pop(), a=[1])
         return result
 
-    monkeypatch.setattr(_Folder, after, and_then_another_commits)
+    monkeypatch.setattr(Folder, after, and_then_another_commits)
     target.deliver(0, run_of(1), a=[1])
     assert not others
     assert target.content("a") == [(1,)]
@@ -267,7 +268,7 @@ def test_a_crash_before_the_number_of_the_newest_manifest_is_stored(
         raise OSError
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Folder, "_mark_newest", crash)
+        patch.setattr(Folder, "_mark_newest", crash)
         for number in range(3):
             with pytest.raises(SinkError, match="TARGET_UNAVAILABLE"):
                 target.deliver(0, run_of(number), a=[1])
@@ -376,7 +377,99 @@ def test_leftovers_that_may_not_be_removed_do_not_fail_a_micro_batch(
     def refuse(*_: Any) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(_Folder, "clean_up", refuse)
+    monkeypatch.setattr(Folder, "clean_up", refuse)
     target.deliver(0, a=[1])
     assert target.content("a") == [(1,)]
     assert "what failed attempts have left" in caplog.text
+
+
+@pytest.fixture
+def merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second manifest has the files of the one before, each fourth those of three, and so on."""
+    monkeypatch.setattr("streamops.sinks.core.manifest.MERGED", 2)
+
+
+def test_a_folder_has_few_files_however_many_micro_batches_it_got(
+    path: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = target.sink()
+    for batch in range(300):
+        sink._deliver_rows(pa.table({"a": [batch]}), batch, RUN)
+    dataset = sinks.read_parquet(path, check="content")
+    assert len(dataset.files) <= 1 + 2 + 15 + 15
+    assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(300))
+    # What was merged is there until no reader needs it.
+    assert len(manifests(path)) == 300
+    monkeypatch.setattr(parquet_folder, "_RETENTION", -60)
+    sink = target.sink()
+    for batch in range(300, 310):
+        sink._deliver_rows(pa.table({"a": [batch]}), batch, run_of(2))
+    assert len(manifests(path)) < 40
+    assert len(list(Path(path, "_batches").iterdir())) < 60
+    dataset = sinks.read_parquet(path, check="content")
+    assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(310))
+
+
+@pytest.mark.usefixtures("merging")
+@pytest.mark.parametrize("choice", ["replace", "continue"])
+def test_merged_files_have_the_rows_of_one_query_or_both(target: Target, choice: str) -> None:
+    for batch in range(3):
+        target.deliver(batch, a=[batch])
+    other = run_of(2, "other query")
+    for batch in range(6):
+        options = {} if batch else {"new_checkpoint": choice}
+        target.deliver(batch, other, options, a=[10 + batch])
+        rows = [] if choice == "replace" else [(0,), (1,), (2,)]
+        expected = ordered([*rows, *((10 + n,) for n in range(batch + 1))])
+        assert target.content("a") == expected
+
+
+@pytest.mark.usefixtures("merging")
+def test_merged_files_have_columns_that_were_added(target: Target) -> None:
+    target.deliver(0, a=[0], s=[{"x": 1}])
+    target.deliver(1, a=pa.array([1], pa.int8()))
+    target.deliver(2, options={"columns": "add"}, a=[2], b=["x"])
+    target.deliver(3, a=[3], b=["y"])
+    assert target.rows()[0]["s"] == {"x": 1}
+    assert target.content("a", "b") == [(0, None), (1, None), (2, "x"), (3, "y")]
+
+
+@pytest.mark.usefixtures("merging")
+def test_a_file_that_is_damaged_is_not_merged(path: str, target: Target) -> None:
+    target.deliver(0, a=[0])
+    stored = next(Path(path, "_batches").glob("*/*.parquet"))
+    content = stored.read_bytes()
+    stored.write_bytes(content[:-1] + b"x")
+    for batch in range(1, 8):
+        target.deliver(batch, a=[batch])
+    with pytest.raises(SinkError, match="FILE_DAMAGED"):
+        target.rows()
+    stored.write_bytes(content)
+    assert target.content("a") == [(batch,) for batch in range(8)]
+
+
+@pytest.mark.usefixtures("merging")
+def test_manifests_that_are_merged_can_be_missing_and_others_not(path: str, target: Target) -> None:
+    for batch in range(7):
+        target.deliver(batch, a=[batch])
+    for number, manifest in enumerate(manifests(path), 1):
+        content = manifest.read_bytes()
+        manifest.unlink()
+        if number in (4, 6, 7):  # of 1 to 4, 5 to 6, and 7
+            with pytest.raises(SinkError, match="FILE_DAMAGED"):
+                target.rows()
+        else:
+            assert target.content("a") == [(batch,) for batch in range(7)]
+        manifest.write_bytes(content)
+
+
+def test_a_large_file_is_not_written_again(
+    path: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_folder, "_SMALL_FILE", 2_000)
+    target.deliver(0, a=range(10_000))
+    large = next(Path(path, "_batches").glob("*/*.parquet"))
+    for batch in range(1, 20):
+        target.deliver(batch, a=[-batch])
+    assert str(large) in sinks.read_parquet(path).files
+    assert len(target.rows()) == 10_019

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from streamops import sinks
 from streamops.sinks import tasks
 from streamops.sinks.core.net import digest
-from streamops.sinks.parquet import _Folder
+from streamops.sinks.parquet_folder import Folder
 from streamops.sinks.tasks import Projection, deliver_nothing
 
 pytestmark = pytest.mark.spark
@@ -80,6 +80,6 @@ def test_tasks_write_a_folder_until_micro_batches_are_small(
     found = sinks.read_parquet(path, check="content").to_table()
     assert len(found) == 2_015
     files = {str(f.relative_to(path)) for f in Path(path, "_batches").rglob("*.parquet")}
-    manifests = _Folder(path, None).read_all("content")
+    manifests = Folder(path, None).read_all("content")
     assert files == {file.path for manifest in manifests for file in manifest.files}
     assert len(manifests[0].files) == 4  # one per task
