@@ -357,6 +357,9 @@ def _compare(
     columns = [wanted.schema.field(_dotted(name)) for name in job.looked_up]
     positions = [pa.field(_FILE, pa.int32()), pa.field(_POSITION, pa.int64())]
     found = _concat([pa.schema([*columns, *positions]).empty_table(), *received[1]])
+    if job.form == "multiset":  # Whichever attempt is used, it takes the same copies.
+        order = np.lexsort((integers(found, _POSITION), integers(found, _FILE)))
+        found = take(found, order)
     pairs = matching.match(wanted, found, by)
     if job.form != "multiset":
         matching.require_unique(found, pairs, by, job.key)

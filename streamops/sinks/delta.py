@@ -55,9 +55,7 @@ from streamops.sinks.sink import (
     type_differs,
     unavailable,
 )
-from streamops.sinks.tasks import Deliver, Projection, Receipts
-from streamops.spark.columns import arrow_schema
-from streamops.spark.identity import Identity
+from streamops.sinks.tasks import Deliver, Receipts
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _WHERE = "sinks.delta"
@@ -249,17 +247,7 @@ class DeltaSink(TableSink):
         return True
 
     def _reduce(self, content: Content) -> Any:
-        return content if isinstance(content, Receipts) else self._reduced(content)
-
-    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
-        if self.session.is_small:
-            rows = projection.collect_small()
-            if rows is not None:
-                return rows
-            self.session.is_small = False
-        if not self._is_possible(arrow_schema(projection.frame)):
-            return projection.collect()
-        return super()._receive(projection, batch_id, identity)
+        return content if isinstance(content, Receipts) else super()._reduce(content)
 
     def _is_possible(self, schema: pa.Schema) -> bool:
         """Whether tasks can write the rows. Equal rows of a multiset must be in one task."""

@@ -49,8 +49,7 @@ from streamops.sinks.sink import (
     type_differs,
     unavailable,
 )
-from streamops.sinks.tasks import Deliver, Part, Projection, Receipts
-from streamops.spark.identity import Identity
+from streamops.sinks.tasks import Deliver, Part, Receipts
 
 _WHERE = "sinks.iceberg"
 _TARGET = "the Iceberg table"
@@ -277,12 +276,10 @@ class IcebergSink(TableSink):
     def _is_distributed(self) -> bool:
         return self.key is None
 
-    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
-        if (
-            CHANGE_TYPE in projection.frame.columns
-        ):  # a multiset, whose rows are compared in the driver
-            return projection.collect()
-        return super()._receive(projection, batch_id, identity)
+    def _is_possible(self, schema: pa.Schema) -> bool:
+        return (
+            CHANGE_TYPE not in schema.names
+        )  # of a multiset, whose rows are compared in the driver
 
     def _reduce(self, content: Content) -> Any:
         return content if isinstance(content, Receipts) else super()._reduce(content)

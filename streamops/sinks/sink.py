@@ -409,7 +409,10 @@ class Sink(BatchWriter):
             rows = projection.collect_small()
             if rows is not None:
                 return rows
+            self.session.is_small = False
         schema = projection.schema
+        if not self._is_possible(schema):
+            return projection.collect()
         delivery = self._delivery(schema.empty_table(), batch_id, identity)
         action = self._foresee(schema, delivery)
         deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
@@ -487,6 +490,10 @@ class Sink(BatchWriter):
     def _is_distributed(self) -> bool:
         """Whether tasks write a large micro-batch, of which the driver commits the receipts."""
         return False
+
+    def _is_possible(self, schema: pa.Schema) -> bool:
+        """Whether tasks can write rows with these columns."""
+        return True
 
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
         """Refuse what the target would refuse, and return what tasks do with their rows.

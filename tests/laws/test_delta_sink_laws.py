@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import sinks
-from streamops.sinks.core import delta_commit
+from streamops.sinks import copy_on_write, delta_files, leftovers
+from streamops.sinks.core import delta_commit, delta_log
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.delta import DeltaSink
+from streamops.sinks.delta_files import DeltaFiles
 from tests.laws.sink_histories import History, comparable, deliver_with_crashes, histories
 
 deltalake = pytest.importorskip("deltalake")
@@ -46,3 +50,49 @@ def test_a_table_has_every_micro_batch_once(
             history.expected
         )
         assert sinks.delta(path).read_ledger().batch == len(history.batches) - 1  # type: ignore[union-attr]
+
+
+STEPS_OF_TASKS = [
+    (DeltaSink, "_open"),
+    (DeltaSink, "_create"),
+    (delta_files, "add_columns"),
+    (leftovers, "announce"),
+    (leftovers, "write_file"),
+    (DeltaFiles, "write"),
+    (copy_on_write, "_compare"),
+    (delta_files, "commit_files"),
+    (delta_files, "clean_up"),
+    (leftovers, "remove"),
+    *STEPS[-2:],
+]
+
+
+@pytest.mark.parametrize("partition_by", [None, "k"])
+@given(data=st.data(), history=histories(["append", "upsert", "changes", "multiset"]))
+def test_a_table_has_every_micro_batch_of_tasks_once(
+    partition_by: str | None, data: st.DataObject, history: History
+) -> None:
+    """And what attempts have left is removed: a file is in the log, or not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/table"
+        names = [name for name in history.batches[0].column_names if name != "_change_type"]
+        schema = history.batches[0].select(names).schema
+        table = deltalake.DeltaTable.create(path, schema, partition_by=partition_by)
+        deliver_with_crashes(
+            data,
+            lambda **options: sinks.delta(path, **options),
+            history,
+            STEPS_OF_TASKS,
+            in_tasks=True,
+        )
+        table = deltalake.DeltaTable(path)
+        found = pa.table(table.scan(columns=names).read_all()).to_pylist()
+        assert comparable(tuple(row[n] for n in names) for row in found) == comparable(
+            history.expected
+        )
+        assert sinks.delta(path).read_ledger().batch == len(history.batches) - 1  # type: ignore[union-attr]
+        read = delta_log.reader(path, None)
+        commits = (read(version) for version in range(table.version() + 1))
+        added = {unquote(a["add"]["path"]) for actions in commits for a in actions if "add" in a}
+        assert {str(f.relative_to(path)) for f in Path(path).rglob("*.parquet")} <= added
+        assert not [f for f in Path(path, "_streamops").rglob("*") if f.is_file()]

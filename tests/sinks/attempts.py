@@ -8,10 +8,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from streamops.kernel.columns import take
@@ -34,7 +36,8 @@ class Attempts:
     tasks : int
         How many tasks there are.
     seed : int
-        Decides which attempts of tasks are repeated or lost, and their order. 0: each task has one.
+        Decides which attempts of tasks are repeated or lost, their order, and whose result is used. 0: each
+        task has one.
     before, after : function
         What happens before and after each attempt of a task. It can raise.
     """
@@ -45,6 +48,9 @@ class Attempts:
     before: Callable[[], Any] = lambda: None
     after: Callable[[], Any] = lambda: None
     collected: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,51 +69,74 @@ class Attempts:
         parts = [
             take(self.rows, np.flatnonzero(spread % self.tasks == n)) for n in range(self.tasks)
         ]
-        return run_tasks(_Plan(self, parts), deliver, self.schema)  # type: ignore[arg-type]
+        plan: Any = _Plan(self, [[part.to_batches(max_chunksize=3)] for part in parts])
+        return run_tasks(plan, deliver, self.schema)
 
     def _hashes(self, together: Sequence[str]) -> Any:
         return row_hashes(self.rows.select(list(together)))
 
 
+_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+
+
 @dataclass
 class _Plan:
-    """The frame whose function Spark runs."""
+    """A frame, which is its own session: what each task returned, once per attempt that was not lost."""
 
     given: Attempts
-    parts: Sequence[pa.Table]
-    function: Callable[[Batches], Batches] | None = None
+    outcomes: list[list[list[pa.RecordBatch]]]
+    schema: pa.Schema | None = None
+    conf: ClassVar = {"spark.sql.shuffle.partitions": "1"}
 
-    def mapInArrow(self, function: Any, _: str) -> _Plan:
-        # Spark sends it to another process.
-        self.function = pickle.loads(cloudpickle.dumps(function))
+    @property
+    def sparkSession(self) -> _Plan:
         return self
 
-    def toArrow(self) -> pa.Table:
-        assert self.function is not None
-        rng = random.Random(self.given.seed)
-        runs = [n for n in range(len(self.parts)) for _ in range(rng.choice([1, 1, 2, 3]))]
-        rng.shuffle(runs)
-        receipts: dict[int, list[pa.RecordBatch]] = {}
-        for at, number in enumerate(runs) if self.given.seed else enumerate(range(len(self.parts))):
-            self.given.before()
-            chunks = iter(self.parts[number].to_batches(max_chunksize=3))
-            is_spare = number in receipts or (self.given.seed and number in runs[at + 1 :])
-            if is_spare and rng.random() < 0.5:
+    def range(self, start: int, stop: int, step: int, count: int) -> _Plan:
+        numbers = np.array_split(np.arange(start, stop, step), count)
+        return _Plan(self.given, [[[pa.record_batch({"id": part})]] for part in numbers])
+
+    def mapInArrow(self, function: Any, schema: str) -> _Plan:
+        given, rng = self.given, self.given.rng
+        # Spark sends it to another process.
+        function = pickle.loads(cloudpickle.dumps(function))
+        numbers = range(len(self.outcomes))
+        counts = [1, 1, 2, 3] if given.seed else [1]
+        runs = [number for number in numbers for _ in range(rng.choice(counts))]
+        if given.seed:
+            rng.shuffle(runs)
+        found: list[list[list[pa.RecordBatch]]] = [[] for _ in numbers]
+        for at, number in enumerate(runs):
+            given.before()
+            batches = iter(rng.choice(self.outcomes[number]))
+            if (found[number] or number in runs[at + 1 :]) and rng.random() < 0.5:
                 with suppress(Lost):
-                    list(self.function(_lost(chunks)))
+                    list(function(_lost(batches)))
                 continue
-            found = list(self.function(chunks))
-            self.given.after()
-            if number not in receipts or rng.random() < 0.5:
-                receipts[number] = found
-        schema = pa.schema(
-            [
-                *((name, pa.int64()) for name in ("rows", "bytes", "digest")),
-                ("parts", pa.string()),
-                ("error", pa.string()),
-            ]
-        )
-        return pa.Table.from_batches([b for found in receipts.values() for b in found], schema)
+            found[number].append(list(function(batches)))
+            given.after()
+        fields = (field.split() for field in schema.split(", "))
+        return _Plan(given, found, pa.schema([(name, _TYPES[dtype]) for name, dtype in fields]))
+
+    def repartitionById(self, count: int, name: str) -> _Plan:
+        """Of a task whose executor was lost in between, tasks read different attempts, in any order."""
+        rng, parts = self.given.rng, []
+        for number in range(count):
+            found = list(chain.from_iterable(map(rng.choice, self.outcomes)))
+            rng.shuffle(found)
+            mine = (pc.equal(pc.bit_wise_and(b.column(name), count - 1), number) for b in found)
+            parts.append([[b.filter(mask) for b, mask in zip(found, mine, strict=True)]])
+        return _Plan(self.given, parts, self.schema)
+
+    def sortWithinPartitions(self, name: str) -> _Plan:
+        tables = [
+            pa.Table.from_batches(part, self.schema).sort_by(name) for (part,) in self.outcomes
+        ]
+        return _Plan(self.given, [[t.to_batches(max_chunksize=3)] for t in tables], self.schema)
+
+    def toArrow(self) -> pa.Table:
+        found = chain.from_iterable(map(self.given.rng.choice, self.outcomes))
+        return pa.Table.from_batches(found, self.schema)
 
 
 class Lost(Exception):

@@ -17,7 +17,7 @@ from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecErro
 from streamops.sinks import delta_files
 from streamops.sinks.core import delta_commit
 from streamops.sinks.delta import DeltaSink
-from tests.sinks import by_tasks
+from tests.sinks.attempts import Attempts, deliver
 from tests.sinks.contract import (
     INF,
     NAN,
@@ -41,8 +41,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "merges":
         monkeypatch.setattr(delta_commit, "_ROWS_PER_CHANGE", 0)
     if request.param == "tasks":
-        monkeypatch.setattr(DeltaSink, "_deliver_rows", by_tasks.deliver)
+        monkeypatch.setattr(DeltaSink, "_deliver_rows", in_tasks)
     return str(request.param)
+
+
+def in_tasks(sink: Any, rows: pa.Table, batch: int, identity: Any) -> None:
+    deliver(sink, Attempts(rows, seed=1), batch, identity)
 
 
 @pytest.fixture
