@@ -6,6 +6,7 @@ run delivers the same micro-batch again, which a driver does, too, that is stopp
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -150,6 +151,71 @@ def deliver_with_crashes(
                 pass
             if crash_at is not None:
                 run, sink = run + 1, new_sink(**history.options)
+
+
+_CHANGES = ["k", "revision", "v", "_change_type"]
+FIXED = {
+    "append": History(
+        {},
+        [_table([("a", 1.0)], ["k", "v"]), _table([("a", 2.0), ("c", 3.0)], ["k", "v"])],
+        [("a", 1.0), ("a", 2.0), ("c", 3.0)],
+    ),
+    "upsert": History(
+        {"key": "k"},
+        [
+            _table([("a", 5, 1.0), ("c", 0, 2.0), (None, 0, 3.0)], _CHANGES[:3]),
+            _table([("a", 4, 9.0), ("c", 1, 4.0), ("d", 0, 5.0)], _CHANGES[:3]),
+        ],
+        [("a", 5, 1.0), ("c", 1, 4.0), (None, 0, 3.0), ("d", 0, 5.0)],
+    ),
+    "changes": History(
+        {"key": "k"},
+        [
+            _table([("a", 0, 1.0, I), ("c", 0, 2.0, I), (None, 0, 3.0, I)], _CHANGES),
+            _table(
+                [("a", 0, 1.0, B), ("a", 1, 4.0, A), ("c", 0, 2.0, D), ("d", 0, 5.0, I)], _CHANGES
+            ),
+        ],
+        [("a", 1, 4.0), (None, 0, 3.0), ("d", 0, 5.0)],
+    ),
+    "multiset": History(
+        {},
+        [
+            _table([("a", 1.0, I)] * 3 + [(None, 2.0, I)], ["k", "v", "_change_type"]),
+            _table(
+                [("a", 1.0, D), ("a", 1.0, D), ("d", 0.0, I), (None, 2.0, D)],
+                ["k", "v", "_change_type"],
+            ),
+        ],
+        [("a", 1.0), ("d", 0.0)],
+    ),
+}
+"""A history of two micro-batches in each form."""
+
+
+def crash_at_each_step(
+    history: History,
+    steps: Sequence[Step],
+    new_target: Callable[[], tuple[Callable[..., Sink], Callable[[], None]]],
+) -> int:
+    """Let tasks deliver the last micro-batch, with a crash at each step in turn; then the next run delivers it.
+
+    Returns the number of steps. `new_target` returns a new target, and what is true of it in the end.
+    """
+    first, last = history.batches
+    for crash_at in itertools.count(1):
+        new_sink, check = new_target()
+        sink = new_sink(**history.options)
+        deliver(sink, first, 0, Identity("query", "run 0"))
+        try:
+            with crashing(steps, crash_at) as points:
+                deliver(sink, Attempts(last, seed=3), 1, Identity("query", "run 0"))
+        except Crash:
+            deliver(new_sink(**history.options), last, 1, Identity("query", "run 1"))
+        check()
+        if points.passed < crash_at:
+            return points.passed
+    raise AssertionError
 
 
 class crashing:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,7 +20,14 @@ from streamops.sinks.core import delta_commit, delta_log
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.delta import DeltaSink
 from streamops.sinks.delta_files import DeltaFiles
-from tests.laws.sink_histories import History, comparable, deliver_with_crashes, histories
+from tests.laws.sink_histories import (
+    FIXED,
+    History,
+    comparable,
+    crash_at_each_step,
+    deliver_with_crashes,
+    histories,
+)
 
 deltalake = pytest.importorskip("deltalake")
 pytestmark = pytest.mark.laws
@@ -77,7 +87,7 @@ def test_a_table_has_every_micro_batch_of_tasks_once(
         path = f"{folder}/table"
         names = [name for name in history.batches[0].column_names if name != "_change_type"]
         schema = history.batches[0].select(names).schema
-        table = deltalake.DeltaTable.create(path, schema, partition_by=partition_by)
+        deltalake.DeltaTable.create(path, schema, partition_by=partition_by)
         deliver_with_crashes(
             data,
             lambda **options: sinks.delta(path, **options),
@@ -85,14 +95,32 @@ def test_a_table_has_every_micro_batch_of_tasks_once(
             STEPS_OF_TASKS,
             in_tasks=True,
         )
-        table = deltalake.DeltaTable(path)
-        found = pa.table(table.scan(columns=names).read_all()).to_pylist()
-        assert comparable(tuple(row[n] for n in names) for row in found) == comparable(
-            history.expected
-        )
-        assert sinks.delta(path).read_ledger().batch == len(history.batches) - 1  # type: ignore[union-attr]
-        read = delta_log.reader(path, None)
-        commits = (read(version) for version in range(table.version() + 1))
-        added = {unquote(a["add"]["path"]) for actions in commits for a in actions if "add" in a}
-        assert {str(f.relative_to(path)) for f in Path(path).rglob("*.parquet")} <= added
-        assert not [f for f in Path(path, "_streamops").rglob("*") if f.is_file()]
+        check(path, history)
+
+
+@pytest.mark.parametrize("form", FIXED)
+def test_what_is_left_by_a_crash_at_any_step_is_removed(tmp_path: Path, form: str) -> None:
+    history, numbers = FIXED[form], itertools.count()
+
+    def new_target() -> Any:
+        path = str(tmp_path / str(next(numbers)))
+        names = [name for name in history.batches[0].column_names if name != "_change_type"]
+        schema = history.batches[0].select(names).schema
+        deltalake.DeltaTable.create(path, schema, partition_by="k")
+        return partial(sinks.delta, path), partial(check, path, history)
+
+    assert crash_at_each_step(history, STEPS_OF_TASKS, new_target) > 15
+
+
+def check(path: str, history: History) -> None:
+    """The table has the rows, and its folder no file that is in no version."""
+    names = [name for name in history.batches[0].column_names if name != "_change_type"]
+    table = deltalake.DeltaTable(path)
+    found = pa.table(table.scan(columns=names).read_all()).to_pylist()
+    assert comparable(tuple(row[n] for n in names) for row in found) == comparable(history.expected)
+    assert sinks.delta(path).read_ledger().batch == len(history.batches) - 1  # type: ignore[union-attr]
+    read = delta_log.reader(path, None)
+    commits = (read(version) for version in range(table.version() + 1))
+    added = {unquote(a["add"]["path"]) for actions in commits for a in actions if "add" in a}
+    assert {str(f.relative_to(path)) for f in Path(path).rglob("*.parquet")} <= added
+    assert not [f for f in Path(path, "_streamops").rglob("*") if f.is_file()]
