@@ -3,6 +3,8 @@
     with running() as registry:
         registry.url
         number = registry.register("views-value", schema, format="AVRO")
+        registry.stop()   # an outage
+        registry.start()  # on the same port, with the same schemas
 
 It keeps schemas as they are sent, and checks no compatibility. A schema has one id in all subjects.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +35,8 @@ class Registry:
         Answer all requests with this status, as a registry that cannot be reached does.
     answer : bytes, optional
         Answer all requests with these bytes.
+    delay : float
+        Seconds before each answer.
     requests : list of str
         Method and path of each request.
     """
@@ -40,11 +45,32 @@ class Registry:
     password: str | None = None
     status: int | None = None
     answer: bytes | None = None
+    delay: float = 0.0
     requests: list[str] = field(default_factory=list)
     port: int = 0
     _ids: dict[str, int] = field(default_factory=dict)
     _subjects: dict[str, list[int]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _server: ThreadingHTTPServer | None = None
+
+    def start(self) -> None:
+        """Listen, on the port of the last time."""
+        handler = type("_Bound", (_Handler,), {"registry": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse connections, also those that clients have kept."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody listens."""
+        return self._server is None
 
     @property
     def url(self) -> str:
@@ -147,6 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: Any) -> None:
         url, registry = urlsplit(self.path), self.registry
+        if registry.is_stopped:
+            self.close_connection = True
+            return
+        time.sleep(registry.delay)
         registry.requests.append(f"{self.command} {url.path}")
         status, answer = registry.status or 200, registry.answer
         if registry.status:
@@ -164,16 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running(
-    user: str | None = None, password: str | None = None, port: int = 0
-) -> Iterator[Registry]:
+def running(user: str | None = None, password: str | None = None) -> Iterator[Registry]:
     """Start a registry without schemas, yield it, and stop it."""
     registry = Registry(user, password)
-    handler = type("_Bound", (_Handler,), {"registry": registry})
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
-        registry.port = server.server_port
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
+    registry.start()
+    try:
+        yield registry
+    finally:
+        registry.stop()
