@@ -16,10 +16,10 @@ LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
-borders crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
+borders converge crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws borders coverage crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
+
+converge: $(STAMP) ## Deliver ten thousand random histories to a search index, a cache, a mirror and a warehouse, while their servers are killed. Ten minutes.
+	scripts/get-opensearch && scripts/get-redis && scripts/get-mariadb
+	$(PYTHON) -m tests.sinks.converge
 
 soak: $(STAMP) ## Deliver a thousand micro-batches to every sink and every stateful operator, and measure memory, files, connections and state. Twenty minutes.
 	scripts/get-postgres && scripts/get-kafka
