@@ -15,6 +15,9 @@
 ``StuckWatermark``         rule: the watermark does not advance although event times do
 ``PoisonedWatermark``      rule: the watermark is ahead of the current time
 ``ConsumerLag``            rule: the query is behind its Kafka topics, and does not catch up
+``DataLoss``               rule: the query loses data of its Kafka topics within a given time
+``KafkaRetention``         what the brokers delete, for that rule and the exporters
+``ConsumerGroupListener``  commits the progress to consumer groups, for Kafka's tools
 ``consumer_lag``           how far a query is behind each partition: a ``PartitionLag``
 ``furthest_ahead``         the producers of event times in the future
 =========================  ===========================================================
@@ -24,6 +27,7 @@ from streamops.kernel.calls import explain_calls
 from streamops.observe.accounts import account_late, lateness_needed, merge_accounts
 from streamops.observe.core.alarms import Alarm
 from streamops.observe.core.progress import PartitionLag
+from streamops.observe.core.retention import DataLoss
 from streamops.observe.core.rules import (
     ConsumerLag,
     LateRows,
@@ -38,13 +42,17 @@ from streamops.observe.exporters import (
 )
 from streamops.observe.furthest import furthest_ahead
 from streamops.observe.history import QueryHistory, history
+from streamops.observe.kafka import ConsumerGroupListener, KafkaRetention
 from streamops.observe.listener import AlarmListener, consumer_lag
 from streamops.observe.watch import watch
 
 __all__ = [
     "Alarm",
     "AlarmListener",
+    "ConsumerGroupListener",
     "ConsumerLag",
+    "DataLoss",
+    "KafkaRetention",
     "LateRows",
     "LateShare",
     "OpenTelemetryListener",

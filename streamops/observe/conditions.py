@@ -27,6 +27,21 @@ NAME_TAKEN = codes.NAME_TAKEN(
     "names that differ from each other and from {reserved}",
     "remove it if the result has such a column anyway, or rename the key column",
 )
+NOT_A_CLIENT_SETTING = codes.INVALID_PARAMETER(
+    "`client` has a setting that the client refuses",
+    "settings of librdkafka",
+    "check names and values; names of Java, such as sasl.jaas.config, are options of Spark",
+)
+NOT_GROUPS = codes.INVALID_PARAMETER(
+    "`groups` does not name a group of its own for each query",
+    "a different group for each name of a query",
+    'groups={{"views": "views-query"}}, where views is the queryName',
+)
+NO_RETENTION = codes.PARAMETER_MISSING(
+    "DataLoss compares the query with the retention of its topics, which is not given",
+    "retention=observe.KafkaRetention(...)",
+    'AlarmListener(observe.DataLoss("3 hours"), retention=observe.KafkaRetention("broker:9092"))',
+)
 NO_RULE = codes.PARAMETER_MISSING(
     "the listener has no rules",
     "one or more rules",
@@ -79,7 +94,7 @@ NOT_A_QUERY = codes.PARAMETER_TYPE(
 )
 NOT_A_RULE = codes.PARAMETER_TYPE(
     "an argument is not a rule",
-    "LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe",
+    "LateRows, LateShare, StuckWatermark, PoisonedWatermark, ConsumerLag or DataLoss of observe",
     "pass each rule as an argument: AlarmListener(observe.LateShare(0.01))",
 )
 BATCH_ONLY = codes.STREAMING_FRAME(

@@ -22,6 +22,7 @@ from streamops.kernel.parameters import require_package
 from streamops.observe import conditions
 from streamops.observe.core.instruments import INSTRUMENTS, LABELS, Instrument, Sample
 from streamops.observe.core.progress import Totals
+from streamops.observe.kafka import KafkaRetention
 from streamops.observe.progress import read_progress
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ _LOG = logging.getLogger("streamops.observe")
 class _Exporter(StreamingQueryListener):
     """Collects the totals of the queries of a session."""
 
-    def __init__(self, max_queries: int) -> None:
+    def __init__(self, max_queries: int, retention: KafkaRetention | None) -> None:
         if type(max_queries) is not int or max_queries < 1:
             raise conditions.QUERIES_OUT_OF_RANGE.error(
                 where=f"observe.{type(self).__name__}", got=repr(max_queries)
             )
         self._totals = Totals(max_queries)
+        self._retention = retention
         self._lock = threading.Lock()  # Spark calls in one thread, the exporter in another one
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -51,6 +53,8 @@ class _Exporter(StreamingQueryListener):
         # An error here would be logged by the JVM only; on Connect, it would end all listeners.
         try:
             progress = read_progress(event.progress)
+            if self._retention is not None:
+                progress = self._retention.look_up(progress)
             with self._lock:
                 self._totals.add(progress)
         except Exception:
@@ -88,6 +92,8 @@ class PrometheusListener(_Exporter):
     max_queries : int, default 100
         The greatest number of queries. Beyond it, the query without progress for the longest time is
         removed, one that has ended first.
+    retention : KafkaRetention, optional
+        Also export when a query loses data of its Kafka topics.
 
     Raises
     ------
@@ -113,9 +119,13 @@ class PrometheusListener(_Exporter):
     """
 
     def __init__(
-        self, registry: CollectorRegistry | None = None, *, max_queries: int = 100
+        self,
+        registry: CollectorRegistry | None = None,
+        *,
+        max_queries: int = 100,
+        retention: KafkaRetention | None = None,
     ) -> None:
-        super().__init__(max_queries)
+        super().__init__(max_queries, retention)
         client = _prometheus("prometheus_client")
         self._core = _prometheus("prometheus_client.core")
         self._registry = client.REGISTRY if registry is None else registry
@@ -163,7 +173,7 @@ class OpenTelemetryListener(_Exporter):
     ----------
     meter : Meter, optional
         The meter. Default: that of the name ``streamops`` of the global meter provider.
-    max_queries : int, default 100
+    max_queries, retention : int, default 100; KafkaRetention, optional
         As in `PrometheusListener`.
 
     Raises
@@ -186,8 +196,14 @@ class OpenTelemetryListener(_Exporter):
     """
 
     @located("observe.OpenTelemetryListener")
-    def __init__(self, meter: Meter | None = None, *, max_queries: int = 100) -> None:
-        super().__init__(max_queries)
+    def __init__(
+        self,
+        meter: Meter | None = None,
+        *,
+        max_queries: int = 100,
+        retention: KafkaRetention | None = None,
+    ) -> None:
+        super().__init__(max_queries, retention)
         self._metrics = require_package(
             "opentelemetry.metrics",
             package="opentelemetry-sdk",

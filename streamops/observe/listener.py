@@ -19,6 +19,8 @@ from streamops.kernel.errors import located
 from streamops.observe import conditions
 from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
 from streamops.observe.core.progress import PartitionLag
+from streamops.observe.core.retention import DataLoss
+from streamops.observe.kafka import KafkaRetention
 from streamops.observe.progress import read_progress
 
 _LOG = logging.getLogger("streamops.observe")
@@ -37,8 +39,10 @@ class AlarmListener(StreamingQueryListener):
 
     Parameters
     ----------
-    *rules : LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag
+    *rules : LateRows, LateShare, StuckWatermark, PoisonedWatermark, ConsumerLag or DataLoss
         The rules.
+    retention : KafkaRetention, optional
+        What `DataLoss` compares the query with.
     notify : function, optional
         Called with each :class:`Alarm`, in the thread that delivers the progress, so it should
         return quickly. If it fails, the error and the alarm are logged. Default: a warning in the
@@ -70,17 +74,25 @@ class AlarmListener(StreamingQueryListener):
     """
 
     @located("observe.AlarmListener")
-    def __init__(self, *rules: Rule, notify: Callable[[Alarm], Any] | None = None) -> None:
+    def __init__(
+        self,
+        *rules: Rule,
+        retention: KafkaRetention | None = None,
+        notify: Callable[[Alarm], Any] | None = None,
+    ) -> None:
         if not rules:
             raise conditions.NO_RULE.error(got="no rules")
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise conditions.NOT_A_RULE.error(got=f"{rule!r} of type {type(rule).__name__}")
+        if retention is None and any(isinstance(rule, DataLoss) for rule in rules):
+            raise conditions.NO_RETENTION.error(got="no retention")
         if notify is not None and not callable(notify):
             raise conditions.NOT_A_FUNCTION.error(
                 got=f"an object of type {type(notify).__name__}",  # a URL may have a secret
             )
         self._rules = rules
+        self._retention = retention
         self._notify = notify or _log
         self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()  # Spark may call from different threads
@@ -93,6 +105,8 @@ class AlarmListener(StreamingQueryListener):
         # An error here would be logged by the JVM only; on Connect, it would end all listeners.
         try:
             progress = read_progress(event.progress)
+            if self._retention is not None:
+                progress = self._retention.look_up(progress)
             with self._lock:
                 run = self._runs.get(progress.run, Run())
                 self._runs[progress.run], alarms = raise_alarms(self._rules, run, progress)

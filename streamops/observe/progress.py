@@ -8,7 +8,7 @@ from typing import Any
 
 from streamops.kernel.databases import without_secrets
 from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress, Source
-from streamops.observe.core.rules import parse_lags
+from streamops.observe.core.rules import parse_lags, parse_offsets
 from streamops.spark.progress import parse_metrics, parse_progress_time
 
 _WHOLE = "triggerExecution"
@@ -50,6 +50,7 @@ def read_progress(progress: Any) -> Progress:
                 without_secrets(s.description),
                 s.numInputRows,
                 parse_lags(s.endOffset, s.latestOffset),
+                tuple((*at, offset) for at, offset in parse_offsets(s.endOffset).items()),
             )
             for s in progress.sources
         ),

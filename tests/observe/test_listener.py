@@ -82,7 +82,8 @@ def test_a_progress_is_converted_to_plain_values() -> None:
     )
     assert observed.started == start
     assert (observed.watermark, observed.newest) == (start - 10_000_000, start + 1_500_000)
-    assert observed.sources == (Source("Source[ftp://host/a]", 10, (PartitionLag("a", 0, 4),)),)
+    lags = (PartitionLag("a", 0, 4),)
+    assert observed.sources == (Source("Source[ftp://host/a]", 10, lags, (("a", 0, 5),)),)
     assert observe.consumer_lag(event.progress) == (PartitionLag("a", 0, 4),)
     assert observed.metrics == {
         "w": {"rows": 3},
@@ -204,7 +205,7 @@ def test_a_listener_may_be_called_by_many_threads() -> None:
             None,
             "[PARAMETER_TYPE] observe.AlarmListener: an argument is not a rule\n"
             "  got:       [StuckWatermark(batches=10)] of type list\n"
-            "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark or ConsumerLag of observe\n"
+            "  expected:  LateRows, LateShare, StuckWatermark, PoisonedWatermark, ConsumerLag or DataLoss of observe\n"
             "  fix:       pass each rule as an argument: AlarmListener(observe.LateShare(0.01))"
             "\n  see:       docs/errors.md#parameter_type",
         ),

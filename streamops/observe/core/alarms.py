@@ -74,7 +74,7 @@ class Alarm:
     ----------
     code : str
         Stable code: ``LATE_ROWS``, ``LATE_SHARE``, ``STUCK_WATERMARK``,
-        ``POISONED_WATERMARK`` or ``CONSUMER_LAG``.
+        ``POISONED_WATERMARK``, ``CONSUMER_LAG`` or ``DATA_LOSS``.
     query, run : str
         Name of the query, or its id if it has no name; id of the run.
     batch : int

@@ -161,6 +161,13 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         _last(lambda progress: progress.behind),
     ),
     Instrument(
+        "streamops.consumer.data_loss.timestamp",
+        "gauge",
+        "s",
+        "When the query loses data of its Kafka topics at this rate, in seconds since 1970.",
+        _last(lambda progress: progress.loses_data_at, _SECOND),
+    ),
+    Instrument(
         "streamops.watermark.timestamp",
         "gauge",
         "s",

@@ -74,12 +74,36 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """When records of a partition of Kafka are deleted before a query reads them, and why.
+
+    Parameters
+    ----------
+    topic, partition : str, int
+        The partition.
+    at : int
+        The instant, in microseconds.
+    reason : str
+        What deletes them.
+    """
+
+    topic: str
+    partition: int
+    at: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A source of a query, the number of its rows in a micro-batch, and the lag of its partitions."""
+    """A source of a query in a micro-batch: rows; of Kafka the lags, and where the micro-batch ends.
+
+    `offsets` are topic, partition and the next offset.
+    """
 
     description: str
     rows: int
     lags: tuple[PartitionLag, ...] = ()
+    offsets: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +167,9 @@ class Progress:
         How long each phase of it took, by Spark's name.
     operators : tuple of OperatorProgress
         The operators, without any values of rows.
+    losses : tuple of Loss
+        When partitions lose data that the query has not read, if it goes on like this; set by
+        ``KafkaRetention``.
     """
 
     query: str
@@ -160,6 +187,12 @@ class Progress:
     duration: int | None = None
     phases: Mapping[str, int] = field(default_factory=dict)
     operators: tuple[OperatorProgress, ...] = ()
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def loses_data_at(self) -> int | None:
+        """When the first partition loses data."""
+        return min((loss.at for loss in self.losses), default=None)
 
     @property
     def processing_rate(self) -> float | None:

@@ -519,7 +519,7 @@ def parse_lags(end: Any, latest: Any) -> tuple[PartitionLag, ...]:
     >>> parse_lags("4", "5")
     ()
     """
-    reached, known = _parse_offsets(end), _parse_offsets(latest)
+    reached, known = parse_offsets(end), parse_offsets(latest)
     return tuple(
         PartitionLag(topic, partition, max(offset - reached[topic, partition], 0))
         for (topic, partition), offset in sorted(known.items())
@@ -528,7 +528,7 @@ def parse_lags(end: Any, latest: Any) -> tuple[PartitionLag, ...]:
     )
 
 
-def _parse_offsets(reported: Any) -> dict[tuple[str, int], int]:
+def parse_offsets(reported: Any) -> dict[tuple[str, int], int]:
     """Offsets by topic and partition, from JSON, or from its value over Connect."""
     try:
         offsets = json.loads(reported) if isinstance(reported, str) else reported
