@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamops import sinks, sources
 from streamops.sinks.kafka import KafkaSink
+from streamops.testing import micro_batches
 from tests.kafka.broker import jars
 from tests.servers.certificates import LOCALHOST
 from tests.servers.postgres import Server
+from tests.servers.registry import running
 from tests.servers.secured import PASSWORD, USER, Secured, Trust
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kafka]
@@ -125,12 +127,70 @@ def test_passwords_stay_in_memory(
         path.read_bytes() for path in tmp_path.rglob("checkpoint*/**/*") if path.is_file()
     )
     assert json.dumps({topics[0]: {"0": 1}}, separators=(",", ":")).encode() in stored
+    check(displayed, log, caplog.text, capfd, stored)
+
+
+def check(
+    displayed: str, log: str, logged: str, capfd: pytest.CaptureFixture[str], stored: bytes
+) -> None:
+    """Refuse a password in all that a query leaves."""
     captured = capfd.readouterr()
     for name, text in {
         "what is displayed": displayed,
         "the log of Spark": log,
-        "the log of Python": caplog.text,
+        "the log of Python": logged,
         "the terminal": captured.out + captured.err,
         "the checkpoints": stored.decode(errors="replace"),
     }.items():
         assert PASSWORD not in text, name
+
+
+def test_the_password_of_a_registry_stays_in_memory(
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Of a query that reads with it, and of one whose password is wrong."""
+    pytest.importorskip("confluent_kafka.schema_registry.avro", reason="no extra registry")
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.INFO, "py4j")
+    fields = [{"name": "id", "type": "long"}]
+    schema = json.dumps({"type": "record", "name": "Event", "fields": fields})
+    others = {
+        "key": "binary",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+    }
+    found: list[Any] = []
+    displayed = ""
+
+    def collect(batch: DataFrame, _: int) -> None:
+        found.extend(batch.collect())
+
+    with running(USER, PASSWORD) as registry, logged(spark, tmp_path / "log"):
+        number = registry.register("events-value", schema, format="AVRO")
+        rows = [{"value": number.to_bytes(5, "big") + b"\x02"}]
+        stream = micro_batches(spark, [rows], directory=tmp_path / "in").selectExpr(
+            "value", *(f"CAST(NULL AS {dtype}) AS {name}" for name, dtype in others.items())
+        )
+        for n, password in enumerate((PASSWORD, f"{PASSWORD}-2")):
+            login = {"url": registry.url, "basic.auth.user.info": f"{USER}:{password}"}
+            parse = sources.kafka_events("id bigint", registry=login)
+            displayed += repr(parse) + repr(parse.parameters)
+            parsed = stream.transform(parse)
+            if password == PASSWORD:
+                displayed += run(parsed, collect, tmp_path / f"checkpoint {n}")
+                continue
+            with pytest.raises(StreamingQueryException, match="HTTP status 401") as error:
+                run(parsed, collect, tmp_path / f"checkpoint {n}")
+            displayed += str(error.value)
+    assert [row["id"] for row in found] == [1]
+    log = (tmp_path / "log").read_text()
+    assert "SOURCE_UNAVAILABLE" in log
+    stored = b"".join(
+        path.read_bytes() for path in tmp_path.rglob("checkpoint*/**/*") if path.is_file()
+    )
+    check(displayed, log, caplog.text, capfd, stored)
