@@ -140,6 +140,25 @@ def test_records_of_a_thousand_versions_of_json_are_what_was_sent(
     assert reasons == {"wrong_type", "missing_field"}
 
 
+def test_a_record_of_json_has_less_than_1000_levels(
+    spark: SparkSession, registry: Registry
+) -> None:
+    number = registry.register("events-value", '{"type": "object"}', format="JSON")
+    rows = []
+    for n, depth in enumerate((997, 1_000, 100_000)):
+        deep = f'{{"id": {n}, "deep": {"[" * depth}{"]" * depth}}}'.encode()
+        rows.append((b"k", number.to_bytes(5, "big") + deep, "events", 0, n, None))
+    frame = spark.createDataFrame(rows, KAFKA).transform(parse(registry, "id bigint"))
+    found = frame.orderBy("_offset").collect()
+    assert [row["id"] for row in found] == [0, None, None]
+    assert [row["rejected"] and row["rejected"]["reason"] for row in found] == [
+        None,
+        "unparsable_json",
+        "unparsable_json",
+    ]
+    assert found[0]["unknown"].count("[") == 997
+
+
 @pytest.mark.parametrize(
     ("versions", "rounds"),
     [pytest.param(60, 4, marks=pytest.mark.smoke), pytest.param(1_000, 20, marks=pytest.mark.slow)],
@@ -180,7 +199,9 @@ def test_schemas_change_while_a_query_runs(
     ids = {message[:5] for message in expected.messages}
     assert len(ids) == whole
     seconds = time.monotonic() - started
-    print(f"{len(ids)} schemas, {len(expected.rows)} rows, {len(numbers)} micro-batches: {seconds:.0f} s")
+    print(
+        f"{len(ids)} schemas, {len(expected.rows)} rows, {len(numbers)} micro-batches: {seconds:.0f} s"
+    )
 
 
 def send(kafka: Broker, topic: str, registry: Registry, number: int) -> None:
