@@ -547,10 +547,12 @@ def test_wrong_parameters(options: dict[str, Any]) -> None:
     [
         ("row-level security", [
             "CREATE ROLE {t}_user LOGIN",
-            "CREATE TABLE {t} (k bigint, v bigint)",
-            "ALTER TABLE {t} OWNER TO {t}_user",
-            "ALTER TABLE {t} FORCE ROW LEVEL SECURITY",
-            "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+            # A schema of its own, without the ledger of the other tests.
+            "CREATE SCHEMA AUTHORIZATION {t}_user",
+            "CREATE TABLE {t}_user.{t} (k bigint, v bigint)",
+            "ALTER TABLE {t}_user.{t} OWNER TO {t}_user",
+            "ALTER TABLE {t}_user.{t} FORCE ROW LEVEL SECURITY",
+            "ALTER TABLE {t}_user.{t} ENABLE ROW LEVEL SECURITY",
         ]),
         ("inherit", [
             "CREATE TABLE {t} (k bigint, v bigint)",
@@ -577,7 +579,7 @@ def test_tables_of_postgresql_whose_rows_are_not_all_there(
     url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
     create(url, *(statement.format(t=name) for statement in statements))
     if "row-level" in what:
-        url = url.replace("postgres@", f"{name}_user@")
+        url = url.replace("postgres@", f"{name}_user@") + f"&options=-csearch_path%3D{name}_user"
     if "schema" in what:
         url += f"&options=-csearch_path%3Dpublic,{name}_more"
     with pytest.raises(SinkError, match=what) as error:
