@@ -500,3 +500,46 @@ def test_side_output_is_exact_in_every_session(spark: SparkSession, tmp_path: Pa
         "ts": "2026-01-01T00:00:00.123456Z",
         "m": {"AP8=": "2026-01-01"},
     }
+
+
+def test_a_task_that_fails_after_its_copy_is_repeated(
+    spark: SparkSession, url: str, name: str, postgres: str, tmp_path: Path
+) -> None:
+    """A large micro-batch of a stream, which tasks stage: what the failed attempt has copied does not count."""
+    sink = sinks.postgres(url, name, key="k")
+    prepare, failed = sink._prepare, tmp_path / "failed"
+
+    def prepare_to_fail(*arguments: Any) -> Any:
+        deliver = prepare(*arguments)
+
+        def deliver_and_fail(tables: Any) -> Any:
+            parts = list(deliver(tables))
+            try:
+                failed.touch(exist_ok=False)
+            except FileExistsError:
+                return parts
+            raise RuntimeError("after the copy")
+
+        return deliver_and_fail
+
+    object.__setattr__(sink, "_prepare", prepare_to_fail)
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 500_000).load()
+    keyed = frame.selectExpr("value % 400000 AS k", "value AS revision", "repeat('x', 20) AS text")
+    writer = keyed.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.start()
+    try:
+        with psycopg.connect(postgres, autocommit=True) as client:
+            while (entry := sink.read_ledger()) is None or entry.batch < 1:
+                assert query.exception() is None
+            query.stop()
+            entry = sink.read_ledger()
+            assert entry is not None
+            assert failed.exists()
+            last = (entry.batch + 1) * 500_000 - 1
+            statement = f'SELECT count(*), max(revision), min(revision) FROM "{name}"'
+            found = client.execute(statement.encode()).fetchone()
+            assert found == (400_000, last, last - 399_999)
+            left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'streamops\\_staging%'"
+            assert client.execute(left).fetchone() == (0,)
+    finally:
+        query.stop()
