@@ -37,20 +37,19 @@ from streamops.sinks.postgres_connection import (
     require_driver,
     state_of,
 )
-from streamops.sinks.postgres_staging import Staged, Staging, Summary, create, drop, together
+from streamops.sinks.postgres_staging import Staged, Staging, create
 from streamops.sinks.postgres_table import Target, Writer
 from streamops.sinks.protocol import Attempt, Conflict, Content, Found
 from streamops.sinks.sink import (
     JSON,
     Columns,
     Missing,
-    TableSink,
     columns_differ,
     parse_key,
     project_json,
 )
-from streamops.sinks.tasks import SMALL, Projection, Receipts
-from streamops.spark.identity import Identity
+from streamops.sinks.staging import MayNotStage, StagingSink, Summary, prefix
+from streamops.sinks.tasks import Projection, Receipts
 
 _WHERE = "sinks.postgres"
 # A driver that is stopped in the middle of a transaction must not hold the lock for ever.
@@ -170,10 +169,6 @@ def postgres(
 _MAY_CREATE = "SELECT has_schema_privilege($1::text, 'CREATE')"
 
 
-class _MayNotCreate(Exception):
-    """The user may not create a staging table."""
-
-
 class _Attempt(Attempt):
     """An open transaction that has locked the ledger."""
 
@@ -195,7 +190,7 @@ class _Attempt(Attempt):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PostgresSink(TableSink):
+class PostgresSink(StagingSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
@@ -288,21 +283,6 @@ class PostgresSink(TableSink):
                 raise
             raise Conflict(error) from None
 
-    @property
-    def _is_distributed(self) -> bool:
-        return True
-
-    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
-        return together(schema.names, self.key)
-
-    def _receive(self, projection: Projection, batch_id: int, identity: Identity) -> Content:
-        try:
-            return super()._receive(projection, batch_id, identity)
-        except _MayNotCreate:
-            rows = projection.collect()
-            self.session.is_small = rows.nbytes <= SMALL // 2
-            return rows
-
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Staging:
         empty = self._reduce(schema.empty_table())
         with self._transaction() as cursor:
@@ -311,12 +291,11 @@ class PostgresSink(TableSink):
             cursor.execute("ROLLBACK TO SAVEPOINT fitting")  # the commit creates what is missing
             ledger, location = self._locate(cursor)
             if not fetch(cursor, _MAY_CREATE, ledger.schema)[0][0]:
-                raise _MayNotCreate
+                raise MayNotStage
             entry = self._read_entries(cursor, ledger, location).get(self.name)
-            generation = 1 if entry is None else entry.generation + (not self._is_own(entry))
-            table = create(
-                cursor, ledger.schema, empty, sink=self.name, generation=generation, batch=batch_id
-            )
+            name, comment = self._new_staging(entry, batch_id)
+            table = sql.Table(name, ledger.schema)
+            create(cursor, table, empty, comment)
         return Staging(
             url=with_socket(self.url),
             environment={n: v for n, v in os.environ.items() if n.startswith("PG")},
@@ -329,12 +308,12 @@ class PostgresSink(TableSink):
         with self._transaction() as cursor:
             ledger, location = self._locate(cursor)
             entry = self._read_entries(cursor, ledger, location).get(self.name)
-            if entry is not None:  # a newer run can have committed since
-                generation = entry.generation - (not self._is_own(entry))
-                drop(cursor, ledger.schema, sink=self.name, generation=generation)
-
-    def _is_own(self, entry: Entry) -> bool:
-        return entry.run in self.session.runs
+            if entry is None:
+                return
+            # A task of a run that is gone may still copy to a table. The next micro-batch drops it.
+            for (name,) in fetch(cursor, sql.SELECT_STAGING, ledger.schema, prefix(self.name)):
+                if self._is_left(name, entry):
+                    cursor.execute(sql.drop_unused(sql.Table(name, ledger.schema)))
 
     def _begin(self, cursor: Any, content: Staged) -> _Attempt:
         """Lock the ledger, and read it."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SinkError
-from streamops.sinks import postgres_staging
+from streamops.sinks import postgres_staging, staging
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.tasks import in_groups
 from streamops.spark.identity import Identity
@@ -66,7 +66,7 @@ class Database:
 
     def staging(self) -> list[str]:
         """The staging tables of the sink, which all sinks of its name have."""
-        prefix = postgres_staging._prefix(self.name)
+        prefix = staging.prefix(self.name)
         tables = self.run("SELECT relname FROM pg_class WHERE relkind = 'r'")
         return [name for (name,) in tables if name.startswith(prefix)]
 
@@ -390,7 +390,7 @@ def test_a_server_that_stops_fails_the_attempt_and_shows_no_password(database: D
 def test_more_rows_than_memory_are_reduced_in_groups(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_staging, "_BYTES_PER_GROUP", 1 << 10)
+    monkeypatch.setattr(staging, "_BYTES_PER_GROUP", 1 << 10)
     keys = [n % 500 for n in range(2000)]
     table = numbered(keys, revision=[n // 500 for n in range(2000)], v=[str(k) for k in keys])
     deliver(database.sink(key="k"), Attempts(table, tasks=2), 0, RUN)
