@@ -93,6 +93,7 @@ coverage: $(STAMP) ## Report the branches of kernel/, changelog/ and core/ that 
 crashes: $(STAMP) ## Roll queries back to every durable state that a crash leaves, and compare with the batch result. Half an hour.
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m pytest -q -rs -n 2 --dist worksteal tests/crashes
+	$(PYTHON) -m tests.crashes.sinks
 
 converge: $(STAMP) ## Deliver ten thousand random histories to a search index, a cache, a mirror and a warehouse, while their servers are killed. Ten minutes.
 	scripts/get-opensearch && scripts/get-redis && scripts/get-mariadb

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from streamops import sinks
 from streamops.sinks.core.kafka_records import VALUE
 from streamops.sinks.delta import DeltaSink
-from streamops.sinks.parquet import ParquetSink, _Folder
+from streamops.sinks.parquet import ParquetSink
+from streamops.sinks.parquet_folder import Folder
 from streamops.sinks.sink import BatchWriter, Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 
@@ -102,8 +103,8 @@ def _truncate_new(pattern: str) -> Damage:
 class Parquet(Target):
     name = "parquet"
     hooks: ClassVar[Hooks] = [
-        (_Folder, "write_rows", "after", "files"),
-        (_Folder, "move", "before", "manifest"),
+        (Folder, "write_rows", "after", "files"),
+        (Folder, "move", "before", "manifest"),
     ]
 
     def sinks(self) -> list[Sink]:
