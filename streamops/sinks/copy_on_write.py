@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,15 +31,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from streamops.kernel.columns import integers, key_codes, take
+from streamops.changelog.change_types import CHANGE_TYPE
+from streamops.kernel.columns import integers, take
 from streamops.kernel.groups import Ids
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import is_comparable
 from streamops.sinks import conditions, leftovers
 from streamops.sinks.core import matching
-from streamops.sinks.core.data_files import find_candidates, range_of, union_of
+from streamops.sinks.core.data_files import range_of, union_of
 from streamops.sinks.core.matching import ADD, PUT, REMOVE, REPLACE
-from streamops.sinks.core.net import Form, Net, codes_of, compute_net, refuse_fault, repeat
+from streamops.sinks.core.net import (
+    Form,
+    Net,
+    codes_of,
+    compute_net,
+    content_columns,
+    form_of,
+    refuse_fault,
+    repeat,
+)
 from streamops.sinks.tasks import (
     Exchange,
     Message,
@@ -65,14 +75,11 @@ _ROLE, _COPIES, _FILE, _POSITION = "role", "copies", "file", "position"
 class Files(ABC):
     """How a table stores rows in data files. Spark pickles it.
 
-    A file is a dict of JSON with its "path", "rows" and "size", and the values of its "partition".
+    A file is a dict of JSON with its "path", "rows", "size" and "partition".
     """
 
     schema: pa.Schema
     """The columns of the table."""
-
-    partitions: tuple[str, ...]
-    """Columns of which each file has one value."""
 
     @abstractmethod
     def filesystem(self) -> pafs.FileSystem:
@@ -87,11 +94,16 @@ class Files(ABC):
         """Read columns of a file in its order, in pieces and in the types of the table."""
 
     @abstractmethod
-    def write(self, pieces: Iterator[pa.Table], like: Part | None = None) -> Part | None:
-        """Write rows of one partition to a new file; None if there are no rows.
+    def partition_of(self, rows: pa.Table) -> Ids:
+        """A number of the partition of each row."""
 
-        With `like`, the rows are those of another file, and have the columns that are stored in it.
-        """
+    @abstractmethod
+    def write(self, rows: pa.Table) -> Part:
+        """Write rows of one partition to a new file, in their order."""
+
+    @abstractmethod
+    def rewrite(self, pieces: Iterator[pa.Table], like: Part) -> list[Part]:
+        """Write the `stored` columns of rows of a file, or of several in its partition, to new files."""
 
     @property
     def stored(self) -> list[str]:
@@ -125,6 +137,22 @@ class Job:
     sequence: tuple[str, ...]
     content: tuple[str, ...]
 
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        files: Files,
+        staging: str,
+        *,
+        key: tuple[str, ...] | None,
+        sequence: Sequence[str],
+    ) -> Job:
+        """What tasks do with rows of these columns."""
+        form = form_of(names, key)
+        values = [name for name in names if name != CHANGE_TYPE]
+        content = content_columns(values, sequence if form == "changes" else ())
+        return cls(files, staging, form, key or (), tuple(sequence), tuple(content))
+
     @property
     def by(self) -> tuple[str, ...]:
         """The columns by which rows are looked up."""
@@ -142,16 +170,6 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """The data files of a version of a table, and their statistics, see `find_candidates`."""
-
-    files: Sequence[Part]
-    lowest: pa.StructArray
-    highest: pa.StructArray
-    values: pa.StructArray
-
-
-@dataclass(frozen=True)
 class Replaced:
     """The files that a commit adds to a table, and those that it removes."""
 
@@ -159,8 +177,16 @@ class Replaced:
     removed: list[Part]
 
 
-def stage(job: Job, tables: Iterator[pa.Table]) -> Iterator[Part]:
-    """Write the added rows of a task to files of the table, and stage what must be looked up."""
+def deliver(job: Job, attempt: Part, tables: Iterator[pa.Table]) -> Iterator[Part]:
+    """Write the added rows of a task to files of the table, and stage what must be looked up.
+
+    The parts of the receipt have what `attempt` has.
+    """
+    for part in _stage_all(job, tables):
+        yield {**part, **attempt}
+
+
+def _stage_all(job: Job, tables: Iterator[pa.Table]) -> Iterator[Part]:
     if job.form == "append":
         for piece in in_pieces(tables, rows=_ROWS_PER_FILE, size=_BYTES_PER_FILE):
             yield {"added": [part for _, part in _write(job.files, job.files.convert(piece))]}
@@ -172,12 +198,12 @@ def stage(job: Job, tables: Iterator[pa.Table]) -> Iterator[Part]:
 
 def _write(files: Files, rows: pa.Table) -> Iterator[tuple[Ids, Part]]:
     """Write rows to files of their partitions."""
-    codes = key_codes([rows.column(name) for name in files.partitions], len(rows))
+    if not len(rows):
+        return
+    codes = files.partition_of(rows)
     order = np.argsort(codes, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        part = files.write(iter([rows if len(at) == len(rows) else take(rows, at)]))
-        if part is not None:
-            yield at, part
+        yield at, files.write(rows if len(at) == len(rows) else take(rows, at))
 
 
 def _stage(job: Job, net: Net) -> Part:
@@ -244,8 +270,19 @@ def _by_hash(
         yield int(codes[at[0]]), take(rows, at)
 
 
-def replace_files(job: Job, receipts: Receipts, stored: Stored) -> Replaced:
+def replace_files(
+    job: Job, receipts: Receipts, find: Callable[[pa.Table], Sequence[Part]]
+) -> Replaced:
     """Find the files that have rows of a micro-batch, and write them again without these rows.
+
+    Parameters
+    ----------
+    job : Job
+        What tasks did with the rows.
+    receipts : Receipts
+        What they have written.
+    find : function
+        Returns the files that can have rows in a range, see `range_of`.
 
     Raises
     ------
@@ -259,7 +296,7 @@ def replace_files(job: Job, receipts: Receipts, stored: Stored) -> Replaced:
     # The number of the first file that the task of a receipt has added.
     counts = [len(part["added"]) for part in receipts.parts]
     firsts = [sum(counts[:n]) for n, part in enumerate(receipts.parts) if "staged" in part]
-    candidates = _candidates(staged, stored)
+    candidates = find(_wanted(staged)) if staged else []
     if not candidates and not any(part["removed"] for part in staged):
         return Replaced(added, [])
     files = [*candidates, *added]
@@ -279,20 +316,16 @@ def replace_files(job: Job, receipts: Receipts, stored: Stored) -> Replaced:
     rewritten = receipts.exchange(exchange)
     removed = {number for part in rewritten for number in part["removed"]}
     retained = [file for number, file in enumerate(added, first) if number not in removed]
-    again = [part["file"] for part in rewritten if part["file"] is not None]
+    again = [file for part in rewritten for file in part["files"]]
     return Replaced(
         [*retained, *again], [files[number] for number in sorted(removed) if number < first]
     )
 
 
-def _candidates(staged: Sequence[Part], stored: Stored) -> list[Part]:
-    if not staged or not stored.files:
-        return []
-    ranges = [from_bytes(base64.b64decode(part["range"])) for part in staged]
-    wanted = union_of(ranges)
-    wanted = wanted.rename_columns([name[1:] for name in wanted.column_names])
-    found = find_candidates(wanted, stored.lowest, stored.highest, stored.values)
-    return [stored.files[int(number)] for number in np.flatnonzero(found)]
+def _wanted(staged: Sequence[Part]) -> pa.Table:
+    """The range of the values that are looked up."""
+    wanted = union_of([from_bytes(base64.b64decode(part["range"])) for part in staged])
+    return wanted.rename_columns([name[1:] for name in wanted.column_names])
 
 
 def _groups(files: Sequence[Part]) -> list[list[int]]:
@@ -303,7 +336,7 @@ def _groups(files: Sequence[Part]) -> list[list[int]]:
         if file["size"] >= _SMALL_FILE:
             groups.append([number])
             continue
-        partition = repr(sorted(file["partition"].items()))
+        partition = repr(file["partition"])
         group, size = open_groups.get(partition, ([], _BYTES_TOGETHER))
         if size + file["size"] > _BYTES_TOGETHER:
             group, size = [], 0
@@ -328,8 +361,12 @@ def _send(
     file, part = sources[number]
     by = [_dotted(name) for name in job.by]
     if number < staged:
-        with job.files.filesystem().open_input_file(part["path"]) as stream:
-            rows = from_bytes(stream)
+        try:
+            with job.files.filesystem().open_input_file(part["path"]) as stream:
+                rows = from_bytes(stream)
+        except FileNotFoundError as error:
+            got = "another run has removed what tasks have staged"
+            raise conditions.COMMIT_CONFLICTS.error(got=got) from error
         numbers = pa.array(integers(rows, _FILE) + np.int32(file))
         rows = rows.set_column(rows.column_names.index(_FILE), _FILE, numbers)
         yield from _by_hash(rows, by, count)
@@ -410,7 +447,7 @@ def _rewrite(
             yield from _without(job, files[number], rows)
 
     group = list(groups[addressee])
-    yield {"removed": group, "file": job.files.write(remaining(), files[group[0]])}
+    yield {"removed": group, "files": job.files.rewrite(remaining(), files[group[0]])}
 
 
 def _without(job: Job, file: Part, goes: pa.Table) -> Iterator[pa.Table]:

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.kernel.columns import key_codes
 from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, StreamopsError
-from streamops.kernel.ordering import is_comparable
 from streamops.kernel.parameters import require_package
-from streamops.sinks import conditions, delta_files
-from streamops.sinks.copy_on_write import Job
+from streamops.sinks import conditions, copy_on_write, delta_files
+from streamops.sinks.copy_on_write import Job, Replaced
 from streamops.sinks.core import delta_commit, delta_log, stored_types
 from streamops.sinks.core.delta_commit import (
     DELETE,
@@ -42,17 +40,15 @@ from streamops.sinks.core.net import (
     repeat,
     require_unique,
 )
-from streamops.sinks.delta_attempt import DeltaAttempt, Handle, values_of, without_change_type
-from streamops.sinks.protocol import Conflict, Content, Found, Reduced
+from streamops.sinks.delta_attempt import DeltaAttempt, Handle
+from streamops.sinks.lake import LakeSink, values_of, without_change_type
+from streamops.sinks.protocol import Conflict, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
-    TableSink,
-    columns_differ,
     hide,
     parse_key,
     refused,
-    type_differs,
     unavailable,
 )
 from streamops.sinks.tasks import Deliver, Receipts
@@ -171,10 +167,11 @@ def delta(
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DeltaSink(TableSink):
+class DeltaSink(LakeSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
+    type_unknown, rows_removed = conditions.TYPE_NOT_IN_DELTA, conditions.ROWS_REMOVED
 
     path: str = field(metadata={"shown": lambda path: repr(public_path(path))})
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
@@ -242,30 +239,15 @@ class DeltaSink(TableSink):
             others = self._others(table, found.entry, delivery)
             yield DeltaAttempt(self, table, content, Found(found.entry, others=others))
 
-    @property
-    def _is_distributed(self) -> bool:
-        return True
-
-    def _reduce(self, content: Content) -> Any:
-        return content if isinstance(content, Receipts) else super()._reduce(content)
-
-    def _is_possible(self, schema: pa.Schema) -> bool:
-        """Whether tasks can write the rows. Equal rows of a multiset must be in one task."""
+    def _together(self, schema: pa.Schema) -> tuple[str, ...] | None:
         with self._errors():
             table = self._open()
             if table is not None:
                 names = pa.schema(table.schema().to_arrow()).names
                 keeps_values = self.key is not None and not set(names) <= set(schema.names)
                 if keeps_values or not delta_files.is_written_by_tasks(table):
-                    return False
-        return form_of(schema.names, self.key) != "multiset" or bool(self._together(schema))
-
-    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
-        form = form_of(schema.names, self.key)
-        if form != "multiset":
-            return self.key or ()
-        names = content_columns([n for n in schema.names if n != CHANGE_TYPE], ())
-        return tuple(name for name in names if is_comparable(schema.field(name).type))
+                    return None
+        return super()._together(schema)
 
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
         with self._errors():
@@ -281,33 +263,34 @@ class DeltaSink(TableSink):
             entry = self._find(table).entry
             filesystem = delta_files.open_files(self.path, self._options)
             folder = delta_files.announce(filesystem, self.name, table.version())
-        job = self._job(schema.names, table, fitted, folder)
-        return partial(delta_files.deliver, job, delta_files.identify(table, entry))
+        job = self._job_of(schema.names, table, fitted, folder)
+        attempt = {"folder": folder, "state": delta_files.state(table, entry)}
+        return partial(copy_on_write.deliver, job, attempt)
 
-    def _job(self, names: Sequence[str], table: Any, wanted: pa.Schema, folder: str) -> Job:
-        form, sequence, key = form_of(names, self.key), self._sequence_of(names), self.key or ()
-        values = [name for name in names if name != CHANGE_TYPE]
-        content = content_columns(values, sequence if form == "changes" else ())
+    def _job_of(self, names: Sequence[str], table: Any, wanted: pa.Schema, folder: str) -> Job:
+        key, staging = self.key or (), delta_files.staging(self.name, folder)
         files = delta_files.open_table(self.path, self._options, table, wanted, folder, key)
-        staging = delta_files.staging(self.name, folder)
-        return Job(files, staging, form, key, tuple(sequence), tuple(content))
+        return self._job(names, files, staging)
 
     def _commit_files(
         self, commit: Commit, receipts: Receipts, decision: Decision, entry: Entry | None
     ) -> None:
         """Commit files that tasks have written, and replace those whose rows they change."""
-        table = commit.table
-        if decision.action == "skip" or not receipts.parts:
+        table, is_new = commit.table, decision.action == "replace"
+        if decision.action == "skip" or not (receipts.parts or is_new):
             commit.append_nothing()
             return
-        first = receipts.parts[0]
-        if first["table"] != delta_files.identify(table, entry):
-            got = "columns, properties or the entry of the ledger have changed while tasks wrote"
-            raise conditions.COMMIT_CONFLICTS.error(got=got)
         fitted = self._fit(commit, self._stored(values_of(receipts)))
-        job = self._job(receipts.schema.names, table, fitted, first["folder"])
-        is_new = decision.action == "replace"
-        delta_files.commit_files(table, job, receipts, commit.properties, is_new=is_new)
+        replaced = self._replaced(
+            receipts,
+            decision,
+            delta_files.state(table, entry),
+            partial(self._job_of, receipts.schema.names, table, fitted),
+            partial(delta_files.stored_files, table),
+        )
+        if is_new:
+            replaced = Replaced(replaced.added, delta_files.stored_files(table))
+        delta_files.commit_files(table, replaced, commit.properties)
 
     def _clean_up(self, delivery: Delivery) -> None:
         with self._errors():
@@ -316,16 +299,6 @@ class DeltaSink(TableSink):
             if table is not None:
                 filesystem = delta_files.open_files(self.path, self._options)
                 delta_files.clean_up(filesystem, self.name, table.version(), handle.actions)
-
-    def _refuse_removed(self, found: delta_log.Found, delivery: Delivery) -> None:
-        """Refuse to continue on rows of somebody else, unless the user wants that."""
-        entry = found.entry
-        is_continued = delivery.batch if entry is None else entry.query == delivery.query
-        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
-            return
-        raise conditions.ROWS_REMOVED.error(
-            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
-        )
 
     def _properties(self, decision: Decision) -> Any:
         driver, entry = _require_driver(), decision.entry
@@ -441,47 +414,6 @@ class DeltaSink(TableSink):
         rows = [commit.filled(added), found.filter(stays)]
         parts = [mark(part, PUT) for part in rows]
         commit.replace([*parts, mark(commit.filled(groups), DELETE)], by)
-
-    def _stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema in types that Delta has."""
-        types = []
-        for part in schema:
-            dtype = stored_types.stored_type(part.type)
-            is_key = part.name in (self.key or ())
-            if dtype is None or (is_key and not stored_types.can_be_key(dtype)):
-                is_stored = dtype is not None
-                condition = (
-                    conditions.KEY_NOT_COMPARABLE if is_stored else conditions.TYPE_NOT_IN_DELTA
-                )
-                raise condition.error(column=part.name, got=part.type)
-            types.append((part.name, dtype))
-        return pa.schema(types)
-
-    def _fit(self, commit: Commit, wanted: pa.Schema) -> pa.Schema:
-        """Check that the table takes the rows, and return the schema in which it takes them."""
-        self._refuse_features(commit.table)
-        found = commit.schema
-        new = [part for part in wanted if part.name not in found.names]
-        required = [
-            name
-            for name in delta_log.must_be_given(commit.table.schema().fields)
-            if name not in wanted.names
-        ]
-        folded = {name.casefold() for name in found.names}
-        if (
-            required
-            or (new and self.columns == "exact")
-            or folded & {p.name.casefold() for p in new}
-        ):
-            note = ", whose names must differ from the others in more than upper and lower case"
-            names = [part.name for part in new]
-            raise columns_differ(names, required, found.names, note=note)
-        for part in wanted:
-            if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
-                dtype = found.field(part.name).type
-                raise type_differs(part.name, part.type, dtype, part.type)
-        commit.add_columns(new)
-        return pa.schema([commit.schema.field(name).with_nullable(True) for name in wanted.names])
 
     def _refuse_features(self, table: Any) -> None:
         settings, protocol = table.metadata().configuration, table.protocol()

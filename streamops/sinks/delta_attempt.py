@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import pyarrow as pa
-
-from streamops.changelog.change_types import CHANGE_TYPE
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.core.ledger import Decision, Entry
+from streamops.sinks.lake import values_of
 from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
 from streamops.sinks.tasks import Receipts
 
@@ -53,15 +51,3 @@ class DeltaAttempt(Attempt):
             raise Conflict() from None
         handle: Any = sink.session.connection
         handle.committed = (table.version(), decision.entry)
-
-
-def values_of(content: Reduced | Receipts) -> pa.Schema:
-    """The columns of the rows that the table gets."""
-    if isinstance(content, Reduced):
-        return content.net.added.schema
-    return without_change_type(content.schema)
-
-
-def without_change_type(schema: pa.Schema) -> pa.Schema:
-    """The columns without the type of the change."""
-    return pa.schema([part for part in schema if part.name != CHANGE_TYPE])

@@ -9,25 +9,29 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from streamops.kernel.columns import null_table
+from streamops.kernel.columns import key_codes, null_table
+from streamops.kernel.groups import Ids
 from streamops.sinks import leftovers
-from streamops.sinks.copy_on_write import Files, Job, Stored, replace_files, stage
+from streamops.sinks.copy_on_write import Files, Replaced
 from streamops.sinks.core import delta_log
-from streamops.sinks.core.data_files import has_range
+from streamops.sinks.core.data_files import find_candidates, has_range
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.ledger import Entry
+from streamops.sinks.lake import state_of
 from streamops.sinks.sink import refused, type_differs
-from streamops.sinks.tasks import Part, Receipts
+from streamops.sinks.tasks import Part
 
 _BATCH_ROWS = 1 << 17
 _COLUMNS_WITH_STATISTICS = 32
@@ -122,16 +126,21 @@ class DeltaFiles(Files):
             return batch.column(part.name).cast(part.type)
         return pa.nulls(batch.num_rows, part.type)  # the column was added later
 
-    def write(self, pieces: Iterator[pa.Table], like: Part | None = None) -> Part | None:
-        """Write rows of one partition to a new file; None if there are no rows."""
+    def partition_of(self, rows: pa.Table) -> Ids:
+        """A number of the partition of each row."""
+        return key_codes([rows.column(name) for name in self.partitions], len(rows))
+
+    def write(self, rows: pa.Table) -> Part:
+        """Write rows of one partition to a new file, in their order."""
+        partition = {name: partition_text(rows.column(name)[0]) for name in self.partitions}
+        return self._write(iter([rows]), partition)
+
+    def rewrite(self, pieces: Iterator[pa.Table], like: Part) -> list[Part]:
+        """Write the `stored` columns of rows of a file, or of several in its partition, to new files."""
         first = next((piece for piece in pieces if len(piece)), None)
-        if first is None:
-            return None
-        partition = (
-            like["partition"]
-            if like is not None
-            else {name: partition_text(first.column(name)[0]) for name in self.partitions}
-        )
+        return [] if first is None else [self._write(chain([first], pieces), like["partition"])]
+
+    def _write(self, pieces: Iterator[pa.Table], partition: Mapping[str, str | None]) -> Part:
         name = f"{self.folder}/{uuid.uuid4().hex}.parquet"
         schema = pa.schema([self.declared.field(n) for n in self.stored])
         statistics = Statistics(schema, self.key)
@@ -141,12 +150,10 @@ class DeltaFiles(Files):
             filesystem.open_output_stream(name) as stream,
             pq.ParquetWriter(stream, schema, store_schema=False) as writer,
         ):
-            piece: pa.Table | None = first
-            while piece is not None:
+            for piece in pieces:
                 piece = piece.select(schema.names).cast(schema)
                 writer.write_table(piece)
                 statistics.add(piece)
-                piece = next(pieces, None)
             writer.close()
             size = stream.tell()
         text = statistics.to_json()
@@ -154,7 +161,7 @@ class DeltaFiles(Files):
             "path": name,
             "rows": statistics.rows,
             "size": size,
-            "partition": partition,
+            "partition": dict(partition),
             "statistics": text,
         }
 
@@ -231,9 +238,13 @@ class Statistics:
                 self._nulls[part.name] += values.null_count
             if has_range(part.type) and values.null_count < len(values):
                 ends = pc.min_max(values)
-                for known, end, choose in ((self._low, "min", min), (self._high, "max", max)):
-                    value = ends[end].as_py()
-                    known[part.name] = choose(known.get(part.name, value), value)
+                try:
+                    low, high = ends["min"].as_py(), ends["max"].as_py()
+                except OverflowError:  # instants that Python's datetime does not have
+                    self._fields.remove(part)
+                    continue
+                self._low[part.name] = min(self._low.get(part.name, low), low)
+                self._high[part.name] = max(self._high.get(part.name, high), high)
 
     def to_json(self) -> str:
         """The statistics as Delta's text. What has no exact text there is omitted.
@@ -292,8 +303,8 @@ def text_of(value: Any, *, is_highest: bool) -> Any:
     return value if isinstance(value, int) else float(value)
 
 
-def stored_files(table: Any) -> Stored:
-    """The data files of a version of a table."""
+def stored_files(table: Any, wanted: pa.Table | None = None) -> list[Part]:
+    """The data files of a version of a table: all, or those that can have rows in a range."""
     actions = pa.table(table.get_add_actions()).combine_chunks()
     count = len(actions)
 
@@ -326,7 +337,10 @@ def stored_files(table: Any) -> Stored:
             strict=True,
         )
     ]
-    return Stored(files, struct("min"), struct("max"), values)
+    if wanted is None:
+        return files
+    found = find_candidates(wanted, struct("min"), struct("max"), values)
+    return [files[int(number)] for number in np.flatnonzero(found)]
 
 
 def is_written_by_tasks(table: Any) -> bool:
@@ -348,21 +362,12 @@ def is_written_by_tasks(table: Any) -> bool:
     return not pc.any(pc.match_substring_regex(paths, "^/|://")).as_py()
 
 
-def identify(table: Any, entry: Entry | None) -> str:
-    """What files of a table depend on, as a short text: its columns, and the entry of the ledger.
-
-    A run that commits another entry removes what was announced before, see `clean_up`.
-    """
+def state(table: Any, entry: Entry | None) -> str:
+    """What files of a table depend on."""
     metadata = table.metadata()
     settings = sorted(metadata.configuration.items())
-    known = [
-        metadata.id,
-        table.schema().to_json(),
-        metadata.partition_columns,
-        settings,
-        repr(entry),
-    ]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    columns = table.schema().to_json()
+    return state_of([metadata.id, columns, metadata.partition_columns, settings], entry)
 
 
 def open_table(
@@ -388,35 +393,8 @@ def add_columns(table: Any, wanted: pa.Schema) -> None:
     table.alter.add_columns(importlib.import_module("deltalake").Schema.from_arrow(new).fields)
 
 
-def deliver(job: Job, table: str, tables: Iterator[pa.Table]) -> Iterator[Part]:
-    """Write the rows of a task to files that no commit has yet."""
-    files: Any = job.files
-    for part in stage(job, tables):
-        yield {**part, "folder": files.folder, "table": table}
-
-
-def commit_files(
-    table: Any, job: Job, receipts: Receipts, properties: Any, *, is_new: bool
-) -> None:
-    """Commit the files of a micro-batch as the next version of a table.
-
-    Parameters
-    ----------
-    table : DeltaTable
-        The version before.
-    job : Job
-        What tasks did with the rows.
-    receipts : Receipts
-        What they have written.
-    properties : CommitProperties
-        The entry of the ledger.
-    is_new : bool
-        Whether the rows replace all others.
-    """
-    stored = none = Stored([], *[pa.array([], pa.struct([]))] * 3)
-    if is_new or any("staged" in part for part in receipts.parts):
-        stored = stored_files(table)
-    replaced = replace_files(job, receipts, none if is_new else stored)
+def commit_files(table: Any, replaced: Replaced, properties: Any) -> None:
+    """Commit files of a micro-batch as the next version of a table, with the entry of the ledger."""
     transaction = importlib.import_module("deltalake.transaction")
     now = int(time.time() * 1000)
     added = [
@@ -427,7 +405,7 @@ def commit_files(
     ]
     removed = [
         transaction.RemoveAction(file["path"], True, now, file["size"], file["partition"])
-        for file in (stored.files if is_new else replaced.removed)
+        for file in replaced.removed
     ]
     table.create_write_transaction(
         [*added, *removed],
@@ -457,18 +435,18 @@ def announce(filesystem: pafs.FileSystem, sink: str, version: int) -> str:
 
 
 def clean_up(filesystem: pafs.FileSystem, sink: str, version: int, actions: Any) -> None:
-    """Remove what was written to announced folders and is in no commit up to this version.
+    """Remove what was written to announced folders and is in no commit up to this version."""
 
-    Only of what was announced before the last entry: its run commits no more. Another one may just be writing.
-    """
-    for folder, number, path in leftovers.announced(filesystem, f"{_of_sink(sink)}/{_ANNOUNCED}"):
+    def committed_since(number: int) -> set[str] | None:
         commits = [actions(later) for later in range(number + 1, version + 1)]
         # If the log does not tell any more what was committed, VACUUM removes it.
         if None in commits or not any(delta_log.commit_entry(c, sink) for c in commits):
-            continue
+            return None
         adds = (action["add"] for commit in commits for action in commit if "add" in action)
-        names = (unquote(add["path"]) for add in adds)
-        committed = {name.rpartition("/")[2] for name in names if name.startswith(f"{folder}/")}
+        return {unquote(add["path"]).rpartition("/")[2] for add in adds}
+
+    def remove(folder: str, committed: Collection[str]) -> None:
         leftovers.remove(filesystem, staging(sink, folder))
-        leftovers.remove(filesystem, folder, committed.__contains__)
-        filesystem.delete_file(path)
+        leftovers.remove(filesystem, folder, committed)
+
+    leftovers.clean_up(filesystem, f"{_of_sink(sink)}/{_ANNOUNCED}", committed_since, remove)

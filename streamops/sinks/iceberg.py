@@ -10,16 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.columns import combine_chunks
 from streamops.kernel.databases import secrets_of
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
-from streamops.sinks import conditions
-from streamops.sinks.core import iceberg_files, iceberg_log, iceberg_partitions, stored_types
+from streamops.sinks import conditions, copy_on_write, iceberg_tasks
+from streamops.sinks.copy_on_write import Job
+from streamops.sinks.core import iceberg_log, iceberg_partitions
 from streamops.sinks.core.delta_commit import normalize
 from streamops.sinks.core.iceberg_commit import Commit
-from streamops.sinks.core.iceberg_files import TableFiles
 from streamops.sinks.core.ledger import (
     Action,
     Decision,
@@ -37,22 +35,20 @@ from streamops.sinks.core.net import (
     repeat,
     require_unique,
 )
-from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
+from streamops.sinks.iceberg_tasks import IcebergFiles
+from streamops.sinks.lake import LakeSink, values_of, without_change_type
+from streamops.sinks.protocol import Attempt, Conflict, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
-    TableSink,
-    columns_differ,
     hide,
     parse_key,
     refused,
-    type_differs,
     unavailable,
 )
 from streamops.sinks.tasks import Deliver, Part, Receipts
 
 _WHERE = "sinks.iceberg"
-_TARGET = "the Iceberg table"
 _NEWEST_FORMAT = 2
 """The newest version of the format that pyiceberg writes."""
 
@@ -82,7 +78,7 @@ def iceberg(
 
     After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
     ledger entry are in one commit: the entry is in the summary of the snapshot, and in a property of the
-    table. The driver writes with the package ``pyiceberg``: Spark needs no Iceberg runtime.
+    table. The package ``pyiceberg`` writes, in the driver and in tasks: Spark needs no Iceberg runtime.
 
     Input        the output of any operator: appended rows; revisions, which replace the row of a key if
                  they are newer; change streams with a key; change streams without a key, whose rows are
@@ -148,8 +144,9 @@ def iceberg(
     ``ChangeStreamError``: the change stream contradicts itself or the table. In all cases the table remains
     as it was.
 
-    A large micro-batch of appended rows is written by tasks. Others pass through the memory of the driver. Updates and deletes rewrite the files that have
-    the rows. Only files whose bounds and partitions can have a key are read.
+    Updates and deletes rewrite the files that have the rows. Only files whose bounds can have a key are read.
+    Tasks write a large micro-batch, and the driver commits the names of the files. A small micro-batch passes
+    through the memory of the driver, and so does a multiset of which no column can be compared.
     """
     _require_driver()
     return IcebergSink(
@@ -195,7 +192,7 @@ class _Attempt(Attempt):
         commit = Commit(self.table)
         try:
             if isinstance(content, Receipts):
-                commit.take(content.parts, is_all=decision.action == "replace")
+                sink._commit_files(commit, content, decision, self.found.entry)
             else:
                 sink._apply(commit, content.net, content.names, decision)
             commit.execute(sink.name, decision, self.others)
@@ -211,10 +208,12 @@ def _show_catalog(catalog: Catalog) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class IcebergSink(TableSink):
+class IcebergSink(LakeSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
+    type_unknown = conditions.TYPE_NOT_IN_ICEBERG
+    rows_removed = conditions.SNAPSHOT_REMOVED_ROWS
 
     catalog: Catalog = field(hash=False, metadata={"shown": _show_catalog})
     table: str
@@ -272,40 +271,50 @@ class IcebergSink(TableSink):
             self._refuse_removed(own, delivery)
             yield _Attempt(self, table, content, delivery, own, found)
 
-    @property
-    def _is_distributed(self) -> bool:
-        return self.key is None
-
-    def _is_possible(self, schema: pa.Schema) -> bool:
-        return (
-            CHANGE_TYPE not in schema.names
-        )  # of a multiset, whose rows are compared in the driver
-
-    def _reduce(self, content: Content) -> Any:
-        return content if isinstance(content, Receipts) else super()._reduce(content)
-
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
         with self._errors():
+            wanted = self._stored(without_change_type(schema))
             table = self._open()
             if table is None:
-                self._create(self._stored(schema))
+                self._create(wanted)
                 table = self._open()
             commit = Commit(table)
-            columns = self._fit(commit, self._stored(schema))
+            fitted = self._fit(commit, wanted)
             if commit.has_new_columns:  # files have their ids, which the table gives them
                 commit.transaction.commit_transaction()
                 commit = Commit(self._open())
-            return partial(_deliver, commit.files, columns)
+            entry = self._find(commit.table, self.name).entry
+            folder = iceberg_tasks.announce(commit.table, self.name)
+            job = self._job_of(schema.names, commit, fitted, folder)
+        attempt = {"folder": folder, "state": iceberg_tasks.state(commit.metadata, entry)}
+        return partial(copy_on_write.deliver, job, attempt)
 
-    def _refuse_removed(self, found: iceberg_log.Found, delivery: Delivery) -> None:
-        """Refuse to continue on rows of somebody else, unless the user wants that."""
-        entry = found.entry
-        is_continued = delivery.batch if entry is None else entry.query == delivery.query
-        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
+    def _job_of(self, names: Sequence[str], commit: Commit, wanted: pa.Schema, folder: str) -> Job:
+        staging = iceberg_tasks.staging(self.name, folder)
+        table = replace(commit.files, notes=f"{commit.metadata.location}/{staging}")
+        files = IcebergFiles(table, commit.schema, wanted, self.key or ())
+        return self._job(names, files, staging)
+
+    def _commit_files(
+        self, commit: Commit, receipts: Receipts, decision: Decision, entry: Entry | None
+    ) -> None:
+        """Take files that tasks have written, and replace those whose rows they change."""
+        if decision.action == "skip":
             return
-        raise conditions.SNAPSHOT_REMOVED_ROWS.error(
-            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
+        state = iceberg_tasks.state(commit.metadata, entry)
+        fitted = self._fit(commit, self._stored(values_of(receipts)))
+        job = partial(self._job_of, receipts.schema.names, commit, fitted)
+        found = self._replaced(receipts, decision, state, job, partial(_find, commit))
+        added, removed = (
+            [part["file"] for part in parts] for parts in (found.added, found.removed)
         )
+        commit.take(added, removed, is_all=decision.action == "replace")
+
+    def _clean_up(self, delivery: Delivery) -> None:
+        with self._errors():
+            table = self._open()
+            if table is not None:
+                iceberg_tasks.clean_up(table, self.name)
 
     def _apply(self, commit: Commit, net: Net, names: Sequence[str], decision: Decision) -> None:
         if decision.action == "skip":
@@ -314,7 +323,7 @@ class IcebergSink(TableSink):
         schema = self._fit(commit, self._stored(net.added.schema))
         fields = commit.metadata.schema().fields
         removed, added = (
-            normalize(_converted(rows, schema, fields), self.key or ())
+            normalize(iceberg_tasks.converted(rows, schema, fields), self.key or ())
             for rows in (net.removed, net.added)
         )
         net = replace(net, removed=removed, added=added)
@@ -360,44 +369,6 @@ class IcebergSink(TableSink):
                 # Only files with an older row are rewritten.
                 found, touched = commit.files.find(touched, added, key, key)
         commit.rewrite(touched, added, key, added)
-
-    def _stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema in types that Iceberg has."""
-        types = []
-        for part in schema:
-            dtype = stored_types.stored_type(part.type)
-            if dtype is None:
-                raise conditions.TYPE_NOT_IN_ICEBERG.error(column=part.name, got=part.type)
-            if part.name in (self.key or ()) and not stored_types.can_be_key(dtype):
-                raise conditions.KEY_NOT_COMPARABLE.error(column=part.name, got=part.type)
-            types.append((part.name, dtype))
-        return pa.schema(types)
-
-    def _fit(self, commit: Commit, wanted: pa.Schema) -> pa.Schema:
-        """Check that the table takes the rows, and return the schema in which it takes them."""
-        self._refuse_features(commit.table)
-        found = commit.schema
-        new = [part for part in wanted if part.name not in found.names]
-        required = [
-            part.name
-            for part in commit.metadata.schema().fields
-            if (part.required or part.write_default is not None) and part.name not in wanted.names
-        ]
-        folded = {name.casefold() for name in found.names}
-        if (
-            required
-            or (new and self.columns == "exact")
-            or folded & {p.name.casefold() for p in new}
-        ):
-            note = ", whose names must differ from the others in more than upper and lower case"
-            names = [part.name for part in new]
-            raise columns_differ(names, required, found.names, note=note)
-        for part in wanted:
-            if part not in new and not stored_types.accepts(found.field(part.name).type, part.type):
-                dtype = found.field(part.name).type
-                raise type_differs(part.name, part.type, dtype, part.type)
-        commit.add_columns(new)
-        return pa.schema([commit.schema.field(name) for name in wanted.names])
 
     def _refuse_features(self, table: Any) -> None:
         """Refuse a table that would be written in a way that its readers do not understand."""
@@ -454,10 +425,10 @@ class IcebergSink(TableSink):
                 if isinstance(error, exceptions.ForbiddenError | exceptions.UnauthorizedError):
                     raise conditions.NO_PRIVILEGE.error(got=str(error)) from error
                 if isinstance(error, ValueError | TypeError | exceptions.ResolveError):
-                    raise refused(_TARGET, error) from error
+                    raise refused(iceberg_tasks.TARGET, error) from error
                 is_of_catalog = type(error).__module__.partition(".")[0] in _CLIENTS
                 if is_of_catalog or isinstance(error, OSError):
-                    raise unavailable(_TARGET, error) from error
+                    raise unavailable(iceberg_tasks.TARGET, error) from error
                 raise
 
     def _secrets(self) -> Iterator[str]:
@@ -472,21 +443,10 @@ class IcebergSink(TableSink):
                 yield str(value)
 
 
-def _converted(rows: pa.Table, schema: pa.Schema, fields: Sequence[Any]) -> pa.Table:
-    """The rows in the types of the table, whose required fields must have a value."""
-    rows = rows.cast(schema)
-    for part in fields:
-        if part.name in schema.names:
-            found = iceberg_files.find_null(combine_chunks(rows.column(part.name)), part)
-            if found:
-                raise refused(_TARGET, ValueError(f"null in {found}, which is required"))
-    return rows
-
-
-def _deliver(files: TableFiles, columns: pa.Schema, tables: Iterator[pa.Table]) -> list[Part]:
-    """Write the rows of a task to files that no snapshot has yet."""
-    fields = files.table.schema().fields
-    return files.write(files.filled(_converted(rows, columns, fields)) for rows in tables)
+def _find(commit: Commit, wanted: pa.Table) -> list[Part]:
+    """The files that can have rows in a range."""
+    found = commit.tasks(wanted, wanted.column_names, is_range=True)
+    return [iceberg_tasks.to_part(file) for file in found]
 
 
 def _generations(table: Any) -> Iterator[Mapping[int, Any]]:

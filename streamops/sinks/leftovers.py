@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -32,7 +32,8 @@ class Announced(NamedTuple):
 
 def make_folder(filesystem: pafs.FileSystem, folder: str) -> None:
     """Create a folder where there are some."""
-    if filesystem.type_name not in OBJECT_STORES:
+    base = getattr(filesystem, "base_fs", filesystem)
+    if base.type_name not in OBJECT_STORES:
         filesystem.create_dir(folder, recursive=True)
 
 
@@ -55,19 +56,50 @@ def announced(filesystem: pafs.FileSystem, where: str) -> Iterator[Announced]:
         yield Announced(folder, int(number), info.path)
 
 
-def remove(
-    filesystem: pafs.FileSystem, folder: str, is_committed: Callable[[str], bool] | None = None
+def clean_up(
+    filesystem: pafs.FileSystem,
+    where: str,
+    committed_since: Callable[[int], Collection[str] | None],
+    remove: Callable[[str, Collection[str]], None],
 ) -> None:
+    """Remove what was written to announced folders and is in no commit.
+
+    Parameters
+    ----------
+    filesystem : FileSystem
+        The files of the target.
+    where : str
+        Where folders are announced.
+    committed_since : function
+        Returns the names of all files that were committed after a commit. None, if the ledger has no entry
+        of the sink since, so that the run which announced a folder then can still commit it; or if that is
+        not known any more.
+    remove : function
+        Removes what was written to a folder, but for these names.
+    """
+    for folder, number, path in announced(filesystem, where):
+        committed = committed_since(number)
+        if committed is not None:
+            remove(folder, committed)
+            _delete(filesystem, path)
+
+
+def remove(filesystem: pafs.FileSystem, folder: str, committed: Collection[str] = ()) -> None:
     """Remove the files of a folder that no commit has, and the folder if it is empty then."""
-    has_others = False
-    for info in list_files(filesystem, folder):
-        if is_committed is not None and is_committed(info.base_name):
-            has_others = True
-        else:
-            filesystem.delete_file(info.path)
-    if not has_others:
-        with suppress(FileNotFoundError):  # no task has written to it
+    found = list_files(filesystem, folder)
+    for info in found:
+        if info.base_name not in committed:
+            _delete(filesystem, info.path)
+    if not any(info.base_name in committed for info in found):
+        with suppress(
+            OSError
+        ):  # no task has written to it, or an object store, which has no folders
             filesystem.delete_dir(folder)
+
+
+def _delete(filesystem: pafs.FileSystem, name: str) -> None:
+    with suppress(FileNotFoundError):  # another run has removed it
+        filesystem.delete_file(name)
 
 
 def list_files(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:

@@ -405,18 +405,16 @@ class Sink(BatchWriter):
         """
         if not self._is_distributed:
             return projection.collect()
-        if self.session.is_small:
-            rows = projection.collect_small()
-            if rows is not None:
-                return rows
-            self.session.is_small = False
-        schema = projection.schema
-        if not self._is_possible(schema):
+        rows = projection.collect_small() if self.session.is_small else None
+        if rows is not None:
+            return rows
+        self.session.is_small, schema = False, projection.schema
+        together = self._together(schema)
+        if together is None:
             return projection.collect()
-        delivery = self._delivery(schema.empty_table(), batch_id, identity)
-        action = self._foresee(schema, delivery)
+        action = self._foresee(schema, self._delivery(schema.empty_table(), batch_id, identity))
         deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
-        receipts = projection.run_tasks(deliver, self._together(schema))
+        receipts = projection.run_tasks(deliver, together)
         self.session.is_small = receipts.size <= SMALL // 2
         return receipts
 
@@ -491,10 +489,6 @@ class Sink(BatchWriter):
         """Whether tasks write a large micro-batch, of which the driver commits the receipts."""
         return False
 
-    def _is_possible(self, schema: pa.Schema) -> bool:
-        """Whether tasks can write rows with these columns."""
-        return True
-
     def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Deliver:
         """Refuse what the target would refuse, and return what tasks do with their rows.
 
@@ -509,8 +503,8 @@ class Sink(BatchWriter):
         """
         raise NotImplementedError
 
-    def _together(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Columns whose equal values one task must have."""
+    def _together(self, schema: pa.Schema) -> tuple[str, ...] | None:
+        """Columns whose equal values one task must have; None if tasks cannot write these rows."""
         return ()
 
     def _clean_up(self, delivery: Delivery) -> None:

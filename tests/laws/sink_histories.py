@@ -193,7 +193,7 @@ FIXED = {
 """A history of two micro-batches in each form."""
 
 
-def crash_at_each_step(
+def deliver_with_every_crash(
     history: History,
     steps: Sequence[Step],
     new_target: Callable[[], tuple[Callable[..., Sink], Callable[[], None]]],

@@ -24,8 +24,8 @@ from tests.laws.sink_histories import (
     FIXED,
     History,
     comparable,
-    crash_at_each_step,
     deliver_with_crashes,
+    deliver_with_every_crash,
     histories,
 )
 
@@ -109,7 +109,7 @@ def test_what_is_left_by_a_crash_at_any_step_is_removed(tmp_path: Path, form: st
         deltalake.DeltaTable.create(path, schema, partition_by="k")
         return partial(sinks.delta, path), partial(check, path, history)
 
-    assert crash_at_each_step(history, STEPS_OF_TASKS, new_target) > 15
+    assert deliver_with_every_crash(history, STEPS_OF_TASKS, new_target) > 15
 
 
 def check(path: str, history: History) -> None:

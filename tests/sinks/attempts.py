@@ -113,7 +113,7 @@ class _Plan:
                 with suppress(Lost):
                     list(function(_lost(batches)))
                 continue
-            found[number].append(list(function(batches)))
+            found[number].append(_tried_again(function, list(batches)))
             given.after()
         fields = (field.split() for field in schema.split(", "))
         return _Plan(given, found, pa.schema([(name, _TYPES[dtype]) for name, dtype in fields]))
@@ -139,6 +139,14 @@ class _Plan:
         return pa.Table.from_batches(found, self.schema)
 
 
+def _tried_again(function: Any, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Spark repeats an attempt whose files another run has just removed."""
+    for _ in range(3):
+        with suppress(OSError):
+            return list(function(iter(batches)))
+    return list(function(iter(batches)))
+
+
 class Lost(Exception):
     """The executor of an attempt is lost."""
 
@@ -155,3 +163,8 @@ def deliver(sink: Sink, given: Attempts | pa.Table, batch: int, identity: Identi
     attempts = given if isinstance(given, Attempts) else Attempts(given)
     sink.session.is_small = False
     sink._deliver_projection(attempts, batch, identity)  # type: ignore[arg-type]
+
+
+def in_tasks(sink: Any, rows: pa.Table, batch: int, identity: Identity) -> None:
+    """In the place of `Sink._deliver_rows`: by tasks, of whose attempts some are lost and some repeated."""
+    deliver(sink, Attempts(rows, seed=1), batch, identity)

@@ -17,7 +17,7 @@ from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecErro
 from streamops.sinks import delta_files
 from streamops.sinks.core import delta_commit
 from streamops.sinks.delta import DeltaSink
-from tests.sinks.attempts import Attempts, deliver
+from tests.sinks.attempts import in_tasks
 from tests.sinks.contract import (
     INF,
     NAN,
@@ -43,10 +43,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "tasks":
         monkeypatch.setattr(DeltaSink, "_deliver_rows", in_tasks)
     return str(request.param)
-
-
-def in_tasks(sink: Any, rows: pa.Table, batch: int, identity: Any) -> None:
-    deliver(sink, Attempts(rows, seed=1), batch, identity)
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from streamops import sinks
@@ -69,3 +71,28 @@ def test_what_another_run_may_still_commit_is_not_removed(path: str) -> None:
     assert cleaned[0] > 1  # the folder, and what is staged
     assert numbers(path) == [0, 1, 2]
     assert announced(path) == []
+
+
+def test_instants_that_python_does_not_have(path: str) -> None:
+    """They have no statistics, and are found all the same."""
+    far = pa.array([2**62, -(2**62), 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    sink = sinks.delta(path, key="a")
+    for batch in range(2):
+        rows = pa.table({"at": far, "a": [1, 2, 3], "v": [batch] * 3})
+        deliver(sink, Attempts(rows, tasks=1), batch, RUN)
+    deliver(sinks.delta(path, name="b", key="at"), rows.set_column(2, "v", [[5, 6, 7]]), 0, RUN)
+    found = pa.concat_tables(
+        map(pq.read_table, map(unquote, deltalake.DeltaTable(path).file_uris()))
+    )
+    assert sorted(found["at"].cast(pa.int64()).to_pylist()) == [-(2**62), 0, 2**62]
+    assert sorted(found["v"].to_pylist()) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_first_micro_batch_of_another_query_replaces_all_rows(path: str, count: int) -> None:
+    """Also if it has none."""
+    deliver(sinks.delta(path), pa.table({"a": [0]}), 0, RUN)
+    rows = pa.table({"a": pa.array([7] * count, pa.int64())})
+    after = sinks.delta(path, new_checkpoint="replace")
+    deliver(after, rows, 0, run_of(2, "other query"))
+    assert numbers(path) == [7] * count

@@ -45,7 +45,7 @@ def range_of(rows: pa.Table) -> pa.Table:
         values = rows.column(name)
         if len(values) and not values.null_count and has_range(values.type):
             ends = pc.min_max(values)
-            found[name] = pa.array([ends["min"].as_py(), ends["max"].as_py()], values.type)
+            found[name] = pa.array([ends["min"], ends["max"]], values.type)
     return pa.table(found)
 
 

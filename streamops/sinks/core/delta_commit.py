@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, normalize_floats, null_table
 from streamops.kernel.ddl import quote
+from streamops.sinks.core import delta_log
 from streamops.sinks.core.net import having
 
 TARGET, SOURCE = "t", "s"
@@ -132,6 +133,11 @@ class Commit:
         self.stored = pa.schema(table.schema().to_arrow())
         self.schema = self.stored
         """With the columns that this commit adds."""
+
+    @property
+    def required(self) -> list[str]:
+        """The columns that all rows must have."""
+        return delta_log.must_be_given(self.table.schema().fields)
 
     def add_columns(self, columns: Sequence[pa.Field]) -> None:
         """Add columns to the table, together with the rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +54,12 @@ class Commit:
         """The columns of the table, in types of Arrow."""
         return iceberg_files.arrow_schema(self.metadata.schema())
 
+    @property
+    def required(self) -> list[str]:
+        """The columns that all rows must have."""
+        fields = self.metadata.schema().fields
+        return [part.name for part in fields if part.required or part.write_default is not None]
+
     def add_columns(self, columns: Sequence[pa.Field]) -> None:
         """Add columns to the table, together with the rows."""
         self.has_new_columns = bool(columns)
@@ -62,15 +68,22 @@ class Commit:
         with self.transaction.update_schema() as update:
             update.union_by_name(pa.schema(columns))
 
-    def tasks(self, wanted: pa.Table | None = None, by: Sequence[str] = ()) -> Iterator[File]:
-        """Yield descriptions of the files that can have a row like a wanted one; without `wanted`, of all."""
+    def tasks(
+        self, wanted: pa.Table | None = None, by: Sequence[str] = (), *, is_range: bool = False
+    ) -> Iterator[File]:
+        """Yield descriptions of the files that can have a row like a wanted one; without `wanted`, of all.
+
+        With `is_range`, a wanted row is one between the lowest and the highest, see `range_of`.
+        """
         try:
             found = list(self.table.scan().plan_files())
         except ValueError as error:  # a kind of delete files that pyiceberg does not apply
             raise conditions.ICEBERG_FEATURE.error(got=str(error)) from error
         if wanted is not None:
             files = [task.file for task in found]
-            possible = iceberg_partitions.candidates(files, wanted, by, self.metadata)
+            possible = iceberg_partitions.candidates(
+                files, wanted, by, self.metadata, is_range=is_range
+            )
             found = [task for task, is_possible in zip(found, possible, strict=True) if is_possible]
         for task in found:
             yield iceberg_files.describe(task.file, self.metadata, task.delete_files)
@@ -105,14 +118,10 @@ class Commit:
         """The rows with all columns of the table, null where they have none."""
         return self.files.filled(rows)
 
-    def take(self, files: Sequence[File], *, is_all: bool) -> None:
-        """Add files that tasks have written. With `is_all`, they replace all others."""
-        spec = self.metadata.default_spec_id
-        if any(file["spec_id"] != spec for file in files):
-            raise conditions.COMMIT_CONFLICTS.error(got="another partition than that of the files")
-        if is_all:
-            self.removed += self.tasks()
-        self.added += files
+    def take(self, added: Iterable[File], removed: Iterable[File], *, is_all: bool = False) -> None:
+        """Add files that tasks have written, and remove others. With `is_all`, all."""
+        self.removed += self.tasks() if is_all else removed
+        self.added += added
 
     def execute(self, sink: str, decision: Decision, others: Mapping[str, Found]) -> None:
         """Commit the files and the entry."""

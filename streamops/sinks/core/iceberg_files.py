@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from streamops.kernel.columns import combine_chunks, is_opaque, list_items, null_table
@@ -28,6 +29,9 @@ File = dict[str, Any]
 """A data file, and the delete files that apply to it, as values of JSON."""
 
 FIELD_ID = b"PARQUET:field_id"
+
+NOTE = "path"
+"""How the names of files end that have the name of a data file."""
 
 _ROW_GROUP_BYTES = 64 << 20
 """How many bytes of rows wait for a row group of a file."""
@@ -51,10 +55,13 @@ class TableFiles:
         The metadata of the table as JSON, without its history.
     io : mapping of str to str
         Properties of the file system, such as credentials. They are not shown.
+    notes : str
+        Where to note the name of each file before it is written; an empty text for nowhere.
     """
 
     metadata: str
     io: Mapping[str, str] = field(repr=False)
+    notes: str = ""
 
     @classmethod
     def of(cls, metadata: Any, io: Mapping[str, str]) -> TableFiles:
@@ -94,9 +101,12 @@ class TableFiles:
             rows = rows.append_column(part, column)
         return rows.select(schema.names).cast(schema)
 
-    def write(self, parts: Iterable[pa.Table]) -> list[File]:
-        """Write rows with all columns of the table, and return descriptions of the new files."""
-        writer = _Writer(self)
+    def write(self, parts: Iterable[pa.Table], target: int | None = None) -> list[File]:
+        """Write rows with all columns of the table, and return descriptions of the new files.
+
+        Files are closed at `target` bytes. Default: what the table says.
+        """
+        writer = _Writer(self, target)
         try:
             for rows in parts:
                 writer.add(rows)
@@ -186,10 +196,10 @@ def _parse(metadata: str) -> Any:
 class _Writer:
     """Files that are being written, one at a time per partition."""
 
-    def __init__(self, files: TableFiles) -> None:
+    def __init__(self, files: TableFiles, target: int | None) -> None:
         metadata = self.metadata = files.table
         properties = metadata.properties
-        self.io, self.token = files.file_io(), uuid.uuid4()
+        self.io, self.token, self.notes = files.file_io(), uuid.uuid4(), files.notes
         self.locations = _iceberg("table.locations").load_location_provider(
             metadata.location, properties
         )
@@ -197,7 +207,7 @@ class _Writer:
         options = parquet._get_parquet_writer_kwargs(properties)
         self.options = {**options, "store_decimal_as_integer": True, "store_schema": False}
         names = _iceberg("table").TableProperties
-        self.target = int(
+        self.target = target or int(
             properties.get(
                 names.WRITE_TARGET_FILE_SIZE_BYTES, names.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
             )
@@ -241,6 +251,10 @@ class _Writer:
             partition = iceberg_partitions.folder(key, self.metadata)
             path = self.locations.new_data_location(name, partition)
             self.paths.append(path)
+            if self.notes:
+                note = f"{self.notes}/{uuid.uuid4().hex}.{NOTE}"
+                with self.io.new_output(note).create() as stream:
+                    stream.write(path.encode())
             stream = self.io.new_output(path).create(overwrite=True)
             writer = pq.ParquetWriter(stream, self.schema, **self.options)
             self.open[key] = path, stream, writer, []
@@ -255,7 +269,7 @@ class _Writer:
         path, stream, writer, _ = self.open.pop(key)
         with stream:
             writer.close()
-        size = len(self.io.new_input(path))
+            size = stream.tell()
         statistics = _statistics(writer.writer.metadata, self.metadata)
         file = _data_file(
             self.metadata.default_spec_id,
@@ -266,6 +280,16 @@ class _Writer:
             **statistics,
         )
         self.written.append(describe(file, self.metadata))
+
+
+def filesystem(io: Any, location: str) -> pafs.FileSystem:
+    """The files below a location, which is the root."""
+    arrow = _iceberg("io.pyarrow").PyArrowFileIO
+    scheme, host, path = arrow.parse_location(location, io.properties)
+    if isinstance(io, arrow):
+        return pafs.SubTreeFileSystem(path, io.fs_by_scheme(scheme, host))
+    handler = pafs.FSSpecHandler(io.get_fs(scheme, host))
+    return pafs.SubTreeFileSystem(path, pafs.PyFileSystem(handler))
 
 
 def remove(io: Any, paths: Iterable[str]) -> None:

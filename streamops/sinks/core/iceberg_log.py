@@ -158,6 +158,18 @@ def find_entry(
     return Found(None, removed_by or f"snapshot {current}, which has no rows of this sink")
 
 
+def is_of(snapshot: Any, sink: str) -> bool:
+    """Whether a sink has committed a snapshot."""
+    return _values(snapshot).get(_SINK) == sink
+
+
+def added_files(snapshot: Any, io: Any) -> set[str]:
+    """The data files that a snapshot has added."""
+    own = [m for m in snapshot.manifests(io) if m.added_snapshot_id == snapshot.snapshot_id]
+    entries = (entry for manifest in own for entry in manifest.fetch_manifest_entry(io))
+    return {e.data_file.file_path for e in entries if e.snapshot_id == snapshot.snapshot_id}
+
+
 def _values(snapshot: Any) -> dict[str, str]:
     found = snapshot.summary
     if found is None:

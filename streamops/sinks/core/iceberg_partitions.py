@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
+from streamops.kernel.groups import Ids
 
 Key = tuple[Any, ...]
 """The values of a partition, as Iceberg represents them: a date is a number of days."""
@@ -36,16 +37,21 @@ def unsupported(metadata: Any) -> list[str]:
 
 def divide(rows: pa.Table, metadata: Any) -> Iterator[tuple[Key, pa.Table]]:
     """Yield the rows of each partition."""
-    spec = metadata.spec()
-    if not spec.fields:
+    if not metadata.spec().fields:
         yield (), rows
         return
-    columns = [_transformed(rows, metadata.schema(), part) for part in spec.fields]
-    codes = key_codes(columns, len(rows))
+    columns, codes = partition_of(rows, metadata)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     for at in np.split(order, starts[1:]) if len(rows) else ():
         yield tuple(column[int(at[0])].as_py() for column in columns), take(rows, at)
+
+
+def partition_of(rows: pa.Table, metadata: Any) -> tuple[list[pa.Array], Ids]:
+    """The values of the partition of each row, and a number of it."""
+    fields = metadata.spec().fields
+    columns = [_transformed(rows, metadata.schema(), part) for part in fields]
+    return columns, key_codes(columns, len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +118,25 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def candidates(
-    files: Sequence[Any], wanted: pa.Table, by: Sequence[str], metadata: Any
+    files: Sequence[Any],
+    wanted: pa.Table,
+    by: Sequence[str],
+    metadata: Any,
+    *,
+    is_range: bool = False,
 ) -> list[bool]:
     """Return which data files can have a row that is like a wanted one, in these columns.
 
-    By the lowest and the highest value of a column in a file, and by the values of its partition.
+    By the lowest and the highest value of a column in a file, and by the values of its partition. With
+    `is_range`, a wanted row is one between the lowest and the highest.
     """
     schema = metadata.schema()
-    possible = np.full(len(files), len(wanted) > 0)
+    possible = np.full(len(files), is_range or len(wanted) > 0)
     for name in by:
         part = next(of for of in schema.fields if of.name == name)
         column = combine_chunks(wanted.column(name))
-        possible &= _by_bounds(files, column, part)
-    for spec_id, spec in metadata.specs().items():
+        possible &= _by_bounds(files, column, part, is_range)
+    for spec_id, spec in () if is_range else metadata.specs().items():
         of_spec = np.array([file.spec_id == spec_id for file in files], np.bool_)
         for position, field in enumerate(spec.fields):
             source = next((of for of in schema.fields if of.field_id == field.source_id), None)
@@ -137,7 +149,9 @@ def candidates(
     return [bool(value) for value in possible]
 
 
-def _by_bounds(files: Sequence[Any], column: pa.Array, part: Any) -> npt.NDArray[np.bool_]:
+def _by_bounds(
+    files: Sequence[Any], column: pa.Array, part: Any, is_range: bool
+) -> npt.NDArray[np.bool_]:
     """Which files can have a value of a column, by its bounds and its number of nulls."""
     number, dtype = part.field_id, column.type
     result = np.ones(len(files), np.bool_)
@@ -167,7 +181,8 @@ def _by_bounds(files: Sequence[Any], column: pa.Array, part: Any) -> npt.NDArray
             continue
         first = 0 if low is None else bisect_left(ordered, low)
         is_open = high is None or high != high  # NaN, which old writers have
-        result[at] = first < len(ordered) and (is_open or ordered[first] <= high)
+        lowest = 0 if is_range else first
+        result[at] = first < len(ordered) and (is_open or ordered[lowest] <= high)
     return result
 
 
