@@ -81,7 +81,7 @@ def clean_up(
         committed = committed_since(number)
         if committed is not None:
             remove(folder, committed)
-            _delete(filesystem, path)
+            delete(filesystem, path)
 
 
 def remove(filesystem: pafs.FileSystem, folder: str, committed: Collection[str] = ()) -> None:
@@ -89,16 +89,20 @@ def remove(filesystem: pafs.FileSystem, folder: str, committed: Collection[str] 
     found = list_files(filesystem, folder)
     for info in found:
         if info.base_name not in committed:
-            _delete(filesystem, info.path)
+            delete(filesystem, info.path)
     if not any(info.base_name in committed for info in found):
-        with suppress(
-            OSError
-        ):  # no task has written to it, or an object store, which has no folders
-            filesystem.delete_dir(folder)
+        delete_folder(filesystem, folder)
 
 
-def _delete(filesystem: pafs.FileSystem, name: str) -> None:
-    with suppress(FileNotFoundError):  # another run has removed it
+def delete_folder(filesystem: pafs.FileSystem, folder: str) -> None:
+    """Delete a folder, if there is one: object stores have none."""
+    with suppress(OSError):
+        filesystem.delete_dir(folder)
+
+
+def delete(filesystem: pafs.FileSystem, name: str) -> None:
+    """Delete a file, if it is there."""
+    with suppress(FileNotFoundError):
         filesystem.delete_file(name)
 
 

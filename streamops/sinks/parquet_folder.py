@@ -7,7 +7,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from streamops.kernel.databases import secrets_of
-from streamops.sinks import conditions
+from streamops.sinks import conditions, leftovers
 from streamops.sinks.core.ledger import Delivery
 from streamops.sinks.core.manifest import (
     File,
@@ -41,12 +41,16 @@ _RETENTION = 24 * 3600
 # Spark and other readers skip folders whose names begin with an underscore: without the manifests, they
 # would read the files of micro-batches that were not committed.
 _MANIFESTS, _BATCHES, _ATTEMPTED, _NEWEST = "_manifests", "_batches", "_attempts", "_newest"
-_OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 
 def driver_folder(delivery: Delivery) -> str:
     """The folder in which every attempt of a driver writes a micro-batch. Tasks write to new ones."""
     return f"{delivery.batch:020}-{hashlib.sha256(delivery.query.encode()).hexdigest()[:12]}"
+
+
+def _names(manifests: Iterable[Manifest]) -> set[str]:
+    """The names of all files of manifests, without their folders."""
+    return {file.path.rpartition("/")[2] for manifest in manifests for file in manifest.files}
 
 
 class Folder:
@@ -138,7 +142,7 @@ class Folder:
 
     def announce(self, folder: str) -> None:
         """Store that tasks write to a folder, before they do so."""
-        self.write(self.absolute(f"{_ATTEMPTED}/{self.number:020}-{folder}"), b"")
+        leftovers.announce(self.filesystem, self.absolute(_ATTEMPTED), folder, self.number)
         self.announced = self.number
 
     def clean_up(self, delivery: Delivery) -> None:
@@ -155,37 +159,22 @@ class Folder:
         committed = next(own, None)
         if committed is None:
             return  # the folder was created again
-        for info in self._list(_ATTEMPTED):
-            number, _, folder = info.base_name.partition("-")
-            if int(number) >= committed:
-                continue  # of a newer run, which can still commit it
+
+        def committed_since(number: int) -> set[str] | None:
+            if number >= committed:
+                return None  # of a newer run, which can still commit it
             # A manifest that lists the files is later.
-            later = filter(None, map(self._read_if_any, range(self.number, int(number), -1)))
-            self._remove_uncommitted(folder, later)
-            self._remove(info.path)
+            return _names(filter(None, map(self._read_if_any, range(self.number, number, -1))))
+
+        where = self.absolute(_ATTEMPTED)
+        leftovers.clean_up(self.filesystem, where, committed_since, self._remove_others)
         if delivery.is_first:
             before = filter(None, map(self._read_if_any, range(committed, 0, -1)))
             of_batch = takewhile(lambda manifest: delivery.is_of(manifest.entry), before)
-            self._remove_uncommitted(driver_folder(delivery), of_batch)
+            self._remove_others(driver_folder(delivery), _names(of_batch))
 
-    def _remove_uncommitted(self, folder: str, manifests: Iterable[Manifest]) -> None:
-        found = self._list(f"{_BATCHES}/{folder}")
-        if not found:
-            return
-        committed = {file.path for manifest in manifests for file in manifest.files}
-        names = {f"{_BATCHES}/{folder}/{info.base_name}" for info in found}
-        for name in names - committed:
-            self._remove(self.absolute(name))
-        if not names & committed:
-            self._remove_folder(f"{_BATCHES}/{folder}")
-
-    def _remove_folder(self, folder: str) -> None:
-        with suppress(OSError):  # of an object store, which has no folders
-            self.filesystem.delete_dir(self.absolute(folder))
-
-    def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):  # another run has removed it
-            self.filesystem.delete_file(name)
+    def _remove_others(self, folder: str, committed: Collection[str]) -> None:
+        leftovers.remove(self.filesystem, self.absolute(f"{_BATCHES}/{folder}"), committed)
 
     def merge(self, manifest: Manifest, folder: str) -> Manifest:
         """The next manifest, with the files of those before it that it replaces. Small files are merged."""
@@ -266,11 +255,11 @@ class Folder:
                 before = self._read_if_any(number)
                 names = {file.path for file in before.files} - listed if before else set()
                 for name in names:
-                    self._remove(self.absolute(name))
+                    leftovers.delete(self.filesystem, self.absolute(name))
                 for folder in {name.rpartition("/")[0] for name in names}:
                     if not self._list(folder):
-                        self._remove_folder(folder)
-                self._remove(self.manifest_name(number))
+                        leftovers.delete_folder(self.filesystem, self.absolute(folder))
+                leftovers.delete(self.filesystem, self.manifest_name(number))
 
     def publish(self, manifest: Manifest, newest: int) -> bool:
         """Commit a manifest as the next one, unless another writer commits before.
@@ -288,7 +277,7 @@ class Folder:
             return False
         if last is not None and not newest:
             self._mark_newest(last.number)  # its writer has not done so yet, or crashed before
-        if self.filesystem.type_name in _OBJECT_STORES:
+        if self.filesystem.type_name in leftovers.OBJECT_STORES:
             self.write(name, content)
         else:
             # Only a complete file gets the name of a manifest.
@@ -304,15 +293,12 @@ class Folder:
 
     def write(self, name: str, content: Any) -> None:
         """Write a file, and its folder."""
-        if self.filesystem.type_name not in _OBJECT_STORES:
-            self.filesystem.create_dir(name.rpartition("/")[0], recursive=True)
-        with self.filesystem.open_output_stream(name) as stream:
-            stream.write(content)
+        leftovers.write_file(self.filesystem, name, content)
 
     def _mark_newest(self, number: int) -> None:
         """Store the number of a complete manifest, so that readers notice when it is missing later."""
         name, content = self.absolute(_NEWEST), f"{number:020}\n".encode()
-        is_whole = self.filesystem.type_name in _OBJECT_STORES  # for readers, at any time
+        is_whole = self.filesystem.type_name in leftovers.OBJECT_STORES  # for readers, at any time
         written = name if is_whole else f"{name}.{uuid.uuid4().hex}"
         self.write(written, content)
         if not is_whole:
@@ -376,8 +362,7 @@ class Folder:
         return sorted(found)
 
     def _list(self, folder: str) -> list[pafs.FileInfo]:
-        selector = pafs.FileSelector(self.absolute(folder), allow_not_found=True)
-        return [info for info in self.filesystem.get_file_info(selector) if info.is_file]
+        return leftovers.list_files(self.filesystem, self.absolute(folder))
 
     def _exists(self, name: str) -> bool:
         return bool(self.filesystem.get_file_info(name).is_file)

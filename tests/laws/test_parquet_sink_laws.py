@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import sinks
-from streamops.sinks import parquet_folder
+from streamops.sinks import leftovers, parquet_folder
 from streamops.sinks.parquet import ParquetSink
 from streamops.sinks.parquet_folder import Folder
 from tests.laws.sink_histories import History, comparable, deliver_with_crashes, histories
@@ -34,7 +34,7 @@ STEPS = [
     (Folder, "merge"),
     (Folder, "publish"),
     (Folder, "remove_merged"),
-    (Folder, "_remove"),
+    (leftovers, "delete"),
 ]
 
 
