@@ -92,6 +92,11 @@ NOT_A_QUERY = codes.PARAMETER_TYPE(
     "a StreamingQuery, as `writeStream.start()` returns it, or a list of its progress",
     "pass what `frame.writeStream.start()` returned",
 )
+NOT_A_RETENTION = codes.PARAMETER_TYPE(
+    "`retention` is not one",
+    "a KafkaRetention",
+    'retention=observe.KafkaRetention("localhost:9092")',
+)
 NOT_A_RULE = codes.PARAMETER_TYPE(
     "an argument is not a rule",
     "LateRows, LateShare, StuckWatermark, PoisonedWatermark, ConsumerLag or DataLoss of observe",

@@ -22,7 +22,7 @@ from streamops.kernel.parameters import require_package
 from streamops.observe import conditions
 from streamops.observe.core.instruments import INSTRUMENTS, LABELS, Instrument, Sample
 from streamops.observe.core.progress import Totals
-from streamops.observe.kafka import KafkaRetention
+from streamops.observe.kafka import KafkaRetention, require_retention
 from streamops.observe.progress import read_progress
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class _Exporter(StreamingQueryListener):
 
     def __init__(self, max_queries: int, retention: KafkaRetention | None) -> None:
         if type(max_queries) is not int or max_queries < 1:
-            raise conditions.QUERIES_OUT_OF_RANGE.error(
-                where=f"observe.{type(self).__name__}", got=repr(max_queries)
-            )
+            raise conditions.QUERIES_OUT_OF_RANGE.error(got=repr(max_queries))
+        require_retention(retention)
         self._totals = Totals(max_queries)
         self._retention = retention
         self._lock = threading.Lock()  # Spark calls in one thread, the exporter in another one
@@ -118,6 +117,7 @@ class PrometheusListener(_Exporter):
     grafana_dashboard : a dashboard of these metrics.
     """
 
+    @located("observe.PrometheusListener")
     def __init__(
         self,
         registry: CollectorRegistry | None = None,

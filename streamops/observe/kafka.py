@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from streamops.kernel.errors import located
+from streamops.kernel.calls import explain_call
 from streamops.kernel.parameters import require_package, require_servers
 from streamops.kernel.time import Duration, parse_duration
 from streamops.observe import conditions
@@ -116,7 +116,7 @@ class KafkaRetention:
     ConsumerLag : alarm if a query falls behind, without asking the brokers.
     """
 
-    @located("observe.KafkaRetention")
+    @explain_call("observe.KafkaRetention")
     def __init__(
         self,
         servers: str,
@@ -231,6 +231,18 @@ def _size(record: Any) -> int:
     return _RECORD_BYTES + sum(len(part) for part in parts if part is not None)
 
 
+def require_retention(value: object) -> None:
+    """Raise an error if the value is not a retention, nor None.
+
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE``.
+    """
+    if not isinstance(value, KafkaRetention | None):
+        raise conditions.NOT_A_RETENTION.error(got=f"an object of type {type(value).__name__}")
+
+
 class ConsumerGroupListener(StreamingQueryListener):
     """Commits the progress of queries to consumer groups of Kafka, for Kafka's own tools.
 
@@ -270,14 +282,15 @@ class ConsumerGroupListener(StreamingQueryListener):
     consumer_lag : the lag of a query, from its progress.
     """
 
-    @located("observe.ConsumerGroupListener")
+    @explain_call("observe.ConsumerGroupListener")
     def __init__(
         self, servers: str, groups: Mapping[str, str], *, client: Mapping[str, Any] | None = None
     ) -> None:
-        names = dict(groups)
-        if len(set(names.values())) < len(names) or not all(names.values()):
-            raise conditions.NOT_GROUPS.error(got=f"groups={names!r}")
-        self._groups = names
+        given: Any = groups
+        names = [*given.values()] if isinstance(given, Mapping) else [None]
+        if not all(type(name) is str and name for name in names) or len({*names}) < len(names):
+            raise conditions.NOT_GROUPS.error(got=f"groups={groups!r}")
+        self._groups = dict(groups)
         _, self._admin, _ = _open(servers, client)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:

@@ -20,7 +20,7 @@ from streamops.observe import conditions
 from streamops.observe.core.alarms import Alarm, Rule, Run, raise_alarms
 from streamops.observe.core.progress import PartitionLag
 from streamops.observe.core.retention import DataLoss
-from streamops.observe.kafka import KafkaRetention
+from streamops.observe.kafka import KafkaRetention, require_retention
 from streamops.observe.progress import read_progress
 
 _LOG = logging.getLogger("streamops.observe")
@@ -85,6 +85,7 @@ class AlarmListener(StreamingQueryListener):
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise conditions.NOT_A_RULE.error(got=f"{rule!r} of type {type(rule).__name__}")
+        require_retention(retention)
         if retention is None and any(isinstance(rule, DataLoss) for rule in rules):
             raise conditions.NO_RETENTION.error(got="no retention")
         if notify is not None and not callable(notify):

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+
+from prometheus_client import CollectorRegistry
 
 from streamops import observe
 from streamops.errors import SpecError
@@ -39,7 +42,11 @@ VIEWS = Source("KafkaV2", 1, (), (("views", 0, 7), ("views", 1, 9)))
         ),
         (lambda: observe.ConsumerGroupListener(NOWHERE, {"a": "g", "b": "g"}), "INVALID_PARAMETER"),
         (lambda: observe.ConsumerGroupListener(NOWHERE, {"a": ""}), "INVALID_PARAMETER"),
+        (lambda: observe.KafkaRetention(7), "PARAMETER_TYPE"),
+        (lambda: observe.ConsumerGroupListener(NOWHERE, "g"), "INVALID_PARAMETER"),
         (lambda: observe.AlarmListener(observe.DataLoss("1 hour")), "PARAMETER_MISSING"),
+        (lambda: observe.AlarmListener(observe.DataLoss("1 hour"), retention=7), "PARAMETER_TYPE"),
+        (lambda: observe.PrometheusListener(CollectorRegistry(), retention=7), "PARAMETER_TYPE"),
     ],
 )
 def test_invalid_arguments_are_refused(make: Any, code: str) -> None:
