@@ -140,23 +140,24 @@ def test_data_is_deleted_at_the_time_of_the_forecast(
     assert max(errors) <= late
 
 
+@pytest.mark.slow
 def test_a_query_that_is_too_slow_raises_an_alarm_before_it_fails(
     spark: SparkSession, quick: Broker, tmp_path: Path
 ) -> None:
-    topic = quick.create_topic(config={"retention.ms": "20000", "segment.ms": "1000"})
+    topic = quick.create_topic(config={"retention.ms": "40000", "segment.ms": "1000"})
     retention = observe.KafkaRetention(quick.bootstrap, refresh="1 second")
     registry = prometheus_client.CollectorRegistry()
     alarms: list[tuple[float, observe.Alarm]] = []
     listeners = [
         observe.AlarmListener(
-            observe.DataLoss("12 seconds"),
+            observe.DataLoss("25 seconds"),
             retention=retention,
             notify=lambda alarm: alarms.append((time.time(), alarm)),
         ),
         observe.PrometheusListener(registry, retention=retention),
     ]
     plan = sources.replay(
-        topic, servers=quick.bootstrap, options={"maxOffsetsPerTrigger": "40"}
+        topic, servers=quick.bootstrap, options={"maxOffsetsPerTrigger": "20"}
     ).read_stream(spark, since="start")
     for listener in listeners:
         spark.streams.addListener(listener)
@@ -183,6 +184,9 @@ def test_a_query_that_is_too_slow_raises_an_alarm_before_it_fails(
                     at = registry.get_sample_value(GAUGE, {"query": "slow"})
                     exported.append((time.time(), at))
                 failed, error = time.time(), str(query.exception())
+                micro_batch = (
+                    max(p.durationMs["triggerExecution"] for p in query.recentProgress) / 1e3
+                )
             finally:
                 query.stop()
                 consumer.close()
@@ -190,18 +194,19 @@ def test_a_query_that_is_too_slow_raises_an_alarm_before_it_fails(
         for listener in listeners:
             spark.streams.removeListener(listener)
     assert "Some data may have been lost" in error, error
-    [(raised, alarm)] = alarms
+    raised, alarm = alarms[0]
     assert (alarm.code, alarm.query) == ("DATA_LOSS", "slow")
-    assert "retention.ms=20000" in alarm.culprits[0]
+    assert "retention.ms=40000" in alarm.culprits[0]
     assert lost is not None
-    assert 5 <= lost - raised <= 20
+    assert 5 <= lost - raised <= 40
     errors = [lost - at for now, at in exported if at is not None and lost - 10 < now < lost]
     print(
         f"raised {lost - raised:.1f} s before data was lost, {failed - raised:.1f} s before the query failed"
     )
     print(f"lost {min(errors):+.1f} to {max(errors):+.1f} s later than was stated")
-    assert min(errors) >= -3
-    assert max(errors) <= 6
+    # On a busy machine the query proceeds in steps of some seconds.
+    assert min(errors) >= -3 - micro_batch
+    assert max(errors) <= 5 + micro_batch
 
 
 def test_tools_of_kafka_see_the_lag_of_a_query(
