@@ -178,6 +178,7 @@ def kafka_events(
     --------
     streamops.split_side_output : split parsed and rejected records.
     replay : a range of topics, and what follows it.
+    streamops.observe.DataLoss : alarm before Kafka deletes what a slow query has not read.
     streamops.changes.from_debezium : Debezium's records as changes.
 
     References
