@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,46 +81,30 @@ def postgres() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaServer]:
     """A MariaDB server that runs as long as the tests."""
-    from tests.servers.installed import skip
+    from tests.servers import installed
 
-    if importlib.util.find_spec("pymysql") is None:
-        skip("PyMySQL is not installed")
-    server = importlib.import_module("tests.servers.mariadb")
-    installed = server.program()
-    if installed is None:
-        skip("MariaDB is not installed: apt-get install -y mariadb-server")
-    with server.running(installed) as found:
-        yield found
+    missing = "MariaDB or PyMySQL is not installed: apt-get install -y mariadb-server"
+    yield from _served(installed.mariadb(), missing)
 
 
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[OpenSearchServer]:
     """An OpenSearch server that runs as long as the tests."""
-    from tests.servers.installed import skip
+    from tests.servers import installed
 
-    if importlib.util.find_spec("opensearchpy") is None:
-        skip("opensearch-py is not installed")
-    server = importlib.import_module("tests.servers.opensearch")
-    installed = server.program()
-    if installed is None:
-        skip("OpenSearch is not there, or no Java that runs it: scripts/get-opensearch")
-    with server.running(installed) as found:
-        yield found
+    missing = (
+        "OpenSearch, a Java that runs it or opensearch-py is not there: scripts/get-opensearch"
+    )
+    yield from _served(installed.opensearch(), missing)
 
 
 @pytest.fixture(scope="session")
 def redis() -> Iterator[RedisServer]:
     """A Redis server that runs as long as the tests."""
-    from tests.servers.installed import skip
+    from tests.servers import installed
 
-    if importlib.util.find_spec("redis") is None:
-        skip("redis-py is not installed")
-    server = importlib.import_module("tests.servers.redis")
-    installed = server.program()
-    if installed is None:
-        skip("Redis is not installed: apt-get install -y redis-server")
-    with server.running(installed) as found:
-        yield found
+    missing = "Redis or redis-py is not installed: apt-get install -y redis-server"
+    yield from _served(installed.redis(), missing)
 
 
 @pytest.fixture
@@ -195,12 +179,17 @@ def spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Broker]:
     """A Kafka broker that runs as long as the tests."""
-    from tests.kafka.broker import jars, running
+    from tests.servers import installed
+
+    missing = "Kafka or confluent-kafka is not there: scripts/get-kafka"
+    yield from _served(installed.kafka(), missing)
+
+
+def _served(server: AbstractContextManager[Any], missing: str) -> Iterator[Any]:
+    """Start a server and yield it; skip the test if it is missing."""
     from tests.servers.installed import skip
 
-    if importlib.util.find_spec("confluent_kafka") is None:
-        skip("confluent-kafka is not installed")
-    if not jars("broker"):
-        skip("Kafka is not there: scripts/get-kafka")
-    with running() as broker:
-        yield broker
+    with server as running:
+        if running is None:
+            skip(missing)
+        yield running

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
+    from tests.servers.mariadb import Server as MariaDB
+    from tests.servers.opensearch import Server as OpenSearch
     from tests.servers.postgres import Server
+    from tests.servers.redis import Server as Redis
 
 
 REQUIRE = "STREAMOPS_REQUIRE_SERVERS"
@@ -52,3 +56,29 @@ def kafka() -> Iterator[Broker | None]:
         return
     with running() as broker:
         yield broker
+
+
+def mariadb() -> AbstractContextManager[MariaDB | None]:
+    """Start a MariaDB server, yield it, and stop it; None if it or its driver is not installed."""
+    return _running("mariadb", client="pymysql")
+
+
+def opensearch() -> AbstractContextManager[OpenSearch | None]:
+    """Start an OpenSearch server, yield it, and stop it; None if it, its Java or its client is missing."""
+    return _running("opensearch", client="opensearchpy")
+
+
+def redis() -> AbstractContextManager[Redis | None]:
+    """Start a Redis server, yield it, and stop it; None if it or its client is not installed."""
+    return _running("redis", client="redis")
+
+
+@contextmanager
+def _running(name: str, *, client: str) -> Iterator[Any]:
+    server = import_module(f"tests.servers.{name}")
+    installed = server.program()
+    if find_spec(client) is None or installed is None:
+        yield None
+        return
+    with server.running(installed) as running:
+        yield running
