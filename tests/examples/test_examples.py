@@ -14,11 +14,14 @@ from pyspark.sql import SparkSession
 from examples import data
 from examples.feed import OPENING, at, deliver
 from tests.servers.installed import skip
+from tests.servers.mariadb import program as mariadb
+from tests.servers.opensearch import program as opensearch
 from tests.servers.postgres import programs
+from tests.servers.redis import program as redis
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "examples" / "README.md"
-NOT_A_JOB = {"__init__", "data", "feed"}
+NOT_A_JOB = {"__init__", "data", "feed", "shop"}
 JOBS = sorted(
     path.stem
     for path in (ROOT / "examples").glob("*.py")
@@ -39,8 +42,8 @@ def without_margin(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-def test_there_are_eight_jobs_and_the_readme_shows_the_output_of_all() -> None:
-    assert len(JOBS) == 8
+def test_there_are_nine_jobs_and_the_readme_shows_the_output_of_all() -> None:
+    assert len(JOBS) == 9
     assert sorted(outputs()) == JOBS
 
 
@@ -88,6 +91,8 @@ def test_a_job_prints_what_the_readme_shows(
 ) -> None:
     if name == "cdc_mirror" and programs() is None:
         skip("PostgreSQL is not installed: apt-get install -y postgresql")
+    if name == "systems_in_sync" and None in (opensearch(), redis(), mariadb(), programs()):
+        skip("OpenSearch, Redis, MariaDB or PostgreSQL is not installed")
     import_module(f"examples.{name}").main(spark, tmp_path)
     assert without_margin(capsys.readouterr().out) == without_margin(outputs()[name])
 
