@@ -22,7 +22,8 @@
 # 3. What the ledger decides
 # 4. A target for late rows
 # 5. Two targets
-# 6. What they do not do
+# 6. Two clients that write to two systems
+# 7. What they do not do
 #
 # It runs on a laptop in about a minute: `pip install ".[java,notebook,sqlalchemy]"` in a clone, then open it in any Jupyter.
 # `make notebooks` runs it and renews its pictures, which are made by `streamops.plots` and `sinks_pictures.py`.
@@ -33,11 +34,12 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from drawing import picture, show
 from pyspark.errors import StreamingQueryException
-from sinks_pictures import counted, decisions
+from sinks_pictures import counted, decisions, race
 
 from streamops import aggregates as agg
 from streamops import local_session, plots, sinks, windows
@@ -319,7 +321,64 @@ picture(
 )
 
 # %% [markdown]
-# ## 6. What they do not do
+# ## 6. Two clients that write to two systems
+#
+# Why not let the clients write to the database and to the search index themselves? Two clients give a product a name at about the same
+# time, each first in the database and then in the index. Here are 10,000 such products; both begin within 10 ms, and a request takes
+# 5 ms on average.
+
+# %%
+rng = np.random.default_rng(1)
+begun = rng.uniform(0, 10, (10_000, 2))  # a row per product, a column per client; in ms
+in_database = begun + rng.exponential(5, begun.shape)
+in_index = in_database + rng.exponential(5, begun.shape)
+truth = in_database.argmax(axis=1)  # whose name stays
+diverged = in_index.argmax(axis=1) != truth
+one = np.flatnonzero(diverged & (np.ptp(in_database, axis=1) > 4) & (np.ptp(in_index, axis=1) > 4))[
+    0
+]
+show(
+    race(
+        begun[one],
+        in_database[one],
+        in_index[one],
+        f"{diverged.sum():,} of 10,000 products have another name in the index than in the database",
+        "One of them. No request has failed, and nothing will ever correct it.",
+    )
+)
+
+# %% [markdown]
+# The order of the writes is known to the database: it is that of its log. So the clients write to the database only, and a query reads the
+# log, for example from an outbox (`sources.outbox`). The rows that it writes have their position in the log as `sequence`. Then they may even arrive in
+# the order of the race, in several micro-batches, and again after a crash:
+
+# %%
+position = in_database.argsort(axis=None).argsort().reshape(begun.shape)
+product, client = np.indices(begun.shape)
+index = sinks.sqlalchemy(
+    f"sqlite:///{folder / 'index.sqlite'}", "names", key="product", sequence="position"
+)
+names = pd.DataFrame(
+    {"product": product.ravel(), "client": client.ravel(), "position": position.ravel()}
+)
+arrival = in_index.ravel()
+for number, (since, until) in enumerate([(0, 8), (8, 14), (14, np.inf), (0, 8)]):
+    part = names[(arrival >= since) & (arrival < until)]
+    index.write(spark.createDataFrame(part), query="names", batch_id=number)
+stored = select(folder / "index.sqlite", "SELECT client FROM names ORDER BY product")
+by_log = np.array(stored)[:, 0] != truth
+assert len(stored) == 10_000
+assert (diverged.sum() > 2_000, by_log.sum()) == (True, 0)
+pd.DataFrame(
+    {"of 10,000 products, differ": [diverged.sum(), by_log.sum()]},
+    index=["both clients write to both", "the log, in any order of arrival"],
+)
+
+# %% [markdown]
+# `sinks.opensearch` and `sinks.redis` let the server compare the sequence. [examples/systems_in_sync.py](../examples/systems_in_sync.py) keeps an
+# index, a cache, a warehouse and a mirror in sync with PostgreSQL by one query, which dies twice.
+#
+# ## 7. What they do not do
 #
 # - **They do not make two targets change at once.** They are equal again after the restart.
 # - **They do not share a table.** Nobody else may change the rows of a sink: it compares what it retracts with what is there.
@@ -328,7 +387,7 @@ picture(
 # - **They do not continue in silence.** A new checkpoint on an existing target is refused, until you say whether to continue or to replace.
 # - **They do not read half-written folders**, and other programs must not, either: read Parquet with `sinks.read_parquet`, and Kafka with
 #   `isolation.level=read_committed`.
-# - **They do not write from the executors.** A micro-batch passes through the memory of the driver.
+# - **They do not all write from the executors.** Some pass each micro-batch through the memory of the driver: the guide names them.
 #
 # The rules are in [docs/sinks.md](../docs/sinks.md), and what is tested about crashes in [docs/guarantees.md](../docs/guarantees.md).
 

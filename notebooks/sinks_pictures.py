@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drawing import FILL, INK, ON_TIME, REMOVED, STRAGGLER, blank, cell, key_of
+from drawing import (
+    FILL,
+    GRID,
+    INK,
+    ON_TIME,
+    REMOVED,
+    SOFT,
+    STRAGGLER,
+    blank,
+    cell,
+    key_of,
+)
 from matplotlib.figure import Figure
 
 
@@ -48,4 +59,37 @@ def decisions(rows: Sequence[Mapping[str, Any]], title: str, subtitle: str) -> F
     axes.set_yticks([])
     axes.grid(visible=False)
     key_of(figure, height, {"written": ON_TIME, "skipped": REMOVED, "refused": STRAGGLER})
+    return figure
+
+
+def race(
+    begun: Sequence[float],
+    in_database: Sequence[float],
+    in_index: Sequence[float],
+    title: str,
+    subtitle: str,
+) -> Figure:
+    """When the requests of two clients begin, and reach the database and the index; in milliseconds."""
+    figure, axes = blank(title, subtitle, 4.1, left=0.12)
+    lanes = ("client 1", "database", "index", "client 2")
+    start = min(begun)
+    for client, (y, colour) in enumerate(((0, ON_TIME), (3, STRAGGLER))):
+        times = [when[client] - start for when in (begun, in_database, in_index)]
+        axes.scatter(times, [y, 1, 2], s=90, color=colour, zorder=4)
+        for at, lane in ((1, 1), (2, 2)):
+            # The second request leaves when the first one has arrived.
+            axes.annotate(
+                "", (times[at], lane), (times[at - 1], y),
+                arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6, "shrinkB": 6},
+            )  # fmt: skip
+    end = max(*in_database, *in_index) - start
+    for lane, when in ((1, in_database), (2, in_index)):
+        last = int(when[1] > when[0])
+        edge = (ON_TIME, STRAGGLER)[last]
+        cell(axes, end * 1.04, lane, end * 0.2, FILL[edge], edge, f"of client {last + 1}")
+    axes.set_xlim(-0.02 * end, end * 1.26)
+    axes.set_ylim(3.5, -0.5)
+    axes.set_yticks(range(4), lanes, fontsize=12, color=INK)
+    axes.set_xlabel("milliseconds, and the name that stays", color=SOFT, fontsize=10.5)
+    axes.grid(axis="y", color=GRID, linewidth=0.9)
     return figure
