@@ -421,10 +421,12 @@ class Sink(BatchWriter):
     def _foresee(self, schema: pa.Schema, delivery: Delivery) -> Action:
         """What the ledger says about a micro-batch before it is computed. A repeated one has equal rows."""
         with self._attempt(self._reduce(schema.empty_table()), delivery) as attempt:
-            entry = attempt.found.entry
-            if entry is not None:
-                delivery = replace(delivery, rows=entry.rows, digest=entry.digest)
-            return self._decide(attempt.found, delivery).action
+            return self._foretell(attempt.found, delivery)
+
+    def _foretell(self, found: Found, delivery: Delivery) -> Action:
+        if found.entry is not None:
+            delivery = replace(delivery, rows=found.entry.rows, digest=found.entry.digest)
+        return self._decide(found, delivery).action
 
     def _delivery(self, content: Content, batch_id: int, identity: Identity) -> Delivery:
         if isinstance(content, Receipts):
@@ -442,9 +444,8 @@ class Sink(BatchWriter):
         if delivery.is_first or isinstance(content, Receipts) or self.session.has_leftovers:
             try:
                 self._clean_up(delivery)
-            except (
-                SinkError
-            ) as error:  # the micro-batch is committed, and what is left is not visible
+            except SinkError as error:
+                # The micro-batch is committed, and what is left is not visible.
                 _LOG.warning(
                     "%s: what failed attempts have left stays there: %s", self.label, error
                 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamops.changelog.change_types import CHANGE_TYPE
-from streamops.kernel.databases import (
-    parse_database_url,
-    secrets_of_database_url,
-    show_database_url,
-)
-from streamops.kernel.errors import StreamopsError
-from streamops.kernel.parameters import Text, require_package
+from streamops.kernel.databases import parse_database_url, show_database_url
+from streamops.kernel.parameters import Text
 from streamops.sinks import conditions
-from streamops.sinks.core.ledger import Decision, Delivery, Entry, Location, NewCheckpoint, Repeated
+from streamops.sinks import sqlalchemy_connection as database
+from streamops.sinks.core.ledger import (
+    Action,
+    Decision,
+    Delivery,
+    Entry,
+    Location,
+    NewCheckpoint,
+    Repeated,
+)
 from streamops.sinks.core.net import (
     Net,
     check_changes,
@@ -38,16 +41,16 @@ from streamops.sinks.protocol import Attempt, Conflict, Content, Found, Reduced
 from streamops.sinks.sink import (
     Columns,
     Missing,
-    TableSink,
     columns_differ,
-    hide,
     parse_key,
     project_json,
     refused,
     type_differs,
     unavailable,
 )
-from streamops.sinks.tasks import Projection
+from streamops.sinks.sqlalchemy_staging import Staging, in_utc
+from streamops.sinks.staging import MayNotStage, Staged, StagingSink, Summary, add_receipts
+from streamops.sinks.tasks import Projection, Receipts
 
 _WHERE = "sinks.sqlalchemy"
 
@@ -69,7 +72,7 @@ def sqlalchemy(
     """Write micro-batches to a table of any database of SQLAlchemy, each exactly once.
 
     For databases without a sink of their own: ``sinks.postgres`` is many times faster. The rows and an
-    entry in the table ``streamops_entries`` are written in one transaction, row by row.
+    entry in the table ``streamops_entries`` are written in one transaction.
 
     Input        the output of any operator: appended rows; revisions, which replace the row of a key if
                  they are newer; change streams with a key; change streams without a key, whose rows are
@@ -136,10 +139,11 @@ def sqlalchemy(
     ``TARGET_REFUSED``; ``TARGET_UNAVAILABLE``. ``ChangeStreamError``: the change stream contradicts itself
     or the table. In all cases the rows of the table remain as they were.
 
-    A micro-batch passes through the memory of the driver. Tables and columns are created in a transaction
+    In MySQL, MariaDB and PostgreSQL, tasks insert a large micro-batch into a staging table, which one
+    transaction merges. Others pass through the memory of the driver. Tables and columns are created in a transaction
     of their own, before the rows are written, as some databases commit after such a statement.
     """
-    _require_driver()
+    database.require_driver()
     return SqlalchemySink(
         url=url,
         table=table,
@@ -170,28 +174,43 @@ class _Attempt(Attempt):
     """An open transaction that has locked the ledger."""
 
     def __init__(
-        self, sink: SqlalchemySink, connection: Any, content: Reduced, found: Found
+        self, sink: SqlalchemySink, connection: Any, content: Reduced | Staged, found: Found
     ) -> None:
         self.sink, self.connection, self.content, self.found = sink, connection, content, found
 
     def write(self, decision: Decision) -> None:
-        sink, net, connection, tables = self.sink, self.content.net, self.connection, _tables()
+        sink, content, connection, tables = (
+            self.sink,
+            self.content,
+            self.connection,
+            database.tables(),
+        )
         location, is_new = self.found.location, self.found.entry is None
         assert location is not None
         written = decision.entry.at(location)
         tables.write_entry(connection, sink._ledger, sink.name, written, is_new=is_new)
         if decision.action == "skip":
             return
-        schema, target = net.added.schema, sink._find(connection)
+        schema, target = _schema_of(content), sink._find(connection)
         rows = tables.Rows(connection, target, sink._columns_of(target, schema), schema)
-        _targets().refuse_changed(net.added, target.columns, connection.dialect.name)
+        if isinstance(content, Reduced):
+            added = content.net.added
+            database.targets().refuse_changed(added, target.columns, connection.dialect.name)
         if decision.action == "replace":
             rows.clear()
-        sink._apply(rows, net, self.content.names)
+        if isinstance(content, Reduced):
+            sink._apply(rows, content.net, content.names)
+        elif content.summary.rows:
+            sink._merge(rows, content)
+
+
+def _schema_of(content: Reduced | Staged) -> pa.Schema:
+    """The columns that the table gets."""
+    return content.net.added.schema if isinstance(content, Reduced) else content.schema
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SqlalchemySink(TableSink):
+class SqlalchemySink(StagingSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
@@ -218,7 +237,7 @@ class SqlalchemySink(TableSink):
         with self._errors():
             entries, location = self._peek()
             with self._engine().connect() as connection:
-                inspector = _require_driver().inspect(connection)
+                inspector = database.require_driver().inspect(connection)
                 has_ledger = inspector.has_table(self._ledger.name, schema=self.schema)
                 self._find(connection)  # refuses a table that cannot be a target
         entry = entries.get(self.name)
@@ -234,14 +253,14 @@ class SqlalchemySink(TableSink):
 
     @property
     def _ledger(self) -> Any:
-        return _tables().ledger_table(self.schema)
+        return database.tables().ledger_table(self.schema)
 
     def _parsed_url(self) -> Any:
         return parse_database_url(self.url, extra="sqlalchemy")
 
     def _engine(self) -> Any:
         if self.session.connection is None:
-            self.session.connection = _Handle(_start(self._parsed_url()))
+            self.session.connection = _Handle(database.start(self._parsed_url()))
         return self.session.connection.engine
 
     def _project(self, batch: DataFrame) -> Projection:
@@ -249,31 +268,152 @@ class SqlalchemySink(TableSink):
 
     def _peek(self, *, forever: bool = False) -> tuple[dict[str, Entry], Location]:
         """Read the entries without a lock. With `forever`, the sink never deletes rows."""
-        tables, ledger = _tables(), self._ledger
+        tables, ledger = database.tables(), self._ledger
         at = self.table, self.schema
         with self._engine().connect() as connection:
             entries, location = {}, tables.locate(connection, *at)
-            if _require_driver().inspect(connection).has_table(ledger.name, schema=self.schema):
+            if (
+                database.require_driver()
+                .inspect(connection)
+                .has_table(ledger.name, schema=self.schema)
+            ):
                 entries = tables.read_entries(connection, ledger, self.name, location)
             # Read after the entries: the rows that these count were committed before.
             location = tables.locate(connection, *at)
             is_empty = forever and location.id and tables.is_empty(connection, *at)
             return entries, replace(location, is_empty=bool(is_empty))
 
-    def _reduce(self, content: Content) -> Reduced:
-        return self._reduced(_in_utc(content))
+    def _reduce(self, content: Content) -> Reduced | Staged:
+        if not isinstance(content, Receipts):
+            return self._reduced(in_utc(content))
+        empty = self._reduced(in_utc(content.schema.empty_table()))
+        summary = Summary.of(empty.net, self.key)
+        schema = empty.net.added.schema
+        return add_receipts(Staged(names=empty.names, schema=schema, summary=summary), content)
 
-    @contextmanager
-    def _attempt(self, content: Reduced, delivery: Delivery) -> Iterator[_Attempt]:
-        sa, tables, ledger = _require_driver(), _tables(), self._ledger
+    @property
+    def _is_distributed(self) -> bool:
+        return self._parsed_url().get_backend_name() in database.STAGES
+
+    def _foresee(self, schema: pa.Schema, delivery: Delivery) -> Action:
         with self._errors():
-            # The errors of the ledger come before the target is changed.
-            entries, location = self._peek(forever=CHANGE_TYPE not in content.names)
-            entry = entries.pop(self.name, None)
-            if self._decide(Found(entry, location, entries), delivery).action != "skip":
-                self._prepare_tables(content.net.added.schema)
+            return self._foretell(self._ask(schema.names), delivery)
+
+    def _ask(self, names: Sequence[str]) -> Found:
+        """What the ledger has, without a lock."""
+        entries, location = self._peek(forever=CHANGE_TYPE not in names)
+        return Found(entries.pop(self.name, None), location, entries)
+
+    def _prepare(self, schema: pa.Schema, batch_id: int, action: Action) -> Staging:
+        empty = self._reduced(in_utc(schema.empty_table()))
+        wanted, form, merges = (
+            empty.net.added.schema,
+            form_of(empty.names, self.key),
+            database.merges(),
+        )
+        sequence = self._sequence_of(empty.names)
+        content = content_columns(wanted.names, sequence)
+        ordered = sequence if form == "upsert" else ()
+        compared = {"append": (), "upsert": self.key or ()}.get(form, (*(self.key or ()), *content))
+        with self._errors():
+            self._prepare_tables(wanted)
+            name, comment = self._new_staging(self._peek()[0].get(self.name), batch_id)
             try:
                 with self._engine().begin() as connection:
+                    target, dialect = self._find(connection), connection.dialect.name
+                    if not merges.may_stage(target, wanted.names, compared, ordered, dialect):
+                        raise MayNotStage
+                    at = name, self.schema
+                    merges.create(connection, at, target, wanted.names, form, comment)
+            except database.require_driver().exc.DBAPIError as error:
+                if database.is_denied(error):
+                    raise MayNotStage from None
+                raise
+        return Staging(url=self.url, key=self.key, sequence=sequence, name=name, schema=self.schema)
+
+    def _clean_up(self, delivery: Delivery) -> None:
+        if not self._is_distributed:
+            return
+        sa, merges = database.require_driver(), database.merges()
+        with self._errors():
+            entry = self._peek()[0].get(self.name)
+            with self._engine().connect() as connection:
+                names = sa.inspect(connection).get_table_names(schema=self.schema)
+                connection.detach()  # its settings are not for others
+                merges.wait_shortly(connection)
+                for name in names:
+                    if entry is None or not self._is_left(name, entry):
+                        continue
+                    try:
+                        merges.drop(connection, name, self.schema)
+                        connection.commit()
+                    except sa.exc.OperationalError as error:
+                        # A task of a run that is gone still writes to it. The next micro-batch drops it.
+                        if not database.is_locked(error):
+                            raise
+                        connection.rollback()
+
+    def _begin(self, content: Reduced | Staged) -> Any:
+        """Begin a transaction."""
+        if isinstance(content, Reduced):
+            return self._engine().begin()
+        # MySQL then does not wait for attempts of tasks that still stage rows, which do not count.
+        return self._engine().execution_options(isolation_level="READ COMMITTED").begin()
+
+    def _load(self, content: Staged) -> None:
+        """Copy the staged rows that count to a table from which they are merged."""
+        form, merges, at = (
+            form_of(content.names, self.key),
+            database.merges(),
+            (content.table, self.schema),
+        )
+        if form == "append" or not content.summary.rows:
+            return
+        with self._begin(content) as connection:
+            if database.require_driver().inspect(connection).has_table(*at):
+                target, names = self._find(connection), content.schema.names
+                compared = self.key or content_columns(names, ())
+                merges.load(connection, at, target, names, form, content.attempts, compared)
+
+    def _merge(self, rows: Any, content: Staged) -> None:
+        """Apply the rows that tasks have staged."""
+        merges, form, at = database.merges(), form_of(content.names, self.key), content.table
+        key, names, summary = self.key or (), content.schema.names, content.summary
+        sequence = self._sequence_of(content.names)
+        compared, is_marked = content_columns(names, sequence), form in {"changes", "multiset"}
+        staged, loaded = (
+            merges.columns_of(name, self.schema, rows.table.c, is_marked=is_marked)
+            for name in (at, merges.loaded_name(at))
+        )
+        merge = merges.Merge(rows.connection, rows.target, rows.table, loaded, names)
+        source, count = staged if form == "append" else loaded, 0
+        if database.require_driver().inspect(rows.connection).has_table(source.name, self.schema):
+            if form == "append":
+                count = merges.copy(rows.connection, staged, rows.table, names, content.attempts)
+            else:
+                count = merge.count()
+        if count != summary.rows:
+            lost = f"{count} of {summary.rows} rows are staged"
+            raise unavailable("the database", RuntimeError(lost))
+        if form == "upsert":
+            merge.upsert(summary.added, key, sequence)
+        elif form == "changes":
+            merge.change(summary.removed, summary.added, key, compared)
+        elif form == "multiset":
+            merge.change_copies(summary.removed, compared, summary.deleted)
+
+    @contextmanager
+    def _attempt(self, content: Reduced | Staged, delivery: Delivery) -> Iterator[_Attempt]:
+        sa, tables, ledger = database.require_driver(), database.tables(), self._ledger
+        with self._errors():
+            # The errors of the ledger come before the target is changed.
+            before = self._ask(content.names)
+            if self._decide(before, delivery).action != "skip":
+                self._prepare_tables(_schema_of(content))
+                if isinstance(content, Staged):
+                    self._load(content)
+            try:
+                with self._begin(content) as connection:
                     tables.lock(connection, ledger, self.name)
                     location = tables.locate(connection, self.table, self.schema)
                     entries = tables.read_entries(connection, ledger, self.name, location)
@@ -281,12 +421,12 @@ class SqlalchemySink(TableSink):
                     yield _Attempt(self, connection, content, found)
             except sa.exc.IntegrityError as error:
                 # Two writers stored the first entry, or the table refuses the rows.
-                if entry is not None or self.name not in self._peek()[0]:
+                if before.entry is not None or self.name not in self._peek()[0]:
                     raise
                 raise Conflict(refused("the database", error)) from None
             except sa.exc.OperationalError as error:
                 # Two writers of new entries lock each other out; the database ends one of them.
-                if not _is_deadlock(error):
+                if not database.is_deadlock(error):
                     raise
                 raise Conflict(unavailable("the database", error)) from None
 
@@ -308,7 +448,7 @@ class SqlalchemySink(TableSink):
             rows.insert(added)
         else:
             if not is_among(before, both, key).all():
-                raise _targets().equal_keys(key)
+                raise database.targets().equal_keys(key)
             if form == "changes":
                 check_changes(net, before, key=key, content=content)
                 removed = removed.filter(pa.array(~net.is_replaced))
@@ -326,7 +466,7 @@ class SqlalchemySink(TableSink):
             if not is_applied(
                 before, after, **effect, content=content if not key else schema.names
             ):
-                raise _targets().trigger_changes("rows that differ from those sent")
+                raise database.targets().trigger_changes("rows that differ from those sent")
 
     def _change_multiset(
         self, rows: Any, net: Net, content: Sequence[str], by: Sequence[str]
@@ -343,7 +483,7 @@ class SqlalchemySink(TableSink):
 
     def _prepare_tables(self, schema: pa.Schema) -> None:
         """Create the ledger, and create or extend the table where that is allowed."""
-        sa, wanted = _require_driver(), {part.name: self._type_of(part) for part in schema}
+        sa, wanted = database.require_driver(), {part.name: self._type_of(part) for part in schema}
         found: tuple[bool, list[str], bool] | None = None
         failure: Exception | None = None
         while True:
@@ -370,18 +510,18 @@ class SqlalchemySink(TableSink):
         with self._engine().begin() as connection:
             target = self._find(connection)
             new = [] if target is None else self._new_columns(target, schema, connection)
-            ledger = _targets().inspect(connection, self._ledger.name, self.schema)
+            ledger = database.targets().inspect(connection, self._ledger.name, self.schema)
         return target is not None, new, ledger is not None
 
     def _type_of(self, part: pa.Field) -> Any:
-        dtype = _types().column_type(part.type, is_key=part.name in (self.key or ()))
+        dtype = database.targets().column_type(part.type, is_key=part.name in (self.key or ()))
         if dtype is None:
             raise conditions.NOT_A_SQL_TYPE.error(column=part.name, got=part.type)
         return dtype
 
     def _find(self, connection: Any) -> Any:
         """The table and its columns; None if it does not exist."""
-        return _targets().inspect(connection, self.table, self.schema)
+        return database.targets().inspect(connection, self.table, self.schema)
 
     def _new_columns(self, target: Any, schema: pa.Schema, connection: Any) -> list[str]:
         """Check the columns of an existing table, and return those that it lacks."""
@@ -390,7 +530,7 @@ class SqlalchemySink(TableSink):
         required = [
             name
             for name, column in known.items()
-            if name not in schema.names and _targets().is_required(column)
+            if name not in schema.names and database.targets().is_required(column)
         ]
         if required or (new and self.columns == "exact"):
             raise columns_differ(new, required, list(known))
@@ -399,20 +539,20 @@ class SqlalchemySink(TableSink):
             if column is None:
                 continue
             found_type, wanted = repr(column["type"]), repr(self._type_of(part))
-            if _targets().is_generated(column):
+            if database.targets().is_generated(column):
                 found_type = f"{found_type}, which the database generates"
-            elif _types().accepts(column["type"], part.type, dialect):
+            elif database.targets().accepts(column["type"], part.type, dialect):
                 continue
             raise type_differs(part.name, part.type, found_type, wanted)
         return new
 
     def _create(self, connection: Any, types: dict[str, Any]) -> None:
-        sa = _require_driver()
+        sa = database.require_driver()
         if self.missing == "refuse":
             fix = f" with the columns {', '.join(types)}"
             raise conditions.TABLE_MISSING.error(statement=fix, got=self.table)
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
-        options = {"schema": self.schema, **_tables().WITH_TRANSACTIONS}
+        options = {"schema": self.schema, **database.tables().WITH_TRANSACTIONS}
         table = sa.Table(self.table, sa.MetaData(), *columns, **options)
         table.create(connection)
         if self.key is not None:
@@ -420,138 +560,35 @@ class SqlalchemySink(TableSink):
 
     def _add_columns(self, connection: Any, types: dict[str, Any]) -> None:
         """Add columns to the table."""
-        sa = _require_driver()
+        sa = database.require_driver()
         columns = [sa.Column(name, dtype) for name, dtype in types.items()]
         table = sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
         for column in columns:
-            connection.execute(_tables().AddColumn(table, column))
+            connection.execute(database.tables().AddColumn(table, column))
 
     def _columns_of(self, target: Any, schema: pa.Schema) -> Any:
         """The table, with the types of the rows for their columns."""
-        sa = _require_driver()
+        sa = database.require_driver()
         types = {part.name: self._type_of(part) for part in schema}
         columns = [
             sa.Column(name, types.get(name, column["type"]))
             for name, column in target.columns.items()
             if name in types
-            or (self.key is None and (name in target.key or not _targets().is_generated(column)))
+            or (
+                self.key is None
+                and (name in target.key or not database.targets().is_generated(column))
+            )
         ]
         return sa.Table(self.table, sa.MetaData(), *columns, schema=self.schema)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Replace errors of the database by those of streamops, without secrets."""
-        sa = _require_driver()
-        with hide(*secrets_of_database_url(self.url)):
+        with database.reported(self.url):
             try:
                 yield
-            except Conflict:
+            except (Conflict, MayNotStage):
                 raise
-            except BaseException as error:
+            except BaseException:
                 self.session.close()
-                if isinstance(error, StreamopsError):
-                    raise
-                if isinstance(error, sa.exc.SQLAlchemyError):
-                    made = unavailable if _is_unavailable(error) else refused
-                    raise made("the database", error) from error
-                if isinstance(error, ValueError | ArithmeticError | TypeError):
-                    # Of a driver, which cannot convert a value. Its text has the value.
-                    reported = ValueError(f"{type(error).__name__}, while values were converted")
-                    raise refused("the database", reported) from None
                 raise
-
-
-# Locks, changes by others, and servers that do not write at the moment: for SQLite the names of errors, for
-# MySQL the numbers; those of the client begin with 2.
-_NOT_NOW = (
-    "SQLITE_BUSY",
-    "SQLITE_LOCKED",
-    "SQLITE_IOERR",
-    "SQLITE_FULL",
-    "SQLITE_CANTOPEN",
-    "SQLITE_READONLY",
-)
-_NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1412, 1684, 1792, 1836}
-
-
-def _is_deadlock(error: Any) -> bool:
-    """Whether the database ended a transaction so that others could go on."""
-    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-    return state in {"40001", "40P01"} or error.orig.args[:1] == (1213,)
-
-
-def _is_unavailable(error: Any) -> bool:
-    """Whether the database did not take the statement for a reason that is not in the rows."""
-    sa = _require_driver()
-    if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
-        return False
-    if error.connection_invalidated or error.statement is None:
-        return True
-    name = getattr(error.orig, "sqlite_errorname", None)
-    if name is not None:
-        return str(name).startswith(_NOT_NOW)
-    number = error.orig.args[0] if error.orig.args else None
-    return (
-        not isinstance(number, int) or number in _NOT_NOW_OF_MYSQL or number // 1000 == _OF_CLIENT
-    )
-
-
-_OF_CLIENT = 2
-
-
-def _start(url: Any) -> Any:
-    """The engine, with sessions of MySQL and MariaDB in which no value is changed."""
-    sa = _require_driver()
-    # Values of rows are not part of errors.
-    engine = sa.create_engine(url, hide_parameters=True)
-    if engine.dialect.name not in _types().MYSQL:
-        return engine
-
-    def configure(connection: Any, _: Any) -> None:
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(_SESSION)
-
-    # Before SQLAlchemy asks for the mode.
-    sa.event.listen(engine, "connect", configure, insert=True)
-    if engine.dialect.name == "mysql":
-        with engine.connect():
-            pass
-        if engine.dialect.is_mariadb:  # it has other collations than MySQL
-            engine.dispose()
-            return _start(url.set(drivername=url.drivername.replace("mysql", "mariadb", 1)))
-    return engine
-
-
-_SESSION = (
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
-    "time_zone = '+00:00', autocommit = 0"
-)
-
-
-def _in_utc(rows: pa.Table) -> pa.Table:
-    """The rows with instants in UTC, whatever the time zone of the session."""
-    utc = pa.timestamp("us", "UTC")
-    is_zoned = [
-        pa.types.is_timestamp(part.type) and part.type.tz is not None for part in rows.schema
-    ]
-    fields = [p.with_type(utc) if z else p for p, z in zip(rows.schema, is_zoned, strict=True)]
-    return rows.cast(pa.schema(fields))
-
-
-def _require_driver() -> Any:
-    return require_package("sqlalchemy", package="sqlalchemy", extra="sqlalchemy")
-
-
-# These import SQLAlchemy, which is an extra.
-
-
-def _tables() -> Any:
-    return importlib.import_module("streamops.sinks.core.sqlalchemy_table")
-
-
-def _targets() -> Any:
-    return importlib.import_module("streamops.sinks.core.sqlalchemy_target")
-
-
-def _types() -> Any:
-    return importlib.import_module("streamops.sinks.core.sqlalchemy_target")

@@ -246,3 +246,30 @@ class crashing:
         self.passed += 1
         if self.passed == self.crash_at:
             raise Crash
+
+
+def require_nothing_left(database: Any, step: Step) -> None:
+    """Crash a driver at a step, each time that it is taken; the next one removes what tasks have staged.
+
+    `database` has sinks of a table, its rows, and the names of staging tables.
+    """
+    owner, name = step
+    table = pa.table({"k": range(9)})
+    for crash_at in itertools.count(1):
+        database.new_table()
+        steps = crashing([], crash_at)
+        given = Attempts(table)
+        if owner is Attempts:
+            setattr(given, name, steps.step)
+        else:
+            steps.steps = [step]
+        try:
+            with steps:
+                deliver(database.sink(), given, 0, Identity("query", "run 1"))
+        except Crash:
+            deliver(database.sink(), table, 0, Identity("query", "run 2"))
+            assert database.rows() == [(k,) for k in range(9)]
+            assert database.staging() == []
+            continue
+        break
+    assert crash_at > 2

@@ -75,6 +75,8 @@ class Server:
             # A test that is killed takes its server with it.
             command = ["setpriv", "--pdeathsig", "KILL", str(self.installed), "--no-defaults", *own]
             command += [f"--datadir={data}", f"--socket={self.socket}", "--skip-networking"]
+            # Another server that starts removes the temporary tables that it finds in its folder.
+            command += [f"--tmpdir={self.folder}"]
             # What is committed is with the operating system, which survives.
             command += [f"--pid-file={self.folder}/pid", "--innodb-flush-log-at-trx-commit=2"]
             self.process = subprocess.Popen(command, stdout=log, stderr=log)

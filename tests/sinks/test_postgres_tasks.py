@@ -24,14 +24,13 @@ from streamops.spark.identity import Identity
 from tests.laws.sink_histories import (
     A,
     B,
-    Crash,
     D,
     History,
     I,
     comparable,
-    crashing,
     deliver_with_crashes,
     histories,
+    require_nothing_left,
 )
 from tests.sinks.attempts import Attempts, deliver
 
@@ -178,24 +177,7 @@ def test_a_table_has_every_micro_batch_once_whoever_crashes(
 def test_what_a_driver_leaves_behind_is_removed_by_the_next_one(
     database: Database, step: Any
 ) -> None:
-    owner, name = step
-    table = numbered(range(9))
-    for crash_at in itertools.count(1):
-        database.new_table()
-        steps = crashing([], crash_at)
-        given = Attempts(table, **({name: steps.step} if owner is Attempts else {}))
-        if owner is not Attempts:
-            steps.steps = [step]
-        try:
-            with steps:
-                deliver(database.sink(), given, 0, RUN)
-        except Crash:
-            deliver(database.sink(), table, 0, NEXT)
-            assert database.rows() == [(k,) for k in range(9)]
-            assert database.staging() == []
-            continue
-        break
-    assert crash_at > 2
+    require_nothing_left(database, step)
 
 
 WRONG: list[tuple[str, str, dict[str, Any], pa.Table]] = [
