@@ -444,8 +444,7 @@ class Sink(BatchWriter):
         if delivery.is_first or isinstance(content, Receipts) or self.session.has_leftovers:
             try:
                 self._clean_up(delivery)
-            except SinkError as error:
-                # The micro-batch is committed, and what is left is not visible.
+            except SinkError as error:  # the micro-batch is committed
                 _LOG.warning(
                     "%s: what failed attempts have left stays there: %s", self.label, error
                 )
