@@ -16,6 +16,8 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
+from streamops.sinks.iceberg import IcebergSink
+from tests.sinks.attempts import in_tasks
 from tests.sinks.contract import RUN, run_of
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
@@ -98,7 +100,16 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
         yield found
 
 
-def test_all_readers_find_the_same_rows(engines: Engines) -> None:
+@pytest.fixture(params=["driver", "tasks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who writes."""
+    if request.param == "tasks":
+        monkeypatch.setattr(IcebergSink, "_deliver_rows", in_tasks)
+    return str(request.param)
+
+
+def test_all_readers_find_the_same_rows(engines: Engines, way: str) -> None:
+    name = f"shop.ours_{way}"
     at = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, dt.UTC)
     schema = pa.schema(
         [
@@ -115,9 +126,9 @@ def test_all_readers_find_the_same_rows(engines: Engines) -> None:
             ("revision", pa.int64()),
         ]
     )  # fmt: skip
-    sink = engines.sink("shop.ours", key="k")
+    sink = engines.sink(name, key="k")
     sink._deliver_rows(schema.empty_table(), 0, RUN)
-    assert engines.read("shop.ours") == []
+    assert engines.read(name) == []
     for batch in (1, 2):
         keys = [batch, 2, 3]
         rows = {
@@ -136,16 +147,16 @@ def test_all_readers_find_the_same_rows(engines: Engines) -> None:
         table = pa.table(rows, schema).slice(0, 3 if batch == 1 else 2)
         table = table.slice(0, 1) if batch == 2 else table
         sink._deliver_rows(table, batch, RUN)
-    found = engines.read("shop.ours")
+    found = engines.read(name)
     assert [row["k"] for row in found] == [1, 2, 3]
-    assert engines.spark("SELECT k FROM c.shop.ours WHERE at >= '2026-01-01' AND k > 1 ORDER BY k") == [{"k": 2}, {"k": 3}]  # fmt: skip
+    assert engines.spark(f"SELECT k FROM c.{name} WHERE at >= '2026-01-01' AND k > 1 ORDER BY k") == [{"k": 2}, {"k": 3}]  # fmt: skip
     # The entry is for people, too.
-    (listed,) = engines.spark("SHOW TBLPROPERTIES c.shop.ours ('streamops.ledger.default')")
+    (listed,) = engines.spark(f"SHOW TBLPROPERTIES c.{name} ('streamops.ledger.default')")
     assert '"query",1,"run 1",2' in listed["value"]
 
 
-def test_tables_of_spark_with_deletes_and_partitions(engines: Engines) -> None:
-    name = "shop.theirs"
+def test_tables_of_spark_with_deletes_and_partitions(engines: Engines, way: str) -> None:
+    name = f"shop.theirs_{way}"
     engines.spark(
         f"""CREATE TABLE c.{name} (k bigint NOT NULL, day timestamp, v string) USING iceberg
         PARTITIONED BY (days(day), bucket(4, k)) TBLPROPERTIES ('format-version'='2',
