@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,3 +169,23 @@ def deliver(sink: Sink, given: Attempts | pa.Table, batch: int, identity: Identi
 def in_tasks(sink: Any, rows: pa.Table, batch: int, identity: Identity) -> None:
     """In the place of `Sink._deliver_rows`: by tasks, of whose attempts some are lost and some repeated."""
     deliver(sink, Attempts(rows, seed=1), batch, identity)
+
+
+def fail_once(sink: Sink, failed: Path) -> None:
+    """Let the first task of the next micro-batch fail after it has written, which a file of this name shows."""
+    prepare = sink._prepare
+
+    def prepare_to_fail(*arguments: Any) -> Any:
+        deliver = prepare(*arguments)
+
+        def deliver_and_fail(tables: Any) -> Any:
+            parts = list(deliver(tables))
+            try:
+                failed.touch(exist_ok=False)
+            except FileExistsError:
+                return parts
+            raise RuntimeError("after the rows were written")
+
+        return deliver_and_fail
+
+    object.__setattr__(sink, "_prepare", prepare_to_fail)

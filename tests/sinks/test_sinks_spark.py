@@ -24,6 +24,8 @@ from streamops.errors import ChangeStreamError, SinkError
 from streamops.sinks.sink import BatchWriter
 from streamops.testing import at, micro_batches
 from tests.kafka.broker import Broker
+from tests.servers.mariadb import Server as MariaServer
+from tests.sinks.attempts import fail_once
 from tests.sinks.contract import ODD
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -507,22 +509,8 @@ def test_a_task_that_fails_after_its_copy_is_repeated(
 ) -> None:
     """A large micro-batch of a stream, which tasks stage: what the failed attempt has copied does not count."""
     sink = sinks.postgres(url, name, key="k")
-    prepare, failed = sink._prepare, tmp_path / "failed"
-
-    def prepare_to_fail(*arguments: Any) -> Any:
-        deliver = prepare(*arguments)
-
-        def deliver_and_fail(tables: Any) -> Any:
-            parts = list(deliver(tables))
-            try:
-                failed.touch(exist_ok=False)
-            except FileExistsError:
-                return parts
-            raise RuntimeError("after the copy")
-
-        return deliver_and_fail
-
-    object.__setattr__(sink, "_prepare", prepare_to_fail)
+    failed = tmp_path / "failed"
+    fail_once(sink, failed)
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 500_000).load()
     keyed = frame.selectExpr("value % 400000 AS k", "value AS revision", "repeat('x', 20) AS text")
     writer = keyed.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "c"))
@@ -543,3 +531,24 @@ def test_a_task_that_fails_after_its_copy_is_repeated(
             assert client.execute(left).fetchone() == (0,)
     finally:
         query.stop()
+
+
+def test_tasks_stage_a_large_micro_batch_of_mariadb(
+    spark: SparkSession, mariadb: MariaServer, tmp_path: Path
+) -> None:
+    """One of them fails after its rows are staged, and Spark repeats it."""
+    sink = sinks.sqlalchemy(mariadb.url(), "by tasks of Spark", key="k")
+    frame = spark.range(0, 40_000, 1, 4).selectExpr("id AS k", "id % 7 AS revision", "NULL AS n")
+    for batch, rows in enumerate(
+        (frame, frame.selectExpr("k", "revision + k % 2 AS revision", "n"))
+    ):
+        sink.session.is_small = False
+        failed = tmp_path / f"failed {batch}"
+        fail_once(sink, failed)
+        sink.write(rows, query="job", batch_id=batch)
+        assert failed.exists()
+    with mariadb.connect() as client, client.cursor() as cursor:
+        cursor.execute("SELECT count(*), sum(revision - k % 7 = k % 2) FROM `by tasks of Spark`")
+        assert cursor.fetchall() == ((40_000, 40_000),)
+        cursor.execute("SHOW TABLES LIKE 'streamops\\_staging%'")
+        assert cursor.fetchall() == ()
