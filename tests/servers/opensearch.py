@@ -133,7 +133,7 @@ class Server:
 
 @contextmanager
 def running(installed: Path, **settings: str) -> Iterator[Server]:
-    """Start a server, yield it, and stop it. Underscores of settings are dots."""
+    """Start a server, yield it, and stop it."""
     with tempfile.TemporaryDirectory(prefix="streamops-opensearch-") as name:
         folder = Path(name)
         # The folder of the user's cache may be closed to the user that the server runs as.
@@ -142,8 +142,7 @@ def running(installed: Path, **settings: str) -> Iterator[Server]:
             (folder / part).mkdir()
         if os.geteuid() == 0:
             subprocess.run(["chown", "-R", "nobody:nogroup", str(folder)], check=True)
-        dotted = {name.replace("_", "."): value for name, value in settings.items()}
-        server = Server(folder, free_port(), dotted)
+        server = Server(folder, free_port(), settings)
         try:
             server.start()
             yield server

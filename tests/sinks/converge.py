@@ -101,7 +101,9 @@ def to_table(rows: list[Row]) -> pa.Table:
     }
     types = {"id": pa.string(), "revision": pa.int32(), "text": pa.string()}
     arrays = {name: pa.array(columns[name], dtype) for name, dtype in types.items()}
-    return pa.table(arrays | {"_change_type": pa.array([change_type for _, change_type in rows], pa.string())})
+    return pa.table(
+        arrays | {"_change_type": pa.array([change_type for _, change_type in rows], pa.string())}
+    )
 
 
 @dataclass
