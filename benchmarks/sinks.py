@@ -150,14 +150,23 @@ def postgres(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
         for name in ("sink", "by_hand"):
             connection.execute(f"CREATE TABLE {name} ({columns})".encode())
         connection.execute("CREATE TEMP TABLE staged (LIKE by_hand)")
+        connection.execute("CREATE TABLE appended_by_hand (LIKE by_hand)")
         connection.commit()
+
+        def copy_rows(cursor: Any, table: pa.Table, name: str) -> None:
+            with cursor.copy(f"COPY {name} FROM STDIN") as copy:
+                for row in zip(*(c.to_pylist() for c in table.columns), strict=True):
+                    copy.write_row(row)
+
+        def append(table: pa.Table, _: int) -> None:
+            with connection.cursor() as cursor:
+                copy_rows(cursor, table, "appended_by_hand")
+            connection.commit()
 
         def upsert(table: pa.Table, _: int) -> None:
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE staged")
-                with cursor.copy("COPY staged FROM STDIN") as copy:
-                    for row in zip(*(c.to_pylist() for c in table.columns), strict=True):
-                        copy.write_row(row)
+                copy_rows(cursor, table, "staged")
                 cursor.execute(
                     "INSERT INTO by_hand AS t SELECT * FROM staged ON CONFLICT (k) DO UPDATE SET name = "
                     "excluded.name, v = excluded.v, revision = excluded.revision "
@@ -165,6 +174,9 @@ def postgres(rows: int, repeats: int, folder: Path) -> Iterator[Pair]:
                 )
             connection.commit()
 
+        appended = sinks.postgres(url, "appended")
+        yield Pair("append", writer(appended), append, batches)
+        appended.session.close()
         sink = sinks.postgres(url, "sink", key="k")
         upsert(first, 0)
         connection.execute("INSERT INTO sink SELECT * FROM by_hand")

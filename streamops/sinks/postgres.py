@@ -358,7 +358,9 @@ class PostgresSink(StagingSink):
         writer = Writer(cursor.execute, fetching, target, columns)
         if is_replaced:
             writer.clear()
-        if content.summary.rows:
+        if form_of(content.names, self.key) == "append" and writer.takes(content.rows):
+            content.copy(cursor, target.table)
+        elif content.summary.rows:
             with content.open(cursor, key):
                 postgres_table.refuse_changed(fetching, columns, content.schema)
                 self._apply(writer, content.summary, content.names)

@@ -60,6 +60,10 @@ class Staged(staging.Staged):
         empty = cls.of_rows(receipts.schema.empty_table(), key, sequence)
         return replace(add_receipts(empty, receipts), rows=None)
 
+    def copy(self, cursor: Any, table: sql.Table) -> None:
+        """Copy rows that the driver has to the target."""
+        cursor.adbc_ingest(table.name, self.rows, mode="append", db_schema_name=table.schema)
+
     @contextmanager
     def open(self, cursor: Any, key: Sequence[str]) -> Iterator[None]:
         """Let statements read the rows as ``sql.STAGING``."""

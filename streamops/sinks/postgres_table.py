@@ -408,6 +408,14 @@ def _in_micros(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
+_COPIED = {
+    *(pa.bool_(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()),
+    *(pa.timestamp("us"), pa.timestamp("us", "UTC")),
+}
+"""Types of which the driver of PostgreSQL sends the same bytes that a table has."""
+
+
 class Writer:
     """Runs statements that change the target, and compares what they did with what was sent.
 
@@ -437,6 +445,15 @@ class Writer:
             older = sql.unstage_older(self.table, match, self.columns, key, sequence)
             if older is not None:
                 self._execute(older)
+
+    def takes(self, rows: pa.Table | None) -> bool:
+        """Whether these rows can be copied to the table as they are: it has no triggers, and their types."""
+        if self.fires or rows is None or not len(rows):
+            return False
+        types = [(self.columns[part.name].dtype, part.type) for part in rows.schema]
+        return all(
+            found == sql.accepted_types(dtype)[0] and dtype in _COPIED for found, dtype in types
+        )
 
     def insert(self, statement: str, source: str) -> None:
         """Run an insert or an upsert of staged rows, all of which it stores."""

@@ -17,6 +17,7 @@ import pytest
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SinkError, SpecError
 from streamops.sinks.postgres import PostgresSink
+from streamops.sinks.postgres_staging import Staged
 from streamops.sinks.sink import JSON
 from streamops.spark.identity import Identity
 from tests.sinks.contract import Target, Zombies
@@ -73,6 +74,55 @@ def test_appended_rows_are_written_once(url: str, query: Any, name: str) -> None
     entry = fresh(url, name).read_ledger()
     assert entry is not None
     assert (entry.batch, entry.rows, entry.generation, entry.run) == (0, 2, 3, "run 3")
+
+
+_COPIED: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "text": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+}
+
+
+def test_appended_rows_are_copied_to_a_table_of_their_types(
+    url: str, query: Any, name: str, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a staging table, unless PostgreSQL converts their values or triggers see them."""
+    columns = ", ".join(f"c{n} {dtype}" for n, dtype in enumerate(_COPIED))
+    with psycopg.connect(postgres, autocommit=True) as client:
+        client.execute(f'CREATE TABLE "{name}" ({columns})'.encode())
+    values = [True, -1, 2**31 - 1, -(2**63), 0.5, 1e300, "ünï\n", b"\x00", dt.date(1, 1, 1)]
+    values += [
+        dt.datetime.fromisoformat("9999-01-01T01:00:00"),
+        dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
+    ]
+    types = list(_COPIED.values())
+    arrays = {f"c{n}": pa.array([v, None], types[n]) for n, v in enumerate(values)}
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("staged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Staged, "open", refuse)
+        fresh(url, name)._deliver_rows(pa.table(arrays), 0, RUN)
+        arrays["c3"] = pa.array([7, 8], pa.int32())  # for bigint
+        with pytest.raises(AssertionError, match="staged"):
+            fresh(url, name)._deliver_rows(pa.table(arrays), 1, RUN)
+    fresh(url, name)._deliver_rows(pa.table(arrays), 1, RUN)
+    found = query(f'SELECT * FROM "{name}" ORDER BY c3')
+    assert found == [
+        tuple(values),
+        (*values[:3], 7, *values[4:]),
+        (*[None] * 3, 8, *[None] * 7),
+        (None,) * 11,
+    ]
 
 
 def test_an_empty_micro_batch_advances_the_ledger(url: str, query: Any, name: str) -> None:
