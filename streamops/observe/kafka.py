@@ -102,6 +102,7 @@ class KafkaRetention:
 
     Examples
     --------
+    >>> from streamops import observe
     >>> retention = observe.KafkaRetention("localhost:9092")
     >>> alarms = observe.AlarmListener(observe.DataLoss("3 hours"), retention=retention)
     >>> spark.streams.addListener(alarms)
@@ -269,6 +270,7 @@ class ConsumerGroupListener(StreamingQueryListener):
 
     Examples
     --------
+    >>> from streamops import observe
     >>> listener = observe.ConsumerGroupListener("localhost:9092", {"views": "views-query"})
     >>> spark.streams.addListener(listener)
 

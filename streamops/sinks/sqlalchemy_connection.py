@@ -91,7 +91,8 @@ def start(url: Any) -> Any:
     """The engine, with sessions of MySQL and MariaDB in which no value is changed."""
     sa = require_driver()
     # Values of rows are not part of errors.
-    engine = sa.create_engine(url, hide_parameters=True)
+    # Joins by `<=>` are conditions that SQLAlchemy does not take for such.
+    engine = sa.create_engine(url, hide_parameters=True, enable_from_linting=False)
     if engine.dialect.name not in targets().MYSQL:
         return engine
 

@@ -31,7 +31,14 @@ import pyarrow as pa
 import pytest
 
 from streamops import sinks
-from streamops.sinks import copy_on_write, delta_files, leftovers, postgres_staging, staging
+from streamops.sinks import (
+    copy_on_write,
+    delta_files,
+    iceberg_tasks,
+    leftovers,
+    postgres_staging,
+    staging,
+)
 from streamops.sinks.core import delta_log, iceberg_commit, iceberg_files
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.core.kafka_records import KEY, VALUE
@@ -193,7 +200,9 @@ def iceberg() -> Iterator[Callable[[History], Target]]:
 
             def find() -> Found:
                 table = load(**properties).load_table(name)
-                return Found(as_rows(table.scan().to_arrow(), history))
+                files = (f.relative_to(folder) for f in Path(folder, *name.split(".")).rglob("*"))
+                staged = [f for f in files if "streamops" in f.parts and f.suffix]
+                return Found(as_rows(table.scan().to_arrow(), history), staged)
 
             return Target(partial(sinks.iceberg, properties, name), find)
 
@@ -219,6 +228,29 @@ def sqlite() -> Iterator[Callable[[History], Target]]:
                 return Found(comparable(rows), [n for n in tables if "_staging" in n])
 
             return Target(partial(sinks.sqlalchemy, url, "t"), find)
+
+        yield new
+
+
+@contextmanager
+def mariadb() -> Iterator[Callable[[History], Target]]:
+    """Tables of a server."""
+    module = import_module("tests.servers.mariadb")
+    with module.running(module.program()) as server:
+        numbers = itertools.count()
+
+        def new(history: History) -> Target:
+            name = f"table {next(numbers)}"
+
+            def find() -> Found:
+                with server.connect() as connection, connection.cursor() as cursor:
+                    cursor.execute(f"SELECT * FROM `{name}`")
+                    rows = comparable(cursor.fetchall())
+                    cursor.execute("SHOW TABLES")
+                    tables = [table for (table,) in cursor.fetchall()]
+                return Found(rows, [t for t in tables if t.startswith(staging.prefix(name))])
+
+            return Target(partial(sinks.sqlalchemy, server.url(), name), find)
 
         yield new
 
@@ -286,8 +318,8 @@ SYSTEMS = {
             (Folder, "_mark_newest"),
             (Folder, "publish"),
             (Folder, "clean_up"),
-            (Folder, "_remove"),
-            (Folder, "_remove_folder"),
+            (leftovers, "delete"),
+            (leftovers, "delete_folder"),
             (Folder, "remove_merged"),
         ],
         parquet,
@@ -306,7 +338,8 @@ SYSTEMS = {
             (copy_on_write, "_compare"),
             (delta_files, "commit_files"),
             (delta_files, "clean_up"),
-            (leftovers, "remove"),
+            (leftovers, "delete"),
+            (leftovers, "delete_folder"),
             (Commit, "_merge"),
             (Commit, "_execute"),
             (Commit, "_write"),
@@ -317,9 +350,15 @@ SYSTEMS = {
         [
             (IcebergSink, "_open"),
             (IcebergSink, "_create"),
+            (leftovers, "announce"),
+            (leftovers, "write_file"),
+            (leftovers, "delete"),
+            (leftovers, "delete_folder"),
+            (copy_on_write, "_compare"),
             (iceberg_commit.Commit, "execute"),
             (iceberg_files.TableFiles, "write"),
             (iceberg_files._Writer, "_finish"),
+            (iceberg_tasks, "clean_up"),
             (_SQL, "commit_table"),
         ],
         iceberg,
@@ -330,6 +369,18 @@ SYSTEMS = {
             (SqlalchemySink, "_apply"),
         ],
         sqlite,
+        ways=("driver",),
+    ),
+    "MariaDB": System(
+        [
+            (import_module("sqlalchemy").Connection, "execute"),
+            (import_module("sqlalchemy").Connection, "commit"),
+            (SqlalchemySink, "_apply"),
+            (SqlalchemySink, "_clean_up"),
+        ],
+        mariadb,
+        ways=("tasks",),
+        seeds=1,
     ),
     "PostgreSQL": System(
         [

@@ -226,8 +226,9 @@ class crashing:
         self.patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> crashing:
-        for owner, name in self.steps if self.crash_at is not None else ():
-            self.patch.setattr(owner, name, self._interrupted(getattr(owner, name)))
+        steps = self.steps if self.crash_at is not None else ()
+        for owner, name, function in [(owner, name, getattr(owner, name)) for owner, name in steps]:
+            self.patch.setattr(owner, name, self._interrupted(function))
         return self
 
     def __exit__(self, *_: object) -> None:
