@@ -23,7 +23,8 @@ def reported(url: str) -> Iterator[None]:
         except StreamopsError:
             raise
         except sa.exc.SQLAlchemyError as error:
-            made = unavailable if _is_unavailable(error) else refused
+            is_elsewhere = _is_unavailable(error) or _is_dropped(error)
+            made = unavailable if is_elsewhere else refused
             raise made("the database", error) from error
         except (ValueError, ArithmeticError, TypeError) as error:
             # Of a driver, which cannot convert a value. Its text has the value.
@@ -66,6 +67,12 @@ def _is_one_of(error: Any, *wanted: str | int) -> bool:
     """Whether an error has one of these states of SQL, or numbers of MySQL."""
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     return state in wanted or error.orig.args[:1] in {(number,) for number in wanted}
+
+
+def _is_dropped(error: Any) -> bool:
+    """Whether a table that was found before is not there any more: another run drops staging tables."""
+    is_of_driver = isinstance(error, require_driver().exc.DBAPIError) and error.orig is not None
+    return is_of_driver and _is_one_of(error, "42P01", 1146)
 
 
 def _is_unavailable(error: Any) -> bool:

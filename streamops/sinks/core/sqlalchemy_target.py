@@ -259,7 +259,7 @@ class Target:
 
 
 def inspect(connection: Any, table: str, schema: str | None) -> Target | None:
-    """Find a table; None if it does not exist.
+    """Find a table; None if it does not exist, or does not any more.
 
     Raises
     ------
@@ -269,11 +269,20 @@ def inspect(connection: Any, table: str, schema: str | None) -> Target | None:
     inspector = sa.inspect(connection)
     if not inspector.has_table(table, schema=schema):
         return None
+    try:
+        return _inspect(connection, inspector, table, schema)
+    except sa.exc.NoSuchTableError:  # another connection has dropped it
+        return None
+
+
+def _inspect(connection: Any, inspector: Any, table: str, schema: str | None) -> Target:
     find = _PROBLEMS.get(connection.dialect.name, _check_others)
     problem, fires = find(connection, table, schema)
     if problem is None and connection.dialect.name != "sqlite":  # which has none by default
         problem = _own_cascade(inspector, table, schema)
     if problem is not None:
+        if not sa.inspect(connection).has_table(table, schema=schema):
+            raise sa.exc.NoSuchTableError(table)
         raise conditions.NOT_TRANSACTIONAL.error(got=f"{table!r} is {problem}")
     key = inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
     columns = {column["name"]: column for column in inspector.get_columns(table, schema=schema)}
