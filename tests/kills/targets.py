@@ -238,7 +238,7 @@ def last_batch(sink: Sink) -> int:
     """The last micro-batch in the ledger of the target; -1 if there is none."""
     # The transaction of a driver that was killed stays open: it is not waited for.
     if isinstance(sink, KafkaSink):
-        entry = sink._read_entries(wait=False)[0].get(sink.name)
+        entry = sink._read_entries(wait=False).entry
     else:
         entry = sink.read_ledger()
     return -1 if entry is None else entry.batch
