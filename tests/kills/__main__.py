@@ -16,7 +16,7 @@ import tests.kills
 from tests.kills.campaign import Campaign
 from tests.kills.drivers import kill_drivers
 from tests.kills.rounds import NeedsHuman, Report, table
-from tests.kills.runtime import kill_executors, kill_kafka, kill_postgres, kill_workers
+from tests.kills.runtime import kill_executors, kill_kafka, kill_postgres, kill_tasks, kill_workers
 from tests.kills.targets import ALL, TARGETS, available
 from tests.kills.zombies import run_zombies
 from tests.servers import installed
@@ -25,6 +25,7 @@ PARTS: dict[str, tuple[Callable[[Campaign, Report, int], None], int]] = {
     "driver": (kill_drivers, 90),
     "workers": (kill_workers, 20),
     "executors": (kill_executors, 10),
+    "tasks": (kill_tasks, 60),
     "postgres": (kill_postgres, 10),
     "kafka": (kill_kafka, 10),
     "zombies": (run_zombies, 3),
@@ -71,9 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def start_servers(campaign: Campaign, part: str, stack: ExitStack) -> None:
     """Start the servers that a part needs, if they are installed and do not run yet."""
+    servers = {ALL[target].server for target in campaign.targets or TARGETS}
     for name, serve in (("postgres", installed.postgres), ("kafka", installed.kafka)):
-        is_target = campaign.targets is None or name in campaign.targets
-        if getattr(campaign, name) is None and (part == name or is_target):
+        if getattr(campaign, name) is None and (part == name or name in servers):
             setattr(campaign, name, stack.enter_context(serve()))
 
 

@@ -28,6 +28,7 @@ from streamops.spark.identity import Identity
 from tests.kafka.broker import jars
 from tests.kills.inputs import DDL, Form, operator
 from tests.kills.targets import Location, rejected_sink, results_sink
+from tests.kills.tasks import SPECULATION, sabotage, write_all_by_tasks
 
 FAILED = 3
 """The exit code of a driver whose query failed."""
@@ -63,6 +64,8 @@ class Settings:
         Whether it waits before or after the commit of its targets.
     executors : bool
         Whether the query runs on executors of their own, instead of in the driver.
+    in_tasks : bool
+        Whether tasks write all micro-batches, some of whose attempts end before their receipts.
     postgres, kafka, topic : str, optional
         The servers, and the topic that is read instead of files.
     rows : int
@@ -77,6 +80,7 @@ class Settings:
     hold: int = -1
     hold_at: Literal["before commit", "after commit"] = "before commit"
     executors: bool = False
+    in_tasks: bool = False
     postgres: str | None = None
     kafka: str | None = None
     topic: str | None = None
@@ -100,6 +104,11 @@ class Settings:
     def marker(self, query: str) -> Path:
         """The file that a query writes when it waits in the micro-batch `hold`."""
         return Path(self.folder, f"{query} waits")
+
+    @property
+    def tasks(self) -> Path:
+        """The folder in which tasks say that they have ended."""
+        return Path(self.folder, "tasks")
 
     def write(self, path: Path) -> None:
         """Write a file that a driver reads."""
@@ -149,7 +158,10 @@ def go_on(folder: str | Path) -> Path:
 def sink(settings: Settings, query: str) -> BatchWriter:
     """The sink of a query: results and rejected rows, to all its targets."""
     at, targets = settings.location, settings.queries[query]
-    writer: BatchWriter = sinks.fan_out({t: results_sink(t, at, settings.form) for t in targets})
+    results = {t: results_sink(t, at, settings.form) for t in targets}
+    if settings.in_tasks:
+        results = {t: sabotage(sink, settings.tasks, t) for t, sink in results.items()}
+    writer: BatchWriter = sinks.fan_out(results)
     if settings.form != "rows":
         rejected = sinks.fan_out({t: rejected_sink(t, at) for t in targets})
         writer = sinks.side_outputs(
@@ -204,6 +216,8 @@ def session(settings: Settings) -> SparkSession:
     if settings.executors:
         conf |= {"spark.master": "local-cluster[2,1,2048]", "spark.executor.memory": "1g"}
         conf |= {"spark.executor.extraJavaOptions": _JAVA}
+    if settings.in_tasks:
+        conf |= SPECULATION
     if settings.topic is not None:
         conf |= {"spark.jars": ",".join(map(str, jars("connector")))}
     return streamops.local_session(app_name="kills", conf=conf)
@@ -229,6 +243,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the queries of the settings to their end."""
     path = Path(arguments[0])
     settings = Settings.read(path)
+    if settings.in_tasks:
+        write_all_by_tasks()
     spark = session(settings)
     while not go_file(path).exists():
         time.sleep(0.01)

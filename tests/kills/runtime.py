@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import time
 from typing import Any
 
 from tests.kills.campaign import Campaign
-from tests.kills.inputs import Form
+from tests.kills.inputs import FORMS, Form
 from tests.kills.processes import Driver, send
 from tests.kills.rounds import ROWS, Report, Round
+from tests.kills.targets import left_behind
+from tests.kills.tasks import ended
 
 _SPARE = 6  # micro-batches of a round in which nothing is killed
+_TASKS = 6  # micro-batches of a round in which tasks end
 _MOST_DOWN = 1.0  # seconds that a server is down before it is started again
 
 
@@ -24,6 +28,32 @@ def kill_workers(campaign: Campaign, report: Report, kills: int) -> None:
 def kill_executors(campaign: Campaign, report: Report, kills: int) -> None:
     """Kill executors of a cluster of two."""
     _kill_processes(campaign, report, kills, "revisions", executors=True)
+
+
+def kill_tasks(campaign: Campaign, report: Report, kills: int) -> None:
+    """Let attempts of tasks end between delivery and receipt, and kill both executors now and then."""
+    for number in itertools.count():
+        missing = kills - report.kills.total()
+        if missing <= 0:
+            return
+        form = FORMS[number % len(FORMS)]
+        round_ = campaign.round("tasks", form, batches=_TASKS, executors=True, in_tasks=True)
+
+        def attack(driver: Driver, round_: Round = round_) -> None:
+            is_done = False
+            for batch in round_.open_batches(driver):
+                if batch >= _TASKS // 2 and not is_done:
+                    is_done = True
+                    send(driver.executors(), signal.SIGKILL)
+                    report.record("both executors", round_.state())
+                    campaign.report(f"tasks: both executors killed in micro-batch {batch}")
+
+        round_.run(attack)
+        report.kills.update(ended(round_.settings.tasks))
+        at = round_.settings.location
+        for target in round_.settings.targets:
+            report.problems += (f"{target} has left {name}" for name in left_behind(target, at))
+        campaign.finish(report, round_)
 
 
 def _kill_processes(

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from streamops import sinks
+from streamops.sinks import staging
 from streamops.sinks.kafka import KafkaSink
 from streamops.sinks.sink import BatchWriter, Sink
 from tests.kills.inputs import (
@@ -141,6 +142,49 @@ class _Disposed:
         self.close = engine.dispose
 
 
+def _catalog(at: Location) -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{at.folder}/catalog.sqlite",
+        "warehouse": f"file://{at.folder}/warehouse",
+    }
+
+
+def _iceberg_sink(at: Location, name: str, **options: Any) -> BatchWriter:
+    return sinks.iceberg(_catalog(at), f"kills.{name}", **options)
+
+
+def _iceberg_rows(at: Location, name: str) -> list[dict[str, Any]]:
+    from pyiceberg.catalog import load_catalog
+
+    return _listed(load_catalog(**_catalog(at)).load_table(f"kills.{name}").scan().to_arrow())
+
+
+def _create_catalog(at: Location, name: str) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    load_catalog(**_catalog(at)).create_namespace_if_not_exists("kills")
+
+
+def _partitions(at: Location) -> Location:
+    """Where the topics are whose partitions are written one by one."""
+    return replace(at, name=f"{at.name} partitions")
+
+
+def _partitions_sink(at: Location, name: str, **options: Any) -> BatchWriter:
+    assert at.kafka is not None
+    topic = _topic(_partitions(at), name)
+    return sinks.kafka(topic, servers=at.kafka, atomic="partition", **options)
+
+
+def _partitions_rows(at: Location, name: str) -> list[dict[str, Any]]:
+    return _kafka_rows(_partitions(at), name)
+
+
+def _create_partitions(at: Location, name: str) -> None:
+    _create_topic(_partitions(at), name)
+
+
 def _topic(at: Location, name: str) -> str:
     return f"{at.name}-{name}".replace(" ", "-")
 
@@ -199,7 +243,18 @@ TARGETS = {
         server="kafka",
         prepare=_create_topic,
     ),
+    "iceberg": Target(_iceberg_sink, _iceberg_rows, requires="pyiceberg", prepare=_create_catalog),
+    "partitions": Target(
+        _partitions_sink,
+        _partitions_rows,
+        stores="effects",
+        requires="confluent_kafka",
+        server="kafka",
+        prepare=_create_partitions,
+    ),
 }
+NAMES = "results", "rejected"
+"""What each target has."""
 NAIVE = {"naive": Target(_naive_sink, _naive_rows, stores="emitted")}
 """A writer that every user writes first. It has no ledger, so this campaign must find duplicates."""
 
@@ -230,8 +285,24 @@ def prepare(target: str, at: Location) -> None:
     """Create what the sinks of a target need."""
     create = ALL[target].prepare
     if create is not None:
-        create(at, "results")
-        create(at, "rejected")
+        for name in NAMES:
+            create(at, name)
+
+
+def left_behind(target: str, at: Location) -> list[str]:
+    """What tasks have written or announced, and no commit has removed."""
+    if target == "postgres":
+        import psycopg
+
+        assert at.postgres is not None
+        with psycopg.connect(at.postgres) as connection:
+            found = connection.execute("SELECT relname FROM pg_class WHERE relkind = 'r'")
+            prefixes = tuple(staging.prefix(f"{at.name} {name}") for name in NAMES)
+            return [name for (name,) in found if name.startswith(prefixes)]
+    folders = {"parquet": "parquet */_attempts", "delta": "delta */_streamops"}
+    pattern = folders.get(target, "warehouse/**/streamops" if target == "iceberg" else "no such")
+    files = (file for folder in at.folder.glob(pattern) for file in folder.rglob("*"))
+    return [str(file.relative_to(at.folder)) for file in files if file.is_file()]
 
 
 def last_batch(sink: Sink) -> int:

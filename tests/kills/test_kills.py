@@ -7,12 +7,14 @@ import signal
 import subprocess
 from collections import Counter
 from contextlib import nullcontext
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from streamops import sinks
 from streamops.spark.identity import Identity
 from streamops.testing import BatchResult, replay
 from tests.kills.__main__ import main
@@ -39,11 +41,12 @@ from tests.kills.targets import (
     rejected_sink,
     results_sink,
 )
+from tests.kills.tasks import ended, sabotage
 from tests.servers import installed
 
 TABLES = make_input(12, 60, seed=1)
 FIRST, SECOND = ("a", 0, 60, 1, 10, 0), ("a", 0, 60, 2, 15, 1)
-FILES = ["delta", "parquet", "sqlalchemy"]
+FILES = ["delta", "parquet", "sqlalchemy", "iceberg"]
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -219,7 +222,7 @@ def test_an_unknown_part_is_refused(capsys: Any) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "left_out"),
-    [(["kafka"], "kafka, postgres"), (["kafka", "--targets", "delta"], "kafka")],
+    [(["kafka"], "kafka, partitions, postgres"), (["kafka", "--targets", "delta"], "kafka")],
 )
 def test_what_is_not_installed_is_named_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, arguments: list[str], left_out: str
@@ -228,6 +231,21 @@ def test_what_is_not_installed_is_named_and_fails(
         monkeypatch.setattr(installed, name, lambda: nullcontext(None))
     assert main(arguments) == 1
     assert capsys.readouterr().out.rstrip().endswith(f"not installed: {left_out}")
+
+
+def test_an_attempt_ends_between_its_delivery_and_its_receipt(tmp_path: Path) -> None:
+    sink = sabotage(sinks.parquet(str(tmp_path / "archive")), tmp_path / "tasks", "parquet")
+    rows = pa.table({"n": [1, 2]})
+    run_in_a_process = get_context("fork").Process
+    deliver = sink._prepare(rows.schema, 0, "write")
+    first = run_in_a_process(target=deliver, args=(iter([rows]),))
+    first.start()
+    first.join()
+    assert first.exitcode == -signal.SIGKILL
+    assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 1  # it has delivered
+    [part] = deliver(iter([rows]))
+    assert part["rows"] == 2
+    assert ended(tmp_path / "tasks") == ["Python worker between delivery and receipt"]
 
 
 def test_the_processes_of_a_session_are_stopped_and_ended() -> None:
