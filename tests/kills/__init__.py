@@ -11,8 +11,8 @@ part           what is killed
                a sink and the one of Spark, and at random times
 ``workers``    Python workers of Spark, while a micro-batch runs
 ``executors``  executors of a cluster, while a micro-batch runs
-``tasks``      tasks that write a micro-batch in a cluster, and their executors, between delivery and
-               receipt; slow ones run twice, by speculation; now and then both executors are killed
+``tasks``      workers of tasks that write a micro-batch in a cluster, and their executors, between
+               delivery and receipt; and both executors at once
 ``postgres``   the PostgreSQL server that a sink writes to
 ``kafka``      the Kafka broker that the rows are read from, and that a sink writes to
 ``zombies``    nothing: two drivers of one query run at once, and a frozen one goes on after its

@@ -28,7 +28,7 @@ from streamops.spark.identity import Identity
 from tests.kafka.broker import jars
 from tests.kills.inputs import DDL, Form, operator
 from tests.kills.targets import Location, rejected_sink, results_sink
-from tests.kills.tasks import SPECULATION, sabotage, write_all_by_tasks
+from tests.kills.tasks import CONF, sabotage, write_all_by_tasks
 
 FAILED = 3
 """The exit code of a driver whose query failed."""
@@ -217,7 +217,7 @@ def session(settings: Settings) -> SparkSession:
         conf |= {"spark.master": "local-cluster[2,1,2048]", "spark.executor.memory": "1g"}
         conf |= {"spark.executor.extraJavaOptions": _JAVA}
     if settings.in_tasks:
-        conf |= SPECULATION
+        conf |= CONF
     if settings.topic is not None:
         conf |= {"spark.jars": ",".join(map(str, jars("connector")))}
     return streamops.local_session(app_name="kills", conf=conf)
