@@ -68,7 +68,8 @@ def parquet(
         Whether columns that the rows before do not have are an error, or are null in these rows.
     new_checkpoint : "refuse", "continue" or "replace"
         What a query with another checkpoint may do. "replace" ignores all rows before its first
-        micro-batch; "continue" adds to them: use it if the new query starts where the old one ended.
+        micro-batch, whose files are removed some time later; "continue" adds to them: use it if the new
+        query starts where the old one ended.
     repeated : "fail" or "skip"
         What happens if a micro-batch that the folder already has arrives again with other rows. With the
         same rows it is always skipped.
@@ -305,7 +306,8 @@ class ParquetSink(Sink):
         folder = self._open()
         with folder.errors():
             folder.clean_up(delivery)
-            folder.remove_merged()
+            if delivery.is_first or self.session.has_leftovers:
+                folder.remove_merged()
 
     def _fit(self, last: Manifest | None, schema: pa.Schema) -> pa.Schema:
         """The columns of all rows, if these are added to the rows so far."""

@@ -88,10 +88,10 @@ class Folder:
     def read_all(self, check: Check) -> list[Manifest]:
         """All manifests that are not merged, the oldest first. One that was written in part was never committed."""
         newest = self.read_newest()  # first, since manifests are added meanwhile
-        numbers = self._numbers()
-        found = list(read_chain(self._read, max(numbers, default=0), newest or 0))
+        last = max(self._numbers(), default=0)
+        found = list(read_chain(self._read, last, newest or 0))
         has_newest = newest is not None or self.read_newest() is not None
-        if not has_newest and check == "content" and len(numbers) > 1:
+        if not has_newest and check == "content" and last > 1:
             raise damaged(_NEWEST, "no file", "the number of the newest manifest")
         return found[::-1]
 
@@ -354,12 +354,9 @@ class Folder:
                 raise conditions.NOT_A_PARQUET_TYPE.error(got=str(error)) from error
 
     def _numbers(self) -> list[int]:
+        """The numbers of the manifests, also of merged ones that are still there."""
         names = (info.base_name for info in self._list(_MANIFESTS))
-        found = {int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n)}
-        # A list made while manifests are added may have a later one and lack an earlier one.
-        missing = set(range(1, max(found, default=0))) - found
-        found |= {number for number in missing if self._exists(self.manifest_name(number))}
-        return sorted(found)
+        return [int(n[:-5]) for n in names if re.fullmatch(r"\d{20}\.json", n)]
 
     def _list(self, folder: str) -> list[pafs.FileInfo]:
         return leftovers.list_files(self.filesystem, self.absolute(folder))
