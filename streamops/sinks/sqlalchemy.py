@@ -237,8 +237,7 @@ class SqlalchemySink(StagingSink):
         with self._errors():
             entries, location = self._peek()
             with self._engine().connect() as connection:
-                inspector = database.require_driver().inspect(connection)
-                has_ledger = inspector.has_table(self._ledger.name, schema=self.schema)
+                has_ledger = database.has_table(connection, self._ledger.name, self.schema)
                 self._find(connection)  # refuses a table that cannot be a target
         entry = entries.get(self.name)
         self._require_location(entry, location)
@@ -272,11 +271,7 @@ class SqlalchemySink(StagingSink):
         at = self.table, self.schema
         with self._engine().connect() as connection:
             entries, location = {}, tables.locate(connection, *at)
-            if (
-                database.require_driver()
-                .inspect(connection)
-                .has_table(ledger.name, schema=self.schema)
-            ):
+            if database.has_table(connection, ledger.name, self.schema):
                 entries = tables.read_entries(connection, ledger, self.name, location)
             # Read after the entries: the rows that these count were committed before.
             location = tables.locate(connection, *at)
@@ -370,7 +365,7 @@ class SqlalchemySink(StagingSink):
         if form == "append" or not content.summary.rows:
             return
         with self._begin(content) as connection:
-            if database.require_driver().inspect(connection).has_table(*at):
+            if database.has_table(connection, *at):
                 target, names = self._find(connection), content.schema.names
                 compared = self.key or content_columns(names, ())
                 merges.load(connection, at, target, names, form, content.attempts, compared)
@@ -387,7 +382,7 @@ class SqlalchemySink(StagingSink):
         )
         merge = merges.Merge(rows.connection, rows.target, rows.table, loaded, names)
         source, count = staged if form == "append" else loaded, 0
-        if database.require_driver().inspect(rows.connection).has_table(source.name, self.schema):
+        if database.has_table(rows.connection, source.name, self.schema):
             if form == "append":
                 count = merges.copy(rows.connection, staged, rows.table, names, content.attempts)
             else:

@@ -48,6 +48,11 @@ _NOT_NOW = (
 _NOT_NOW_OF_MYSQL = {1020, 1021, 1040, 1041, 1053, 1114, 1205, 1213, 1290, 1412, 1684, 1792, 1836}
 
 
+def has_table(connection: Any, name: str, schema: str | None) -> bool:
+    """Whether the database has a table, or a view, of this name."""
+    return bool(require_driver().inspect(connection).has_table(name, schema=schema))
+
+
 def is_deadlock(error: Any) -> bool:
     """Whether the database ended a transaction so that others could go on."""
     return _is_one_of(error, "40001", "40P01", 1213)
