@@ -32,27 +32,25 @@ import pytest
 
 from streamops import sinks
 from streamops.sinks import (
-    copy_on_write,
-    delta_files,
-    iceberg_tasks,
     leftovers,
     postgres_staging,
     staging,
 )
-from streamops.sinks.core import delta_log, iceberg_commit, iceberg_files
+from streamops.sinks.core import delta_log
 from streamops.sinks.core.delta_commit import Commit
 from streamops.sinks.core.kafka_records import KEY, VALUE
 from streamops.sinks.delta import DeltaSink
-from streamops.sinks.delta_files import DeltaFiles
 from streamops.sinks.iceberg import IcebergSink
 from streamops.sinks.kafka import KafkaSink
 from streamops.sinks.kafka_writer import Writer
-from streamops.sinks.parquet import ParquetSink
 from streamops.sinks.parquet_folder import Folder
 from streamops.sinks.postgres import PostgresSink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 from streamops.spark.identity import Identity
 from tests.laws.sink_histories import FIXED, Crash, History, Step, comparable, crashing
+from tests.laws.test_delta_sink_laws import STEPS_OF_TASKS as DELTA
+from tests.laws.test_iceberg_sink_laws import STEPS as ICEBERG
+from tests.laws.test_parquet_sink_laws import STEPS as PARQUET
 from tests.sinks.attempts import Attempts, deliver
 
 
@@ -309,18 +307,12 @@ _SQL = import_module("pyiceberg.catalog.sql").SqlCatalog
 SYSTEMS = {
     "Parquet": System(
         [
-            (ParquetSink, "_open"),
+            *PARQUET,
             (Folder, "announce"),
             (Folder, "write_file"),
-            (Folder, "write"),
-            (Folder, "merge"),
-            (Folder, "move"),
             (Folder, "_mark_newest"),
-            (Folder, "publish"),
             (Folder, "clean_up"),
-            (leftovers, "delete"),
             (leftovers, "delete_folder"),
-            (Folder, "remove_merged"),
         ],
         parquet,
         ("append", "changes", "multiset"),
@@ -329,36 +321,20 @@ SYSTEMS = {
     ),
     "Delta": System(
         [
-            (DeltaSink, "_open"),
+            *DELTA,
             (DeltaSink, "_fit"),
-            (delta_files, "add_columns"),
-            (leftovers, "announce"),
-            (leftovers, "write_file"),
-            (DeltaFiles, "write"),
-            (copy_on_write, "_compare"),
-            (delta_files, "commit_files"),
-            (delta_files, "clean_up"),
             (leftovers, "delete"),
             (leftovers, "delete_folder"),
             (Commit, "_merge"),
-            (Commit, "_execute"),
-            (Commit, "_write"),
         ],
         delta,
     ),
     "Iceberg": System(
         [
-            (IcebergSink, "_open"),
+            *ICEBERG,
             (IcebergSink, "_create"),
-            (leftovers, "announce"),
-            (leftovers, "write_file"),
             (leftovers, "delete"),
             (leftovers, "delete_folder"),
-            (copy_on_write, "_compare"),
-            (iceberg_commit.Commit, "execute"),
-            (iceberg_files.TableFiles, "write"),
-            (iceberg_files._Writer, "_finish"),
-            (iceberg_tasks, "clean_up"),
             (_SQL, "commit_table"),
         ],
         iceberg,

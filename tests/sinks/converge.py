@@ -15,6 +15,7 @@ import argparse
 import json
 import random
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from tests.sinks.planned import Change
 
 AT_ONCE, MICRO_BATCHES = 250, 5
 INSERT, PREIMAGE, POSTIMAGE, DELETE = "insert", "update_preimage", "update_postimage", "delete"
-_DEAD = 0.2  # seconds
+_DEAD, _PATIENCE = 0.2, 120  # seconds
 Row = tuple[Change, str]
 
 
@@ -174,13 +175,14 @@ class Campaign:
         with self.killing("mirror", self.servers.mirror) if is_killed else ExitStack():
             for _ in range(1 + (self.rng.random() < 0.3)):
                 self._restart_sometimes()
+                end = time.monotonic() + _PATIENCE
                 while True:
                     try:
                         for sink in (self.mirror, self.warehouse):
                             sink._deliver_rows(rows, self.batch, self._identity)
                         break
                     except SinkError as error:
-                        if error.code != "TARGET_UNAVAILABLE":
+                        if error.code != "TARGET_UNAVAILABLE" or time.monotonic() > end:
                             raise
                         time.sleep(_DEAD)
                         self._restart()
@@ -219,11 +221,12 @@ class Campaign:
     @contextmanager
     def killing(self, name: str, server: Any) -> Iterator[None]:
         """Kill a server in the meantime, and start it again."""
-        delay = self.rng.uniform(0, 0.5)
+        delay, is_dead = self.rng.uniform(0, 0.5), threading.Event()
 
         def kill() -> None:
             time.sleep(delay)
             server.kill()
+            is_dead.set()
             time.sleep(_DEAD)
             server.start()
 
@@ -231,8 +234,10 @@ class Campaign:
         try:
             yield
         finally:
+            is_interrupted = is_dead.is_set()
             killing.result()
         self.counts[f"kills of the {name}"] += 1
+        self.counts[f"kills of the {name} during a delivery"] += is_interrupted
 
     def read_index(self, name: str) -> dict[str, Any]:
         """The documents."""
