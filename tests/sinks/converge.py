@@ -221,7 +221,7 @@ class Campaign:
     @contextmanager
     def killing(self, name: str, server: Any) -> Iterator[None]:
         """Kill a server in the meantime, and start it again."""
-        delay, is_dead = self.rng.uniform(0, 0.5), threading.Event()
+        delay, is_dead = self.rng.uniform(0, 0.1), threading.Event()
 
         def kill() -> None:
             time.sleep(delay)
