@@ -13,6 +13,8 @@ part           what is killed
 ``executors``  executors of a cluster, while a micro-batch runs
 ``tasks``      workers of tasks that write a micro-batch in a cluster, and their executors, between
                delivery and receipt; and both executors at once
+``copies``     nothing: tasks are slow between delivery and receipt, and Spark runs copies of them on
+               another host
 ``postgres``   the PostgreSQL server that a sink writes to
 ``kafka``      the Kafka broker that the rows are read from, and that a sink writes to
 ``zombies``    nothing: two drivers of one query run at once, and a frozen one goes on after its

@@ -16,7 +16,14 @@ import tests.kills
 from tests.kills.campaign import Campaign
 from tests.kills.drivers import kill_drivers
 from tests.kills.rounds import NeedsHuman, Report, table
-from tests.kills.runtime import kill_executors, kill_kafka, kill_postgres, kill_tasks, kill_workers
+from tests.kills.runtime import (
+    kill_executors,
+    kill_kafka,
+    kill_postgres,
+    kill_tasks,
+    kill_workers,
+    run_copies,
+)
 from tests.kills.targets import ALL, TARGETS, available
 from tests.kills.zombies import run_zombies
 from tests.servers import installed
@@ -26,6 +33,7 @@ PARTS: dict[str, tuple[Callable[[Campaign, Report, int], None], int]] = {
     "workers": (kill_workers, 20),
     "executors": (kill_executors, 10),
     "tasks": (kill_tasks, 60),
+    "copies": (run_copies, 30),
     "postgres": (kill_postgres, 10),
     "kafka": (kill_kafka, 10),
     "zombies": (run_zombies, 3),

@@ -26,9 +26,10 @@ from streamops import sinks, sources
 from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.identity import Identity
 from tests.kafka.broker import jars
+from tests.kills import cluster
 from tests.kills.inputs import DDL, Form, operator
 from tests.kills.targets import Location, rejected_sink, results_sink
-from tests.kills.tasks import CONF, sabotage, write_all_by_tasks
+from tests.kills.tasks import CONF, SPECULATION, sabotage, write_all_by_tasks
 
 FAILED = 3
 """The exit code of a driver whose query failed."""
@@ -64,8 +65,10 @@ class Settings:
         Whether it waits before or after the commit of its targets.
     executors : bool
         Whether the query runs on executors of their own, instead of in the driver.
+    hosts : bool
+        Whether these executors are on different hosts, and Spark starts copies of slow tasks.
     in_tasks : bool
-        Whether tasks write all micro-batches, some of whose attempts end before their receipts.
+        Whether tasks write all micro-batches, some of whose attempts end or wait before their receipts.
     postgres, kafka, topic : str, optional
         The servers, and the topic that is read instead of files.
     rows : int
@@ -80,6 +83,7 @@ class Settings:
     hold: int = -1
     hold_at: Literal["before commit", "after commit"] = "before commit"
     executors: bool = False
+    hosts: bool = False
     in_tasks: bool = False
     postgres: str | None = None
     kafka: str | None = None
@@ -160,7 +164,9 @@ def sink(settings: Settings, query: str) -> BatchWriter:
     at, targets = settings.location, settings.queries[query]
     results = {t: results_sink(t, at, settings.form) for t in targets}
     if settings.in_tasks:
-        results = {t: sabotage(sink, settings.tasks, t) for t, sink in results.items()}
+        results = {
+            t: sabotage(sink, settings.tasks, t, slow=settings.hosts) for t, sink in results.items()
+        }
     writer: BatchWriter = sinks.fan_out(results)
     if settings.form != "rows":
         rejected = sinks.fan_out({t: rejected_sink(t, at) for t in targets})
@@ -216,6 +222,12 @@ def session(settings: Settings) -> SparkSession:
     if settings.executors:
         conf |= {"spark.master": "local-cluster[2,1,2048]", "spark.executor.memory": "1g"}
         conf |= {"spark.executor.extraJavaOptions": _JAVA}
+    if settings.hosts:
+        conf |= SPECULATION | {
+            "spark.driver.host": cluster.MASTER,
+            "spark.driver.bindAddress": cluster.MASTER,
+        }
+        conf |= {"spark.master": cluster.start(Path(settings.folder, "cluster"))}
     if settings.in_tasks:
         conf |= CONF
     if settings.topic is not None:

@@ -13,7 +13,7 @@ from tests.kills.inputs import FORMS, Form
 from tests.kills.processes import Driver, send
 from tests.kills.rounds import ROWS, Report, Round
 from tests.kills.targets import left_behind
-from tests.kills.tasks import ended
+from tests.kills.tasks import interrupted
 
 _SPARE = 6  # micro-batches of a round in which nothing is killed
 _TASKS = 6  # micro-batches of a round in which tasks end
@@ -49,11 +49,28 @@ def kill_tasks(campaign: Campaign, report: Report, kills: int) -> None:
                     campaign.report(f"tasks: both executors killed in micro-batch {batch}")
 
         round_.run(attack)
-        report.kills.update(ended(round_.settings.tasks))
-        at = round_.settings.location
-        for target in round_.settings.targets:
-            report.problems += (f"{target} has left {name}" for name in left_behind(target, at))
-        campaign.finish(report, round_)
+        _finish(campaign, report, round_)
+
+
+def run_copies(campaign: Campaign, report: Report, copies: int) -> None:
+    """Let tasks be slow between delivery and receipt until Spark has run copies of them."""
+    for number in itertools.count():
+        if report.kills.total() >= copies:
+            return
+        form = FORMS[number % len(FORMS)]
+        settings = {"executors": True, "hosts": True, "in_tasks": True}
+        round_ = campaign.round("copies", form, batches=_TASKS, **settings)
+        round_.run(lambda driver: None)
+        _finish(campaign, report, round_)
+
+
+def _finish(campaign: Campaign, report: Report, round_: Round) -> None:
+    """Compare the targets of a round whose tasks wrote them, and look for what was left."""
+    report.kills.update(interrupted(round_.settings.tasks))
+    at = round_.settings.location
+    for target in round_.settings.targets:
+        report.problems += (f"{target} has left {name}" for name in left_behind(target, at))
+    campaign.finish(report, round_)
 
 
 def _kill_processes(

@@ -1,10 +1,12 @@
-"""Tasks that write micro-batches, and end between their delivery and their receipt."""
+"""Tasks that write micro-batches, and end or wait between their delivery and their receipt."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from streamops.sinks import sink as sinks
 from streamops.sinks.kafka_partitions import PartitionedWrite
@@ -19,10 +22,19 @@ from streamops.sinks.tasks import Deliver, Part
 
 WORKER, EXECUTOR = "Python worker", "executor"
 """What is killed between delivery and receipt, in turn."""
+SLOW, COPY = "slow task", "speculative copy of a task"
+"""What waits there instead, and what Spark then starts."""
 
 CONF = {"spark.task.maxFailures": "10"}
 """Tasks fail more often than by accident."""
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "200ms",
+}
 _MOST = 10.0  # seconds that a killed executor lives
+_PATIENCE = 20.0  # seconds that a slow task waits for its copy
+_BOTH = 3.0  # seconds that it may live after its copy has delivered
 
 
 def write_all_by_tasks() -> None:
@@ -30,13 +42,14 @@ def write_all_by_tasks() -> None:
     sinks.SMALL = -2  # type: ignore[attr-defined]
 
 
-def sabotage(sink: Any, folder: Path, target: str) -> Any:
-    """Let one attempt of a task of each micro-batch end before its receipt."""
+def sabotage(sink: Any, folder: Path, target: str, *, slow: bool = False) -> Any:
+    """Let one attempt of a task of each micro-batch end, or wait for its copy, before its receipt."""
     prepare = sink._prepare
 
     def prepare_to_end(schema: pa.Schema, batch: int, action: Any) -> Any:
         deliver = prepare(schema, batch, action)
-        marker = str(folder / f"{target} {batch} {EXECUTOR if batch % 2 else WORKER}")
+        name = SLOW if slow else EXECUTOR if batch % 2 else WORKER
+        marker = str(folder / f"{target} {batch} {name}")
         if isinstance(deliver, PartitionedWrite):
             given = {part.name: getattr(deliver, part.name) for part in fields(deliver)}
             return _PartitionedWrite(**given, marker=marker)
@@ -53,14 +66,38 @@ class _PartitionedWrite(PartitionedWrite):
 
     def __call__(self, tables: Iterator[pa.Table]) -> Iterator[Part]:
         parts = list(super().__call__(tables))
-        _end_once(self.marker)
+        _interrupt(self.marker)
         yield from parts
 
 
 def _deliver(deliver: Deliver, marker: str, tables: Iterator[pa.Table]) -> list[Part]:
     parts = list(deliver(tables))
-    _end_once(marker)
+    _interrupt(marker)
     return parts
+
+
+def _interrupt(marker: str) -> None:
+    if marker.endswith(SLOW):
+        _wait_once(marker)
+    else:
+        _end_once(marker)
+
+
+def _wait_once(marker: str) -> None:
+    """Wait until a copy of this task has delivered the same rows, unless a task has done that."""
+    task = TaskContext.get()
+    assert task is not None
+    copy = Path(f"{marker} {task.partitionId()} {COPY}")
+    if task.attemptNumber() and not copy.exists():
+        copy.touch()
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    end = time.monotonic() + _PATIENCE
+    while not copy.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(random.uniform(0, _BOTH))  # Spark kills it, or both have a receipt
 
 
 def _end_once(marker: str) -> None:
@@ -77,7 +114,10 @@ def _end_once(marker: str) -> None:
     time.sleep(_MOST)
 
 
-def ended(folder: Path) -> list[str]:
-    """What was killed between delivery and receipt."""
-    of_executors = (file.name.endswith(EXECUTOR) for file in folder.glob("*"))
-    return [f"{EXECUTOR if e else WORKER} between delivery and receipt" for e in of_executors]
+def interrupted(folder: Path) -> Counter[str]:
+    """What was killed, or run twice, between delivery and receipt."""
+    names = [file.name for file in folder.glob("*")]
+    found = {what: sum(name.endswith(what) for name in names) for what in (WORKER, EXECUTOR, COPY)}
+    return Counter(
+        {f"{what} between delivery and receipt": count for what, count in found.items() if count}
+    )

@@ -41,7 +41,7 @@ from tests.kills.targets import (
     rejected_sink,
     results_sink,
 )
-from tests.kills.tasks import ended, sabotage
+from tests.kills.tasks import interrupted, sabotage
 from tests.servers import installed
 
 TABLES = make_input(12, 60, seed=1)
@@ -245,7 +245,7 @@ def test_an_attempt_ends_between_its_delivery_and_its_receipt(tmp_path: Path) ->
     assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 1  # it has delivered
     [part] = deliver(iter([rows]))
     assert part["rows"] == 2
-    assert ended(tmp_path / "tasks") == ["Python worker between delivery and receipt"]
+    assert interrupted(tmp_path / "tasks") == {"Python worker between delivery and receipt": 1}
 
 
 def test_the_processes_of_a_session_are_stopped_and_ended() -> None:
