@@ -236,9 +236,7 @@ class OpenSearchSink(VersionedStore):
         except errors.TransportError as error:
             if _type_of(error) == "resource_already_exists_exception":
                 return None
-            is_busy = isinstance(error, errors.ConnectionError) or error.status_code in BUSY
-            refused, unavailable = conditions.STORE_REFUSED, conditions.STORE_UNAVAILABLE
-            raise self._error(unavailable if is_busy else refused, _show(error)) from None
+            raise self._failed(error) from None
 
     def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:
         lines = request_lines(writes, marks=self.deletes == "mark")
@@ -250,13 +248,9 @@ class OpenSearchSink(VersionedStore):
         path = f"{self._path}/_bulk?filter_path=errors,items.*.status,items.*.error"
         try:
             answer = client.transport.perform_request("POST", path, body=body)
-        except errors.SSLError as error:
-            raise self._error(conditions.STORE_UNAVAILABLE, _show(error)) from None
         except errors.TransportError as error:
-            if isinstance(error, errors.ConnectionError) or error.status_code in BUSY:
-                raise Busy(_show(error)) from None
             if error.status_code != _TOO_LARGE:
-                raise self._error(conditions.STORE_REFUSED, _show(error)) from None
+                raise self._failed(error) from None
             if len(requests) == 1:
                 return ["the document is larger than the cluster takes"]
             middle = len(requests) // 2
@@ -265,6 +259,15 @@ class OpenSearchSink(VersionedStore):
         if not answer["errors"]:
             return [WRITTEN] * len(requests)
         return [read_answer(item) for item in answer["items"]]
+
+    def _failed(self, error: Any) -> Exception:
+        """The error of a request."""
+        errors = _errors()
+        if isinstance(error, errors.SSLError):
+            return self._error(conditions.STORE_UNAVAILABLE, _show(error))
+        if isinstance(error, errors.ConnectionError) or error.status_code in BUSY:
+            return Busy(_show(error))
+        return self._error(conditions.STORE_REFUSED, _show(error))
 
     @property
     def _path(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -204,10 +205,13 @@ class RedisSink(VersionedStore):
         errors = _errors()
         try:
             client.connection.ping()
+        except (errors.AuthenticationError, errors.NoPermissionError) as error:
+            raise self._error(conditions.STORE_REFUSED, error) from None
         except (errors.RedisError, OSError) as error:
-            is_refused = isinstance(error, (errors.AuthenticationError, errors.NoPermissionError))
-            refused, unavailable = conditions.STORE_REFUSED, conditions.STORE_UNAVAILABLE
-            raise self._error(refused if is_refused else unavailable, error) from None
+            client.close()
+            if isinstance(error.__context__, ssl.SSLError):
+                raise self._error(conditions.STORE_UNAVAILABLE, error) from None
+            raise Busy(f"{type(error).__name__}: {error}") from None
         return []
 
     def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:

@@ -70,6 +70,21 @@ class Busy(Exception):
     """The store did not take a request, and may take it later."""
 
 
+class _Pause:
+    """Waits between attempts, each longer than the one before, for so many microseconds."""
+
+    def __init__(self, patience: int) -> None:
+        self._end, self._wait = time.monotonic() + patience / 1e6, _FIRST_WAIT
+
+    def sleep(self) -> bool:
+        """Wait, and return whether to try again."""
+        if time.monotonic() + self._wait > self._end:
+            return False
+        time.sleep(self._wait * random.uniform(0.5, 1))
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+        return True
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VersionedStore(BatchWriter):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
@@ -125,7 +140,7 @@ class VersionedStore(BatchWriter):
 
     @abstractmethod
     def _inspect(self, client: Any, *, create: bool) -> Sequence[str]:
-        """Return what does not exist, and create it if requested. Refuse what does not fit."""
+        """Return what does not exist, and create it if requested. Refuse what does not fit. Raises `Busy`."""
 
     @abstractmethod
     def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:
@@ -137,7 +152,7 @@ class VersionedStore(BatchWriter):
 
     def _checked(self) -> Iterator[CheckedTarget]:
         with located(self.label), self._client() as client:
-            creates = tuple(self._inspect(client, create=False))
+            creates = tuple(self._look(client, create=False, patience=0))
         yield CheckedTarget(
             sink=self.label, target=self.target, creates=creates, entry=None, has_ledger=False
         )
@@ -148,7 +163,7 @@ class VersionedStore(BatchWriter):
         with located(self.label):
             rows = self._plan(batch)
             with self._client() as client:
-                self._inspect(client, create=True)
+                self._look(client, create=True, patience=self.patience)
             sink = replace(self, rejected=None)
             write = partial(
                 _write_rows, sink, self._orders_by_revision(batch), self.rejected is not None
@@ -169,6 +184,16 @@ class VersionedStore(BatchWriter):
             self.rejected._deliver(rejected, batch_id, identity)
         finally:
             receipts.unpersist()
+
+    def _look(self, client: Any, *, create: bool, patience: int) -> Sequence[str]:
+        """Inspect the store, again while it is busy."""
+        pause = _Pause(patience)
+        while True:
+            try:
+                return self._inspect(client, create=create)
+            except Busy as error:
+                if not pause.sleep():
+                    raise self._error(conditions.STORE_UNAVAILABLE, error) from None
 
     def _account(self, receipts: DataFrame) -> None:
         """Run the tasks. Rows that were refused are an error if there is no sink for them."""
@@ -310,7 +335,7 @@ class VersionedStore(BatchWriter):
         """Send rows until there is an answer to each. Wait longer each time that the store is busy."""
         answers: list[str] = [""] * len(requests)
         left = np.arange(len(requests))
-        wait, start = _FIRST_WAIT, time.monotonic()
+        pause = _Pause(self.patience)
         while True:
             try:
                 found = self._send(client, take(requests, left))
@@ -324,14 +349,12 @@ class VersionedStore(BatchWriter):
                 answers[at] = answer
             again = np.array([isinstance(answer, Again) for answer in found], np.bool_)
             if not again.all():  # it takes some
-                wait, start = _FIRST_WAIT, time.monotonic()
+                pause = _Pause(self.patience)
             left = left[again]
             if not len(left):
                 return answers
-            if time.monotonic() + wait - start > self.patience / 1e6:
+            if not pause.sleep():
                 raise self._error(conditions.STORE_UNAVAILABLE, cause)
-            time.sleep(wait * random.uniform(0.5, 1))
-            wait = min(2 * wait, _LONGEST_WAIT)
 
     def _error(self, condition: Any, cause: object) -> SinkError:
         text = " ".join(str(cause).split())

@@ -1,12 +1,12 @@
-"""Random histories of changes, delivered to an index, a cache, a mirror and a warehouse whose servers are killed.
+"""Random histories of changes, delivered to an index, a cache, a mirror and two warehouses whose servers are killed.
 
     python -m tests.sinks.converge --histories 10000
 
 A history inserts, updates, deletes and inserts again the rows of some keys. Many histories at once are one change
-stream, of which each micro-batch goes to all four systems. The mirror (MariaDB) and the warehouse (Delta) get it in its order,
-some micro-batches again, by the same run or by another; so does a query that fails. The index (OpenSearch) and the cache
-(Redis) get its rows in pieces and in any order, some again, and some of the histories before. Meanwhile the servers are
-killed, and started again. In the end all four must have the rows of the database.
+stream, of which each micro-batch goes to all systems. The mirror (MariaDB) and the warehouses (Delta and Iceberg) get it in its
+order, some micro-batches again, by the same run or by another; so does a query that fails. The index (OpenSearch) and the
+cache (Redis) get its rows in pieces and in any order, some again, and some of the histories before. Meanwhile the servers
+are killed, and started again. In the end all must have the rows of the database.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+from pyiceberg.catalog import load_catalog
 
 from streamops import sinks
 from streamops.errors import SinkError
@@ -116,7 +117,7 @@ class Campaign:
     servers : Servers
         The servers.
     folder : Path
-        The warehouse.
+        The warehouses.
     rng : Random
         Decides what happens.
     killer : ThreadPoolExecutor
@@ -134,13 +135,18 @@ class Campaign:
     run: int = 0
 
     def __post_init__(self) -> None:
-        self.mirror, self.warehouse = self._new_mirror(), self._new_warehouse()
+        self._connect()
 
-    def _new_mirror(self) -> Any:
-        return sinks.sqlalchemy(self.servers.mirror.url(), "mirror", key="id")
+    def _connect(self) -> None:
+        self.mirror = sinks.sqlalchemy(self.servers.mirror.url(), "mirror", key="id")
+        delta = sinks.delta(str(self.folder / "delta"), key="id")
+        iceberg = sinks.iceberg(self._catalog, "shop.rows", key="id")
+        self.in_order = self.mirror, delta, iceberg
 
-    def _new_warehouse(self) -> Any:
-        return sinks.delta(str(self.folder / "warehouse"), key="id")
+    @property
+    def _catalog(self) -> dict[str, str]:
+        where = {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}"}
+        return {"name": "shop", "type": "sql", **where}
 
     def pass_round(self, number: int, histories: int, kills: set[str]) -> None:
         """Deliver so many histories at once."""
@@ -161,7 +167,7 @@ class Campaign:
         )
         for sink in (index, cache):
             with sink._client() as client:
-                sink._inspect(client, create=True)
+                sink._look(client, create=True, patience=sink.patience)
         for sink, name in ((index, "index"), (cache, "cache")):
             server = getattr(self.servers, name)
             with self.killing(name, server) if name in kills else ExitStack():
@@ -171,14 +177,14 @@ class Campaign:
         self.compare("cache", mine, self.read_cache(f"round-{number}"))
 
     def deliver_in_order(self, rows: pa.Table, *, is_killed: bool) -> None:
-        """Deliver a micro-batch to the mirror and the warehouse until both have it."""
+        """Deliver a micro-batch to the mirror and the warehouses until all have it."""
         with self.killing("mirror", self.servers.mirror) if is_killed else ExitStack():
             for _ in range(1 + (self.rng.random() < 0.3)):
                 self._restart_sometimes()
                 end = time.monotonic() + _PATIENCE
                 while True:
                     try:
-                        for sink in (self.mirror, self.warehouse):
+                        for sink in self.in_order:
                             sink._deliver_rows(rows, self.batch, self._identity)
                         break
                     except SinkError as error:
@@ -202,7 +208,7 @@ class Campaign:
         self.mirror.session.close()
         self.run += 1
         self.counts["restarts"] += 1
-        self.mirror, self.warehouse = self._new_mirror(), self._new_warehouse()
+        self._connect()
 
     def deliver_in_disorder(self, sink: Any, changes: list[Change]) -> None:
         """Deliver changes in any order, some of them again."""
@@ -263,9 +269,14 @@ class Campaign:
             names = ("id", "revision", "text")
             return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
 
-    def read_warehouse(self) -> dict[str, Any]:
+    def read_delta(self) -> dict[str, Any]:
         """The rows of the table."""
-        table = pa.table(deltalake.DeltaTable(str(self.folder / "warehouse")).scan().read_all())
+        table = pa.table(deltalake.DeltaTable(str(self.folder / "delta")).scan().read_all())
+        return {row["id"]: row for row in table.to_pylist()}
+
+    def read_iceberg(self) -> dict[str, Any]:
+        """The rows of the table."""
+        table = load_catalog(**self._catalog).load_table("shop.rows").scan().to_arrow()
         return {row["id"]: row for row in table.to_pylist()}
 
     def compare(self, name: str, expected: dict[str, Any], found: dict[str, Any]) -> None:
@@ -301,8 +312,9 @@ def converge(
             count = min(at_once, histories - number * at_once)
             campaign.pass_round(number, count, kills)
             report(f"{min((number + 1) * at_once, histories)} of {histories} histories")
-        campaign.compare("mirror", campaign.rows, campaign.read_mirror())
-        campaign.compare("warehouse", campaign.rows, campaign.read_warehouse())
+        for name in ("mirror", "delta", "iceberg"):
+            read = getattr(campaign, f"read_{name}")
+            campaign.compare(name, campaign.rows, read())
         campaign.mirror.session.close()
     return campaign.counts
 

@@ -1,4 +1,4 @@
-"""Index, cache, mirror and warehouse equal the database; ``make converge`` has ten thousand histories."""
+"""Index, cache, mirror and warehouses equal the database; ``make converge`` has ten thousand histories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_all_systems_equal_the_database_whatever_is_killed() -> None:
         skip("OpenSearch, Redis or MariaDB is not there")
     counts = converge(40, seed=1, at_once=20)
     assert counts["differences"] == 0
-    for system in ("index", "cache", "mirror", "warehouse"):
+    for system in ("index", "cache", "mirror", "delta", "iceberg"):
         assert counts[f"rows compared in the {system}"] > 40
     for happened in ("repeats", "out of order", "restarts", "kills of the index"):
         assert counts[happened] > 0, happened

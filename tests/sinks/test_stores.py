@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -73,49 +78,109 @@ def test_a_cache_with_a_password_and_a_certificate(pems: dict[str, str]) -> None
 
 
 @contextmanager
-def encrypting(own: Identity, folder: Path, port: int) -> Iterator[int]:
-    """A port with TLS in front of one without, since OpenSearch has TLS in a plugin that Maven lacks."""
+def guarding(own: Identity, folder: Path, url: str) -> Iterator[int]:
+    """A port with TLS and a password in front of a server: OpenSearch has both in a plugin that Maven lacks."""
     (folder / "own.pem").write_text(own.certificate + own.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "own.pem")
+    granted = f"Basic {base64.b64encode(f'user:{PASSWORD}'.encode()).decode()}"
 
-    def copy(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while content := source.recv(65536):
-                target.sendall(content)
-            target.shutdown(socket.SHUT_WR)
+    class Guard(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-    def serve() -> None:
-        with suppress(OSError):  # until it is closed
-            while True:
-                given, _ = listener.accept()
-                with suppress(OSError):
-                    client = context.wrap_socket(given, server_side=True)
-                    server = socket.create_connection((LOCALHOST, port))
-                    for pair in ((client, server), (server, client)):
-                        threading.Thread(target=copy, args=pair, daemon=True).start()
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.headers.get("Authorization") != granted:
+                self.answer(401, b'{"error": "Unauthorized", "status": 401}')
+                return
+            headers = {"Content-Type": "application/json"}
+            request = Request(url + self.path, body or None, headers, method=self.command)
+            try:
+                with urlopen(request) as found:
+                    self.answer(found.status, found.read())
+            except HTTPError as error:
+                self.answer(error.code, error.read())
 
-    with socket.create_server((LOCALHOST, 0)) as listener:
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
+        do_GET = do_PUT = do_POST = forward
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def get_request(self) -> tuple[socket.socket, Any]:
+            given, address = super().get_request()
+            # The handshake is left to the thread of the connection.
+            options = {"server_side": True, "do_handshake_on_connect": False}
+            return context.wrap_socket(given, **options), address
+
+        def handle_error(self, *_: Any) -> None:
+            """A client that does not trust the certificate."""
+
+    with Server((LOCALHOST, 0), Guard) as guard:
+        thread = threading.Thread(target=guard.serve_forever)
+        thread.start()
+        yield guard.server_port
+        guard.shutdown()
+        thread.join()
 
 
 @pytest.mark.opensearch
-def test_an_index_with_a_certificate(
+def test_an_index_with_a_password_and_a_certificate(
     opensearch: Any, authority: Authority, pems: dict[str, str], tmp_path: Path
 ) -> None:
-    with encrypting(authority.sign(LOCALHOST), tmp_path, opensearch.port) as port:
+    with guarding(authority.sign(LOCALHOST), tmp_path, opensearch.url) as port:
+        url = f"https://{LOCALHOST}:{port}"
 
-        def sink(name: str) -> Any:
-            client = {"ca_certs": pems[name], "http_auth": ("user", PASSWORD)}
-            url = f"https://{LOCALHOST}:{port}"
-            return sinks.opensearch(url, "tls", key="id", patience="1 second", client=client)
+        def sink(user: Any = ("user", PASSWORD), name: str = "right", url: str = url) -> Any:
+            client = {"ca_certs": pems[name]} | ({"http_auth": user} if user else {})
+            # Who does not trust the certificate, or is not let in, does not try again.
+            options: Any = {"key": "id", "patience": "10 minutes", "client": client}
+            return sinks.opensearch(url, "tls", **options)
 
-        assert planned.deliver(sink("right"), [Change("a", 0)])["written"] == 1
-        assert opensearch.documents("tls").keys() == {"a"}
-        with pytest.raises(SinkError, match="TARGET_UNAVAILABLE") as error:
-            sink("wrong").check()
-        assert PASSWORD not in str(error.value) + repr(sink("wrong"))
+        in_url = sink(None, url=url.replace("//", f"//user:{PASSWORD}@"))
+        for number, right in enumerate((sink(), in_url)):
+            assert planned.deliver(right, [Change(str(number), 0)])["written"] == 1
+        assert opensearch.documents("tls").keys() == {"0", "1"}
+        for wrong, code in (
+            (sink(name="wrong"), "TARGET_UNAVAILABLE"),
+            (sink(None), "TARGET_REFUSED"),
+            (sink(("user", "other-passw0rd")), "TARGET_REFUSED"),
+        ):
+            for act in (wrong.check, lambda sink=wrong: planned.deliver(sink, [Change("c", 0)])):
+                with pytest.raises(SinkError, match=code) as error:
+                    act()
+                shown = str(error.value) + repr(wrong)
+                assert PASSWORD not in shown
+                assert "other-passw0rd" not in shown
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param("opensearch", marks=pytest.mark.opensearch),
+        pytest.param("redis", marks=pytest.mark.redis),
+    ],
+)
+def test_a_delete_is_remembered_for_the_horizon(store: str, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue(store)
+    times: Any = {"timeout": "1 second", "patience": "1 second", "horizon": "5 seconds"}
+    sink = getattr(sinks, store)(server.url, "horizon", key="id", **times)
+    with sink._client() as client:
+        sink._look(client, create=True, patience=0)
+    planned.deliver(sink, [Change("a", 1), Change("a", 1, deletes=True)])
+    deleted = time.monotonic()
+    found = planned.deliver(sink, [Change("a", 0), Change("a", 1)])
+    assert time.monotonic() - deleted < 5, "the machine is too slow for this test"
+    assert (found["written"], found["older"]) == (0, 1)
+    time.sleep(deleted + 6 - time.monotonic())
+    assert planned.deliver(sink, [Change("a", 0)])["written"] == 1
 
 
 @pytest.mark.opensearch
