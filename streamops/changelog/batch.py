@@ -30,6 +30,7 @@ from streamops.kernel.groups import (
 )
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.ordering import ranks
+from streamops.kernel.versions import table_of
 
 NONE = -1
 
@@ -144,7 +145,7 @@ class KeyedBatch:
         sent = [
             _drop_unsent(spec, stored.select(sent_layout(spec).names)),
             _drop_unsent(spec, pa.table(columns, schema=sent_layout(spec))),
-            pa.Table.from_struct_array(donors.flatten()),
+            table_of(donors.flatten()),
         ]
         key = np.concatenate([np.arange(len(touched)), number[changed], owner])
         nothing = np.zeros(len(key), np.bool_)

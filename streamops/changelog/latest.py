@@ -37,6 +37,7 @@ from streamops.kernel.columns import combine_chunks, concat, key_codes, make_str
 from streamops.kernel.core import Metrics, State
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
 from streamops.kernel.ordering import ranks
+from streamops.kernel.versions import table_of
 
 Fields = Sequence[tuple[str, pa.DataType]]
 
@@ -107,7 +108,7 @@ def _is_truncated(spec: KeyedTable, rows: pa.Table, limit: pa.Array) -> Mask:
     """Which stored rows are below a truncate, or have a donor that is."""
     lists = combine_chunks(rows.column("donors"))
     owner = np.repeat(np.arange(len(rows)), list_sizes(lists))
-    donors = pa.Table.from_struct_array(lists.flatten())
+    donors = table_of(lists.flatten())
     found = _is_below(
         spec,
         combine_chunks(rows.column("sequence")),

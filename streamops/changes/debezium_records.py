@@ -41,6 +41,7 @@ from streamops.kernel.parameters import (
     require_choice,
     require_columns,
 )
+from streamops.kernel.versions import try_validate_utf8
 from streamops.spark.columns import arrow_schema, column, make_nullable, map_type
 from streamops.spark.json_columns import (
     member,
@@ -202,7 +203,7 @@ class _Reader:
         spec = self.spec
         value = column(spec.value)
         # Spark would replace invalid UTF-8 by marks.
-        text = F.try_validate_utf8(value.cast("string"))
+        text = try_validate_utf8(value.cast("string"))
         message_key = F.lit(None).cast("string")
         if spec.message_key is not None:
             message_key = column(spec.message_key)
@@ -214,7 +215,7 @@ class _Reader:
                 sequence_columns=F.struct(*sequence, F.lit(0).alias("end")),
                 text=text,
                 outer=parse_object(text),
-                key_members=parse_object(F.try_validate_utf8(message_key.cast("string"))),
+                key_members=parse_object(try_validate_utf8(message_key.cast("string"))),
             ),
         )
         records = _add(records, payload=member(_temp("outer"), "payload"))

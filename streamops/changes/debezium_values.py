@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.versions import try_cast
 from streamops.spark.columns import make_nullable, map_type
 from streamops.spark.json_columns import member, parse_members, plain_text, read_value
 
@@ -202,7 +203,7 @@ def _total_order(record: Column) -> Column:
 
 
 def _to_int(text: Column) -> Column:
-    return text.try_cast("bigint")
+    return try_cast(text, "bigint")
 
 
 def _to_sequence(log: Column, offset: Column, position: Column) -> Column:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from streamops.changes import conditions
 from streamops.changes.fold import refuse_stream, require_same_columns
 from streamops.kernel.parameters import parse_distinct_names, require_columns
+from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -170,7 +171,7 @@ def differences(
             row["more"],
         )
         # As Arrow, whose values Python's Row does not all have.
-        for row in rows.toArrow().to_pylist()
+        for row in to_arrow(rows).to_pylist()
     )
     missing, extra, different = (counted.get(name, 0) for name in _TYPES)
     return Differences(missing, extra, different, first)

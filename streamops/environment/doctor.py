@@ -25,11 +25,12 @@ from streamops.environment.settings import (
     effective,
 )
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.versions import has_transform, state_messages_problem
 
 if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
     from pyspark.sql import SparkSession
 
-_WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, google.protobuf, streamops"
+_WORKER_IMPORTS = "pyspark, pandas, pyarrow, numpy, streamops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
         _python(),
         _java(environ),
         *map(_package, REQUIRED),
+        _state_api(),
         _worker(environ),
     ]
 
@@ -151,6 +153,16 @@ def _version(name: str, package: str, version: str) -> Finding:
     if verdict is None:
         return Finding(name, True, version)
     return Finding(name, False, f"{version} is {verdict}", f'pip install "{requirement(package)}"')
+
+
+def _state_api() -> Finding:
+    name, later = "state API", "transformWithStateInPandas"
+    messages = state_messages_problem() if has_transform() else (f"{later} needs Spark 4", "")
+    if messages is None:
+        return Finding(name, True, f"{later}, in a session with RocksDB")
+    why, package = messages
+    remedy = f'pip install "{package}", to chain operators' if package else ""
+    return Finding(name, True, f"applyInPandasWithState: {why}", remedy)
 
 
 def _worker(environ: Mapping[str, str]) -> Finding:

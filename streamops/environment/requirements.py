@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from streamops.environment import conditions
 
 REQUIRED: Mapping[str, tuple[str, str | None]] = {
-    "pyspark": ("4.1", "5"),
-    "pandas": ("2.2", "3"),
-    "pyarrow": ("20", None),
-    "numpy": ("1.26", None),
-    "protobuf": ("6.33.5", None),
-    "datasketch": ("2", "3"),
+    "pyspark": ("3.5", "5"),
+    "pandas": ("1.5.3", "3"),
+    "pyarrow": ("14", None),
+    "numpy": ("1.23", None),
     "tzdata": ("2024.1", None),
 }
 """By package: the oldest supported version, and the first unsupported one."""
@@ -37,8 +35,8 @@ def numbers(version: str) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> numbers("6.33.5"), numbers("5.0.0rc1"), numbers("")
-    ((6, 33, 5), (5, 0, 0), ())
+    >>> numbers("1.5.3"), numbers("5.0.0rc1"), numbers("")
+    ((1, 5, 3), (5, 0, 0), ())
     """
     release = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in release[0].split(".")) if release else ()
@@ -70,8 +68,7 @@ def refuse_versions() -> None:
     """Refuse installed packages of versions with which operators do not work.
 
     pip refuses them, too, unless they were installed later or in another way. A package whose
-    version is not known, as on some platforms, is accepted, and so is a protobuf that is too old: it
-    decides about the state API.
+    version is not known, as on some platforms, is accepted.
 
     Raises
     ------
@@ -83,7 +80,7 @@ def refuse_versions() -> None:
         if not version:
             continue
         verdict = compare_version(package, version)
-        if verdict is not None and package != "protobuf":
+        if verdict is not None:
             raise conditions.VERSION_NOT_SUPPORTED.error(
                 package=package,
                 version=version,

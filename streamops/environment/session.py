@@ -9,13 +9,13 @@ import warnings
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkRuntimeError
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamops.environment import conditions
 from streamops.environment.java import find_java
 from streamops.environment.quiet import filter_stderr
 from streamops.environment.settings import Difference, differences, local_settings
+from streamops.kernel.versions import Missing, spark_class
 
 # PySpark also logs the errors that it raises while it analyzes a plan, as one line of some ten
 # thousand characters with the stack of the JVM.
@@ -121,8 +121,9 @@ def _start(settings: Mapping[str, str]) -> SparkSession:
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name in _ECHOES:
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    loggers = spark_class("logger", "PySparkLogger")
+    for name in () if issubclass(loggers, Missing) else _ECHOES:
+        loggers.getLogger(name).setLevel(logging.CRITICAL)
     with filter_stderr():  # of the JVM, which starts here
         return SparkSession.builder.config(map=dict(settings)).getOrCreate()
 

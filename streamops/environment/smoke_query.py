@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pandas as pd
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from streamops.kernel.errors import located
+from streamops.kernel.versions import spark_class
 from streamops.spark.state_apis import choose_state_api
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+else:
+    StatefulProcessor = spark_class("sql.streaming.stateful_processor", "StatefulProcessor")
 
 
 class _RunningCount(StatefulProcessor):

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, StructField
 
 from streamops.erasure import conditions
@@ -17,6 +16,7 @@ from streamops.erasure.core.shredding import Columns, Rejected, ShreddedColumn, 
 from streamops.erasure.core.values import ValueType
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import require_columns, require_name, require_package
+from streamops.kernel.versions import arrow_udf
 from streamops.spark.columns import (
     column,
     refuse_collated,
@@ -143,9 +143,7 @@ def _call(run: Run, spec: Columns, result: pa.DataType) -> Callable[..., Column]
         return pa.StructArray.from_arrays([*results, rejected], fields=list(result))
 
     dtype = spark_schema(pa.schema([("result", result)])).fields[0].dataType
-    # The stubs want the type of the function, which is left to the type hints.
-    make: Any = arrow_udf
-    found: Callable[..., Column] = make(crypt, dtype)
+    found: Callable[..., Column] = arrow_udf(crypt, dtype, None)
     return found
 
 

@@ -20,6 +20,7 @@ from streamops.kernel.databases import mask, parse_database_url, secrets_of_data
 from streamops.kernel.errors import StreamopsError, located_methods
 from streamops.kernel.parameters import require_columns, require_name, require_package
 from streamops.kernel.values import Refused, converter
+from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import column, require_frame
 
 _DIALECTS = ("sqlite", "postgresql")
@@ -129,7 +130,7 @@ class KeyTable:
         if batch.isStreaming:
             raise conditions.BATCH_IS_A_STREAM.error(got="a streaming frame")
         require_subject(batch.schema[subject], "the column")
-        found = batch.select(column(subject).cast("string").alias("subject")).distinct().toArrow()
+        found = to_arrow(batch.select(column(subject).cast("string").alias("subject")).distinct())
         return _to_frame(batch.sparkSession, self._create(found.column("subject").to_pylist()))
 
     def keys(self, spark: SparkSession) -> DataFrame:

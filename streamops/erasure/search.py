@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from streamops.erasure import conditions
 from streamops.kernel.errors import SpecError
+from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import require_frame
 
 _SHORTEST = 4
@@ -127,7 +128,7 @@ def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchR
     require_frame(frame, "the first argument")
     needles = _needles(values)
     found: dict[Match, None] = {}
-    for name, content in _columns(frame.toArrow()):
+    for name, content in _columns(to_arrow(frame)):
         found |= dict.fromkeys(_search(name, content, needles))
     return SearchReport(tuple(found), 0, ())
 

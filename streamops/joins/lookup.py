@@ -30,6 +30,7 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.versions import to_arrow
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -212,7 +213,7 @@ class LookupTransform:
             require_columns(known.names, {"by": theirs})
         _refuse_user_types(table)
         loose = relax_nulls(table)
-        entries = loose.toArrow()
+        entries = to_arrow(loose)
         _refuse_duplicates(entries, theirs)
         # Metadata that a query wrote to stored columns does not apply to this query.
         fields = [

@@ -63,14 +63,14 @@ def late_field(*inputs: pa.Schema, further: Further = ()) -> pa.Field:
     return pa.field(LATE, pa.struct([*fields, *further]))
 
 
-LATE_FIELDS = tuple(late_field(pa.schema([])).type.names)
+LATE_FIELDS = tuple(of.name for of in late_field(pa.schema([])).type)
 """The fields that ``late`` has in every operator."""
 
 
 def has_side_output(output: pa.Schema) -> bool:
     """Whether the output has the column ``late``, and not one of a user with the same name."""
     dtype = output.field(LATE).type if LATE in output.names else pa.null()
-    return isinstance(dtype, pa.StructType) and {*dtype.names}.issuperset(LATE_FIELDS)
+    return isinstance(dtype, pa.StructType) and {of.name for of in dtype}.issuperset(LATE_FIELDS)
 
 
 def build_late(

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from streamops.kernel.calendar import DAY, require_zone
 from streamops.kernel.parameters import parse_names, require_columns
 from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.versions import to_arrow
 from streamops.plots import conditions
 
 Data: TypeAlias = Any
@@ -182,8 +183,8 @@ def _to_pandas(data: Data) -> pd.DataFrame:
         raise conditions.STREAMING_FRAME.error(got="a streaming frame")
     if isinstance(data, pd.DataFrame):
         return data.reset_index(drop=True)
-    if hasattr(data, "toArrow"):  # PySpark's toPandas drops the time zone, and toArrow has UTC
-        return _in_zone(_from_arrow(data.toArrow()), data.sparkSession)
+    if hasattr(data, "mapInArrow"):  # PySpark's toPandas drops the time zone, and toArrow has UTC
+        return _in_zone(_from_arrow(to_arrow(data)), data.sparkSession)
     if hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.RecordBatch):
         return _from_arrow(pa.table(data))
     if _are_results(data):

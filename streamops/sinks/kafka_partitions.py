@@ -26,10 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.hashing import murmur2, shard_of
+from streamops.kernel.versions import arrow_udf
 from streamops.sinks.core.kafka_records import KEY, VALUE, decode_entry, encode_entry, make_records
 from streamops.sinks.core.ledger import Delivery, Entry, Location, decide, fenced
 from streamops.sinks.core.net import form_of
@@ -43,6 +43,7 @@ from streamops.sinks.tasks import (
     in_pieces,
     run_tasks,
 )
+from streamops.spark.columns import arrow_schema
 
 _ROWS_PER_PIECE, _BYTES_PER_PIECE, _BYTES_PER_GROUP = 1 << 17, 32 << 20, 256 << 20
 _NUMBER = "streamops_partition"
@@ -99,9 +100,8 @@ class PartitionedWrite:
         def number(keys: pa.Array) -> pa.Array:
             return pa.array(partitions_of(keys, partitions))
 
-        # The stubs want the type of the function, which is left to the type hints.
-        make: Any = arrow_udf
-        found: Column = make(number, "int")(F.col(KEY))
+        dtype = arrow_schema(frame, only=[KEY]).field(KEY).type
+        found: Column = arrow_udf(number, "int", [dtype])(F.col(KEY))
         return found
 
     def _numbers(self, rows: pa.Table) -> npt.NDArray[np.int32]:

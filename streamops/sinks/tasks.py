@@ -35,6 +35,7 @@ from pyspark.sql import functions as F
 from streamops.kernel import errors
 from streamops.kernel.columns import take
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.versions import to_arrow
 from streamops.sinks.core.net import digest, row_hashes
 from streamops.spark.columns import column
 from streamops.spark.identity import parallelism
@@ -125,11 +126,11 @@ class Projection:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the finished rows. Spark knows them without computing a row."""
-        return self.finish(self.frame.limit(0).toArrow()).schema
+        return self.finish(to_arrow(self.frame.limit(0))).schema
 
     def collect(self) -> pa.Table:
         """Compute the rows in the memory of the driver."""
-        return self.finish(self.frame.toArrow())
+        return self.finish(to_arrow(self.frame))
 
     def collect_small(self) -> pa.Table | None:
         """Compute the rows in the memory of the driver; None if they are larger than a small micro-batch.
@@ -140,7 +141,7 @@ class Projection:
         most = SMALL // max(width, 1)
         # The lower bits of this identifier count the rows of a partition.
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
-        rows = self.frame.where(number < F.lit(most)).toArrow()
+        rows = to_arrow(self.frame.where(number < F.lit(most)))
         return self.finish(rows) if len(rows) < most and rows.nbytes <= SMALL else None
 
     def run_tasks(self, deliver: Deliver, together: tuple[str, ...] = ()) -> Receipts:
@@ -172,7 +173,7 @@ def run_tasks(
     frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
-    found = frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT).toArrow()
+    found = to_arrow(frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT))
     return replace(add_up(schema, found), exchange=partial(run_exchange, frame))
 
 
@@ -227,7 +228,7 @@ def run_exchange(frame: DataFrame, exchange: Exchange) -> list[Part]:
     sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
     sent = sent.mapInArrow(partial(_forward, exchange), _MESSAGE)
     sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
-    found = sent.mapInArrow(partial(_finish, exchange), _FINISHED).toArrow()
+    found = to_arrow(sent.mapInArrow(partial(_finish, exchange), _FINISHED))
     for text in found.column("error").to_pylist():
         if text:
             raise _decode(text)

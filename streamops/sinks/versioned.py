@@ -29,6 +29,7 @@ from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, located
 from streamops.kernel.parameters import require_columns
 from streamops.kernel.time import format_duration
+from streamops.kernel.versions import to_arrow
 from streamops.sinks import conditions
 from streamops.sinks.core import versions
 from streamops.sinks.core.versions import OLDER, WRITTEN, Again, Refused
@@ -199,7 +200,7 @@ class VersionedStore(BatchWriter):
         """Run the tasks. Rows that were refused are an error if there is no sink for them."""
         with located(self.label):
             try:
-                found = receipts.toArrow()
+                found = to_arrow(receipts)
             except Exception as error:  # PySpark's own errors differ between classic and Connect
                 raise self._failure(error) from None
             written, older, rejected = (

@@ -250,4 +250,6 @@ def may_contain(filter: bytes | StoredSketch, column: Column | str) -> Column:
         result[contained(bits, positions(shape, requested), np.arange(len(requested)))] = True
         return pa.array(result)
 
-    return value.isNotNull() & map_columns(run, pa.bool_(), F.xxhash64(value), name="may_contain")
+    return value.isNotNull() & map_columns(
+        run, pa.bool_(), F.xxhash64(value), name="may_contain", inputs=[pa.int64()]
+    )

@@ -209,7 +209,9 @@ def estimate_count(column: str, item: Column | str, *, like: CountingAggregate) 
 
     requested = quoted(item) if isinstance(item, str) else item
     query = as_item(requested, type_name(sketch.type))
-    return map_columns(run, COUNT, quoted(column), query, name="estimate_count")
+    return map_columns(
+        run, COUNT, quoted(column), query, name="estimate_count", inputs=[pa.binary(), sketch.type]
+    )
 
 
 def count_rows(sketch: _Counting, blobs: pa.Array, queries: pa.Array) -> pa.Array:

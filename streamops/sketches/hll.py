@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from streamops.kernel.parameters import require_package
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import (
     SketchAggregate,
@@ -143,13 +144,13 @@ class StoredHll(StoredSketch):
 
     def to_datasketch(self) -> Any:
         """A ``datasketch.HyperLogLogPlusPlus`` of the same items, which can be updated."""
-        from datasketch import HyperLogLogPlusPlus
+        theirs = require_package("datasketch", package="datasketch", extra="datasketch")
 
         sketch = self.sketch
         assert isinstance(sketch, HyperLogLog)
         (registers,) = sketch.registers(self.states).astype(np.int8)
         hashfunc = datasketch_hash(hll_sketch_agg("items", p=sketch.p))
-        return HyperLogLogPlusPlus(reg=registers, hashfunc=hashfunc)
+        return theirs.HyperLogLogPlusPlus(reg=registers, hashfunc=hashfunc)
 
     @classmethod
     def from_datasketch(cls, source: Any) -> StoredHll:
@@ -165,9 +166,9 @@ class StoredHll(StoredSketch):
             length is wrong, or it is something else, for instance a ``HyperLogLog``, whose hash is
             too short.
         """
-        from datasketch import HyperLogLogPlusPlus
+        theirs = require_package("datasketch", package="datasketch", extra="datasketch")
 
-        if isinstance(source, HyperLogLogPlusPlus):
+        if isinstance(source, theirs.HyperLogLogPlusPlus):
             registers = source.reg.astype(np.int64)
             one_byte = np.where((registers >= 0) & (registers < 255), registers, 255)
             source = bytes([source.p, *one_byte.tolist()])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.parameters import Text
+from streamops.kernel.parameters import Text, require_package
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, refuse_like, require_item
 from streamops.sketches.core.items import murmur3
@@ -130,13 +130,15 @@ class StoredMinHash(StoredSketch):
 
     def to_datasketch(self) -> Any:
         """A ``datasketch.MinHash`` of the same items, which can be updated."""
-        from datasketch import MinHash as Theirs
+        theirs = require_package("datasketch", package="datasketch", extra="datasketch")
 
         core = self._core
         least = core.least(self.states[0])
         values = least[0] if len(least) else np.full(core.permutations, _largest(core.scheme))
         hashfunc = datasketch_hash(minhash_sketch_agg("items", scheme=core.scheme))
-        return Theirs(seed=core.seed, hashvalues=values, scheme=core.scheme, hashfunc=hashfunc)
+        return theirs.MinHash(
+            seed=core.seed, hashvalues=values, scheme=core.scheme, hashfunc=hashfunc
+        )
 
     @classmethod
     def from_datasketch(cls, source: Any) -> StoredMinHash:

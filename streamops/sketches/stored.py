@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 
 from streamops.kernel.errors import SpecError, located
 from streamops.kernel.groups import Groups
 from streamops.kernel.parameters import Text
+from streamops.kernel.versions import arrow_udf, try_cast
 from streamops.sketches import conditions
 from streamops.sketches.aggregation import SketchAggregate, require_like
 from streamops.sketches.core.sketch import (
@@ -199,24 +199,27 @@ def read(blob: bytes) -> StoredSketch:
 
 def as_item(column: Column, dtype: Text) -> Column:
     """The value cast to this flat type; null if it has no such value, as 1.5 has no bigint."""
-    value = column.try_cast(dtype)
+    value = try_cast(column, dtype)
     # Compared only if the cast succeeded: the comparison casts, too, and would fail the query.
     return F.when(value.isNotNull(), F.when(value == column, value))
 
 
 def map_columns(
-    run: Callable[..., pa.Array], result: pa.DataType, *columns: Column, name: str | None = None
+    run: Callable[..., pa.Array],
+    result: pa.DataType,
+    *columns: Column,
+    name: str | None = None,
+    inputs: Sequence[pa.DataType] | None = None,
 ) -> Column:
-    """A function of whole columns as a column of this type.
+    """A function of whole columns, of binary type or of these types, as a column of this type.
 
     Its type hints are arrays. The column has its name, or `name`.
     """
     if name is not None:
         run.__name__ = name
     dtype = spark_schema(pa.schema([("result", result)])).fields[0].dataType
-    # The stubs want the type of the function, which is left to the type hints.
-    make: Any = arrow_udf
-    found: Column = make(run, dtype)(*columns)
+    inputs = inputs or [pa.binary()] * len(columns)
+    found: Column = arrow_udf(run, dtype, inputs)(*columns)
     return found
 
 

@@ -15,7 +15,6 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
-    VariantType,
 )
 
 from streamops.changelog.table import REJECTED, TOMBSTONE
@@ -25,9 +24,10 @@ from streamops.kernel.parameters import (
     refuse_taken_names,
     require_columns,
 )
+from streamops.kernel.versions import try_validate_utf8
 from streamops.sources import conditions
 from streamops.sources.registry import Decoding, Settings, decoded_types, parse_defaults
-from streamops.spark.columns import column, make_nullable
+from streamops.spark.columns import VARIANT, column, make_nullable
 from streamops.spark.json_columns import (
     member,
     members_json,
@@ -59,7 +59,7 @@ UNKNOWN = "unknown"
 """The column with the fields that the schema lacks."""
 
 _VALUE, _KEY = "value", "key"
-_NESTED = (ArrayType, MapType, StructType, VariantType)
+_NESTED = (ArrayType, MapType, StructType, VARIANT)
 _AROUND = "__streamops"
 _HEADER_BYTES = 5
 _MAX_ID = (1 << 31) - 1
@@ -379,7 +379,7 @@ class _Reader:
         records = _add(frame, value=value, payload=self._payload())
         if spec.format == "json":
             # Spark would replace invalid UTF-8 by marks.
-            text = F.try_validate_utf8(_temp("payload").cast("string"))
+            text = try_validate_utf8(_temp("payload").cast("string"))
             is_nested = spec.unknown_fields == "keep"
             is_nested |= any(isinstance(part.dataType, _NESTED) for part in self.row.fields)
             records = _add(records, members=parse_object(text, is_nested=is_nested))

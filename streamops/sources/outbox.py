@@ -16,6 +16,7 @@ from streamops.kernel.parameters import (
     refuse_taken_names,
     require_distinct_columns,
 )
+from streamops.kernel.versions import require_python_sources
 from streamops.sources import conditions
 from streamops.sources.core.outbox import COLUMNS, Outbox
 from streamops.sources.core.status import Names
@@ -145,6 +146,9 @@ def outbox(
     )
     names, given = [*described.columns, *described.keep], {"keep": list(described.keep)}
     refuse_taken_names(names, _ADDED, given, conditions.NAME_TAKEN)
+    require_python_sources(
+        "sources.outbox", "sources.kafka_records behind Debezium's outbox router"
+    )
     require_driver()
     read = Names(outbox=described, publication=name, slot=slot)
     return OutboxEvents(OutboxParameters(url=url, names=read, max_rows=max_rows), create)

@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streamops.kernel.errors import located_methods
+from streamops.kernel.versions import spark_class
 from streamops.sources import conditions
 from streamops.sources.core.outbox import Outbox, Range, Read, format_lsn, parse_lsn, partition_rows
 from streamops.sources.core.status import Names, Status
@@ -82,14 +77,23 @@ class Offset:
 
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 else:
-    try:
-        from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
-    except ImportError:  # PySpark 4.1: Spark reads all there is in each micro-batch
-
-        class SupportsTriggerAvailableNow:
-            """A marker that PySpark 4.1 does not have."""
+    DataSource, DataSourceReader, DataSourceStreamReader, InputPartition = (
+        spark_class("sql.datasource", name)
+        for name in ("DataSource", "DataSourceReader", "DataSourceStreamReader", "InputPartition")
+    )
+    # Without them, before Spark 4.2, Spark reads all there is in each micro-batch.
+    ReadMaxRows, SupportsTriggerAvailableNow = (
+        spark_class("sql.streaming.datasource", name)
+        for name in ("ReadMaxRows", "SupportsTriggerAvailableNow")
+    )
 
 
 OPTION = "parameters"

@@ -19,9 +19,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from streamops.kernel.errors import RequirementError, located
 from streamops.kernel.parameters import require_package
+from streamops.kernel.versions import in_utc
 from streamops.sources import conditions
 from streamops.sources.core.registered import Decoder, Lookup, Reader, Written
-from streamops.spark.columns import IN_UTC, contains_type, map_type
+from streamops.spark.columns import contains_type, map_type
 
 # Of the client, which retries where no answer or a passing error is returned: for half a minute at most.
 _OWN_SETTINGS = {
@@ -228,7 +229,9 @@ def decoded_types(row: StructType) -> pa.Schema:
             )
     return pa.schema(
         [
-            pa.field(part.name, to_arrow_type(part.dataType, **IN_UTC), part.nullable)
+            pa.field(
+                part.name, to_arrow_type(part.dataType, **in_utc(to_arrow_type)), part.nullable
+            )
             for part in row.fields
         ]
     )

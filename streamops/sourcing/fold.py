@@ -16,6 +16,7 @@ from streamops.kernel.columns import conform, suit
 from streamops.kernel.ddl import SchemaLike
 from streamops.kernel.errors import located
 from streamops.kernel.parameters import parse_names, refuse_taken_names, require_columns
+from streamops.kernel.versions import apply_in_arrow
 from streamops.process.core.values import parse_initial
 from streamops.process.per_key import to_schema
 from streamops.sourcing import conditions
@@ -194,10 +195,10 @@ class _Fold(FoldSpec):
 
         events, schema = grouped(frame, log.names), spark_schema(output)
         if self.snapshot is None:
-            rows = events.applyInArrow(lambda table: run(table), schema)
+            rows = apply_in_arrow(events, lambda table: run(table), schema)
         else:
             both = events.cogroup(grouped(self.snapshot, output.names))
-            rows = both.applyInArrow(lambda table, before: run(table, before), schema)
+            rows = apply_in_arrow(both, lambda table, before: run(table, before), schema)
         return restore(rows, frame.select(*map(column, self.by)))
 
     def counts(self) -> Mapping[str, Column]:

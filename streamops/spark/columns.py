@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,11 +15,11 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
-    VariantType,
 )
 
 from streamops.kernel.parameters import not_an_instant, require_columns
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.versions import in_utc, spark_class
 from streamops.spark import conditions
 
 
@@ -39,13 +37,7 @@ def now() -> Column:
     return F.unix_micros(F.current_timestamp())
 
 
-# Of PySpark's conversions to Arrow. The parameter has another name in Spark 4.1 and 4.2 than in 4.3.
-IN_UTC: dict[str, Any] = (
-    {"timezone": "UTC"}
-    if "timezone" in inspect.signature(to_arrow_type).parameters
-    else {"timestamp_utc": True}
-)
-
+VARIANT = spark_class("sql.types", "VariantType")
 _INCOMPARABLE = {"interval", "geometry", "geography"}
 _BINARY = "UTF8_BINARY"  # the collation that compares strings byte by byte
 
@@ -151,9 +143,9 @@ def comparable(value: Column, dtype: DataType) -> Column:
 
     Maps become arrays of their entries, sorted by key; variants become JSON.
     """
-    if isinstance(dtype, VariantType):
+    if isinstance(dtype, VARIANT):
         return F.to_json(value)
-    if not contains_type(dtype, lambda inner: isinstance(inner, MapType | VariantType)):
+    if not contains_type(dtype, lambda inner: isinstance(inner, (MapType, VARIANT))):
         return value
     if isinstance(dtype, MapType):
         value_type = dtype.valueType
@@ -216,7 +208,7 @@ def arrow_schema(frame: DataFrame, *, only: Collection[str] | None = None) -> pa
         if only is not None and field.name not in only:
             continue
         try:
-            dtype = to_arrow_type(map_type(field.dataType, relax=True), **IN_UTC)
+            dtype = to_arrow_type(map_type(field.dataType, relax=True), **in_utc(to_arrow_type))
         except Exception as error:  # PySpark's own error type moved between releases
             raise conditions.TYPE_NOT_CARRIED.error(
                 column=field.name, got=field.dataType.simpleString()

@@ -53,13 +53,8 @@ NAME_OF_A_TABLE = codes.NOT_A_FRAME(
     "a DataFrame",
     "spark.table({name!r}), or spark.readStream.table({name!r}) for a stream",
 )
-PROTOBUF_MISSING = codes.PACKAGE_MISSING(
-    "protobuf is not installed",
-    "{expected}",
-    'pip install "{requirement}"',
-)
-PROTOBUF_TOO_OLD = codes.PACKAGE_MISSING(
-    "protobuf is too old",
+PROTOBUF_UNFIT = codes.PACKAGE_MISSING(
+    "protobuf does not fit the messages of this Spark",
     "{expected}",
     'pip install "{requirement}"',
 )

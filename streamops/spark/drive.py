@@ -21,6 +21,7 @@ from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import located
 from streamops.kernel.operator import Spec
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
+from streamops.kernel.versions import apply_in_arrow
 from streamops.spark import conditions
 from streamops.spark.checks import (
     carried_watermark,
@@ -371,8 +372,10 @@ def _batch(query: _Query) -> DataFrame:
     united = packs[0] if len(packs) == 1 else packs[0].unionByName(packs[1])
     shards = united.groupBy("shard")
     if query.is_observed and step.core.METRICS:
-        return _unpack_result(query, shards.applyInArrow(_runner_with_metrics(step), EMITTED), None)
-    rows = shards.applyInArrow(_runner(step), spark_schema(spec.output))
+        return _unpack_result(
+            query, apply_in_arrow(shards, _runner_with_metrics(step), EMITTED), None
+        )
+    rows = apply_in_arrow(shards, _runner(step), spark_schema(spec.output))
     return _result(query, rows, None)
 
 

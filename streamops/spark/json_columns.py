@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from streamops.kernel.versions import is_valid_utf8, try_cast
 from streamops.spark import conditions
-from streamops.spark.columns import contains_type, fields_by_position, map_type, quote
+from streamops.spark.columns import VARIANT, contains_type, fields_by_position, map_type, quote
 
 OPTIONS = {
     "ignoreNullFields": "false",
@@ -146,7 +147,7 @@ def _has_invalid_text(value: Column, dtype: DataType) -> Column | None:
 
     match dtype:
         case StringType():
-            return F.coalesce(~F.is_valid_utf8(value), F.lit(False))
+            return F.coalesce(~is_valid_utf8(value), F.lit(False))
         case ArrayType():
             return any_of(value, dtype.elementType)
         case MapType():
@@ -332,7 +333,7 @@ def read_value(text: Column, dtype: DataType, *, is_coded: bool = False) -> Colu
         case T.BooleanType():
             return F.when(token == "true", True).when(token == "false", False)
         case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-            return token.try_cast(dtype)
+            return try_cast(token, dtype)
         case T.FloatType() | T.DoubleType():
             return _read_float(text, token, dtype)
         case T.DecimalType():
@@ -340,12 +341,12 @@ def read_value(text: Column, dtype: DataType, *, is_coded: bool = False) -> Colu
         case T.TimestampType():
             return read_instant(text)
         case T.TimestampNTZType():
-            return F.when(text.rlike(_LOCAL), _complete(text).try_cast(dtype))
+            return F.when(text.rlike(_LOCAL), try_cast(_complete(text), dtype))
         case T.DateType():
-            return F.when(text.rlike(rf"\A{_DATE}\z"), text.try_cast(dtype))
+            return F.when(text.rlike(rf"\A{_DATE}\z"), try_cast(text, dtype))
         case T.BinaryType():
             return F.when(text.rlike(_BASE64), F.unbase64(text))
-        case T.VariantType():
+        case _ if isinstance(dtype, VARIANT):
             return _read_variant(text, token)
         case T.NullType():
             return F.lit(None)
@@ -357,10 +358,10 @@ def read_value(text: Column, dtype: DataType, *, is_coded: bool = False) -> Colu
             return _read_struct(text, dtype, is_coded)
     if dtype.typeName().startswith("time"):
         precision = getattr(dtype, "precision", 6)
-        return F.when(text.rlike(rf"\A{_CLOCK % precision}\z"), text.try_cast(dtype))
+        return F.when(text.rlike(rf"\A{_CLOCK % precision}\z"), try_cast(text, dtype))
     # Spark cuts digits beyond microseconds.
     is_exact = text.rlike(r"\A[-+A-Za-z0-9:.' ]+\z") & ~text.rlike(r"\.[0-9]{6}0*[1-9]")
-    return F.when(is_exact, text.try_cast(dtype))
+    return F.when(is_exact, try_cast(text, dtype))
 
 
 def read_instant(text: Column) -> Column:
@@ -369,8 +370,8 @@ def read_instant(text: Column) -> Column:
     Without a zone it is in that of the session; null for a time that the zone skips.
     """
     complete = _complete(text)
-    local = complete.try_cast("timestamp_ntz")
-    instant = complete.try_cast("timestamp_ltz")
+    local = try_cast(complete, "timestamp_ntz")
+    instant = try_cast(complete, "timestamp_ltz")
     return F.when(text.rlike(_ZONED), instant).when(
         text.rlike(_LOCAL) & (instant.cast("timestamp_ntz") == local), instant
     )
@@ -384,11 +385,11 @@ def _complete(text: Column) -> Column:
 
 def _read_float(text: Column, token: Column, dtype: DataType) -> Column:
     """The nearest float, or one of the three names that JSON has no numbers for."""
-    value = token.try_cast(dtype)
+    value = try_cast(token, dtype)
     is_infinite = F.abs(value) == F.lit(float("inf"))
     vanishes = (value == F.lit(0.0)) & token.rlike(_NONZERO)
     return F.when(~is_infinite & ~vanishes, value).when(
-        text.isin("NaN", "Infinity", "-Infinity"), text.try_cast(dtype)
+        text.isin("NaN", "Infinity", "-Infinity"), try_cast(text, dtype)
     )
 
 
@@ -397,13 +398,13 @@ def _read_decimal(text: Column, token: Column, dtype: T.DecimalType, is_coded: b
     is_number = text.rlike(rf"\A{_NUMBER}\z")
     number = F.when(is_number & ~text.rlike(_BASE64) if is_coded else is_number, text)
     number = F.coalesce(token, number)
-    value = number.try_cast(dtype)
+    value = try_cast(number, dtype)
     is_plain = number.rlike(rf"\A-?[0-9]+(\.[0-9]{{0,{dtype.scale}}}0*)?\z")
     # Of 1200e-3, the exponent less the zeros at the end, plus the digits after the point: one.
     digits = F.regexp_replace(F.regexp_extract(number, r"\A([^eE]*)", 1), r"[-.]", "")
     zeros = F.length(F.regexp_extract(digits, "(0*)$", 1))
     decimals = F.length(F.regexp_extract(number, r"\.([0-9]*)", 1))
-    exponent = F.regexp_extract(number, r"[eE](.*)", 1).try_cast("int").cast("bigint")
+    exponent = try_cast(F.regexp_extract(number, r"[eE](.*)", 1), "int").cast("bigint")
     is_exact = (decimals - zeros - exponent <= dtype.scale) | ~digits.rlike("[1-9]")
     return F.when(is_plain, value).when(number.rlike("[eE]") & is_exact, value)
 

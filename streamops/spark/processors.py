@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from streamops.environment.requirements import refuse_versions
-from streamops.kernel.errors import located
+from streamops.kernel.versions import spark_class
 from streamops.spark.packing import EMITTED, freeze_imports
 from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep, StoredRow
 
-try:
-    from pyspark.sql.streaming.stateful_processor import (
-        StatefulProcessor,
-        StatefulProcessorHandle,
-    )
-except ImportError:  # Spark 3
-    with located("streamops"):
-        refuse_versions()
-    raise
-
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, MapState, TimerValues
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        MapState,
+        StatefulProcessor,
+        StatefulProcessorHandle,
+        TimerValues,
+    )
+else:
+    StatefulProcessor = spark_class("sql.streaming.stateful_processor", "StatefulProcessor")
 
 Begin = Callable[[StoredRow | None, list[bytes]], StoredRow]
 """Put packs that were there before the first micro-batch into the stored state, if there is any."""

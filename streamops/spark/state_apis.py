@@ -7,20 +7,16 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops.environment.requirements import (
-    REQUIRED,
-    compare_version,
-    installed_version,
-    requirement,
-)
 from streamops.environment.settings import PROVIDER, ROCKSDB, effective
 from streamops.kernel.errors import Condition, RequirementError, SpecError, StreamopsError, located
+from streamops.kernel.versions import has_transform, state_messages_problem, too_old
 from streamops.spark import conditions
 from streamops.spark.definition import StateApi
 from streamops.spark.metadata import ONCE, STATE_API, has_node, has_streaming_aggregation
 
 _GROUPS: StateApi = "applyInPandasWithState"
 _TRANSFORM: StateApi = "transformWithStateInPandas"
+_SPLIT = "one stateful operator per query, with a table between two of them"
 
 
 class Choice(NamedTuple):
@@ -67,7 +63,7 @@ def choose_state_api(
         operator that a query may have only once. ``PARAMETERS_CONTRADICT``: the operator needs the other
         state API.
     RequirementError
-        ``ROCKSDB_REQUIRED`` or ``PACKAGE_MISSING``, if the state API was selected or is required.
+        ``ROCKSDB_REQUIRED``, ``PACKAGE_MISSING`` or ``VERSION_NOT_SUPPORTED``, if the state API was selected or is required.
     """
     if required is not None and wanted == _GROUPS:
         raise conditions.TRANSFORM_REQUIRED.error(required=required, got=f"state_api={wanted!r}")
@@ -140,8 +136,11 @@ def _not_chainable(condition: Condition[SpecError], frame: DataFrame, got: str) 
 def _problem(session: SparkSession, *, required: str | None = None) -> RequirementError | None:
     """Why ``transformWithStateInPandas`` does not run in this session; None if it does."""
     provider = effective(session, PROVIDER) or ""
-    found, oldest = installed_version("protobuf"), REQUIRED["protobuf"][0]
     expected = f"{_TRANSFORM} requires {{}}" + ("" if required is None else f": {required}")
+    if not has_transform():
+        return too_old(
+            _TRANSFORM if required is None else f"{_TRANSFORM}: {required}", "4.0", _SPLIT
+        )
     if "RocksDB" not in provider:  # platforms have class names of their own
         return conditions.ROCKSDB_REQUIRED.error(
             provider=PROVIDER,
@@ -149,11 +148,10 @@ def _problem(session: SparkSession, *, required: str | None = None) -> Requireme
             expected=expected.format(ROCKSDB),
             got=f"{PROVIDER}={provider}",
         )
-    if compare_version("protobuf", found) == "too old":
-        condition = conditions.PROTOBUF_TOO_OLD if found else conditions.PROTOBUF_MISSING
-        return condition.error(
-            requirement=requirement("protobuf"),
-            expected=expected.format(f"protobuf {oldest} or later"),
-            got=found or "no protobuf",
+    messages = state_messages_problem()
+    if messages is not None:
+        why, requirement = messages
+        return conditions.PROTOBUF_UNFIT.error(
+            requirement=requirement, expected=expected.format(requirement), got=why
         )
     return None

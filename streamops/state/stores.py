@@ -19,6 +19,7 @@ from pyspark.sql.types import IntegerType, LongType, NullType, StringType, Struc
 
 from streamops.environment.requirements import numbers
 from streamops.kernel.errors import CheckpointError
+from streamops.kernel.versions import require_state_reader, to_arrow
 from streamops.spark.step import SEGMENTS, STATE_SCHEMA, Stored
 from streamops.state import conditions
 from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
@@ -74,7 +75,10 @@ def read_rows(
     ------
     CheckpointError
         ``FOREIGN_OPERATOR``.
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``: Spark cannot read state stores.
     """
+    require_state_reader()
     reader = spark.read.format("statestore").option("operatorId", operator)
     if batch is not None:
         reader = reader.option("batchId", batch)
@@ -187,7 +191,7 @@ def read_shards(
             )
     segments: dict[int, dict[int, str]] = defaultdict(dict)
     found = read_segments(spark, path, operator.number, last) if has_segments else None
-    for row in [] if found is None else found.toArrow().to_pylist():
+    for row in [] if found is None else to_arrow(found).to_pylist():
         segments[row["shard"]][row["number"]] = row["blob"]
     shards = [
         StoredShard(
@@ -197,7 +201,7 @@ def read_shards(
             row["partition"],
             segments[row["shard"]],
         )
-        for row in stored.toArrow().to_pylist()
+        for row in to_arrow(stored).to_pylist()
     ]
     return StoredOperator(operator, shards, has_timers or has_timeout)
 

@@ -16,7 +16,7 @@ from streamops.kernel.columns import column_not_found
 from streamops.kernel.errors import SchemaError, SpecError, StreamopsError
 from streamops.kernel.time import Duration
 from streamops.kernel.values import Refused, UnsupportedType, keeps_values, to_column
-from streamops.spark.columns import IN_UTC
+from streamops.kernel.versions import in_utc
 from streamops.spark.operator import Operator
 from streamops.testing import conditions
 
@@ -135,7 +135,9 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     if duplicates:
         raise conditions.DUPLICATE_COLUMN.error(got=", ".join(duplicates))
     try:
-        return to_arrow_schema(from_arrow_schema(schema, prefer_timestamp_ntz=True), **IN_UTC)
+        return to_arrow_schema(
+            from_arrow_schema(schema, prefer_timestamp_ntz=True), **in_utc(to_arrow_schema)
+        )
     except Exception as error:  # the class of this error differs between releases of PySpark
         raise conditions.TYPE_NOT_CARRIED.error(got=str(schema).replace("\n", ", ")) from error
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamops.kernel.core import ClockMetrics, Metrics
 from streamops.kernel.lateness import has_side_output
 from streamops.kernel.operator import Core
+from streamops.kernel.versions import pylist
 from streamops.spark.operator import Operator
 from streamops.testing import conditions
 
@@ -138,7 +139,7 @@ def _combine_follow_up(first: BatchResult, second: BatchResult) -> BatchResult:
 def records(table: pa.Table) -> list[dict[str, Any]]:
     """Rows of a table as dicts; maps are dicts, too."""
     try:
-        rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="strict")
+        rows: list[dict[str, Any]] = pylist(table)
     except OverflowError as error:
         raise conditions.TIME_NOT_IN_PYTHON.error(got=str(error)) from error
     return rows

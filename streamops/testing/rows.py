@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from streamops.kernel.errors import RequirementError
 from streamops.kernel.values import comparable, same
+from streamops.kernel.versions import to_arrow
 from streamops.testing import conditions
 from streamops.testing.batches import canonical
 from streamops.testing.results import records
@@ -193,7 +194,7 @@ def _names(rows: Rows) -> list[str]:
 
 def _collect(frame: DataFrame) -> pa.Table:
     # By Arrow: collect() returns local times, which are ambiguous when clocks are set back.
-    table = frame.toArrow()
+    table = to_arrow(frame)
     return table.cast(canonical(table.schema))
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
 from streamops.kernel.time import format_duration, parse_duration
+from streamops.kernel.versions import has_scripted_sources, to_arrow
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
@@ -96,7 +97,7 @@ def micro_batches(
     folder = Path(directory) / "input"
     folder.mkdir(parents=True, exist_ok=True)
     is_classic = type(spark).__module__ == "pyspark.sql.session"
-    is_supported = tuple(map(int, spark.version.split(".")[:2])) >= (4, 2)
+    is_supported = has_scripted_sources()
     if source == "python" and not is_supported:
         raise conditions.PYTHON_SOURCE_UNSUPPORTED.error(
             got=f"Spark {spark.version} and source='python'"
@@ -233,7 +234,7 @@ def _write_output(output: str, batch: DataFrame, number: int) -> None:
     # To a file, atomically: under Connect this runs in a process of the server.
     file = Path(output) / f"{number:09d}.arrow"
     unfinished = file.with_suffix(".tmp")
-    unfinished.write_bytes(ipc_write(batch.toArrow()))
+    unfinished.write_bytes(ipc_write(to_arrow(batch)))
     unfinished.replace(file)
 
 

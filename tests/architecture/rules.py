@@ -40,6 +40,8 @@ JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkCo
 CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
 # The only files with different code for classic and Connect sessions.
 BOTH_SESSIONS = {Path(LIBRARY, "spark", name) for name in ("identity.py", "metadata.py")}
+# What looks Spark and pandas up when it is called, for the differences between their versions.
+VERSIONS = Path(LIBRARY, "kernel", "versions.py")
 # What checks the environment as a whole: it runs a query.
 CHECKS_ENVIRONMENT = {"doctor", "smoke_query"}
 # Modules with the classes of errors, which only a condition makes: their texts are data.
@@ -140,7 +142,7 @@ def wrong_imports(root: Path, where: Path, tree: ast.Module) -> Iterator[tuple[i
     layer = layer_of(".".join(where.with_suffix("").parts).removesuffix(".__init__"))
     for line, name in imports(root, where, tree):
         top = name.split(".")[0]
-        if is_pure(layer) and top in {"pyspark", "pandas"}:
+        if is_pure(layer) and where != VERSIONS and top in {"pyspark", "pandas"}:
             yield line, f"{layer} must not import {top}"
         elif (
             top not in {LIBRARY, EXAMPLES}

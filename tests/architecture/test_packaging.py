@@ -25,6 +25,8 @@ def test_the_wheel_contains_only_the_library() -> None:
 def test_the_oldest_versions_that_are_tested_are_the_lower_bounds() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = (
+        "spark",
+        "datasketch",
         "delta",
         "iceberg",
         "kafka",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import re
+import sys
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
 
@@ -22,6 +24,7 @@ from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMA
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
 
 INSTANT = TimestampType()
+MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 WINDOW = StructType([StructField("start", INSTANT), StructField("end", INSTANT)])
 MINUTE = {WATERMARK: 60_000}
 OURS = {**MINUTE, LATENESS: 0, METRICS: "tumbling", STATE_API: "transformWithStateInPandas"}
@@ -300,24 +303,31 @@ def test_a_state_api_that_was_selected_does_not_depend_on_the_session() -> None:
         assert choice == ("applyInPandasWithState", "state_api='applyInPandasWithState'")
 
 
-@pytest.mark.parametrize(("version", "got"), [(None, "no protobuf"), ("5.29.0rc1", "5.29.0rc1")])
-def test_a_missing_or_old_protobuf_is_reported_with_the_bound_of_the_package(
-    monkeypatch: pytest.MonkeyPatch, version: str | None, got: str
+def test_messages_that_cannot_be_imported_are_reported_with_the_package_that_they_need(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def found(package: str) -> str:
-        if version is None:
-            raise importlib.metadata.PackageNotFoundError(package)
-        return version
-
-    monkeypatch.setattr(importlib.metadata, "version", found)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    monkeypatch.delitem(sys.modules, MESSAGES, raising=False)
     frame = events(providerClass=ROCKSDB)
     assert choose_state_api([frame], "auto").api == "applyInPandasWithState"
     with pytest.raises(RequirementError) as caught:
         choose_state_api([frame], "transformWithStateInPandas")
     assert caught.value.code == "PACKAGE_MISSING"
-    assert caught.value.got == got
-    assert caught.value.expected == ("transformWithStateInPandas requires protobuf 6.33.5 or later")
-    assert caught.value.fix == 'pip install "protobuf>=6.33.5"'
+    assert str(caught.value.got).startswith("ModuleNotFoundError: import of google.protobuf halted")
+    assert re.fullmatch(r'pip install "protobuf>=\d+(\.\d+)+"', caught.value.fix)
+
+
+def test_a_spark_without_the_state_api_is_refused_with_the_version_that_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.stateful_processor", None)
+    frame = events(providerClass=ROCKSDB)
+    assert choose_state_api([frame], "auto").api == "applyInPandasWithState"
+    with pytest.raises(RequirementError) as caught:
+        choose_state_api([frame], "transformWithStateInPandas")
+    assert caught.value.code == "VERSION_NOT_SUPPORTED"
+    assert caught.value.got == f"Spark {pyspark.__version__}"
+    assert caught.value.expected == "Spark 4.0 or later"
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,8 @@ def with_pandas_3() -> None:
         refuse_versions()
 
 
-def with_spark_3() -> None:
-    name = "streamops.spark.processors"
-    missing = {"pyspark.sql.streaming.stateful_processor": None, name: None}
-    with installed(pyspark="3.5.8"), patch.dict(sys.modules, missing):
-        del sys.modules[name]
-        __import__(name)
-
-
-def with_spark_4_0() -> None:
-    with installed(pyspark="4.0.1"), located("windows.tumbling"):
+def with_spark_3_4() -> None:
+    with installed(pyspark="3.4.4"), located("windows.tumbling"):
         refuse_versions()
 
 
@@ -387,9 +379,8 @@ MISTAKES = (
         lambda: tumbling().options(engine="spark"),
     ),
     # The environment
-    Mistake("pandas 3", "VERSION_NOT_SUPPORTED", 'pip install "pandas>=2.2,<3"', with_pandas_3),
-    Mistake("Spark 3.5", "VERSION_NOT_SUPPORTED", 'pip install "pyspark>=4.1,<5"', with_spark_3),
-    Mistake("Spark 4.0", "VERSION_NOT_SUPPORTED", 'pip install "pyspark>=4.1,<5"', with_spark_4_0),
+    Mistake("pandas 3", "VERSION_NOT_SUPPORTED", 'pip install "pandas>=1.5.3,<3"', with_pandas_3),
+    Mistake("Spark 3.4", "VERSION_NOT_SUPPORTED", 'pip install "pyspark>=3.5,<5"', with_spark_3_4),
     Mistake("Connect without grpc", "PACKAGE_NOT_INSTALLED", "must be installed", without_grpc),
     Mistake(
         "a sink without its package",

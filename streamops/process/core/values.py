@@ -31,6 +31,7 @@ from streamops.kernel.values import (
     field_converter,
     to_column,
 )
+from streamops.kernel.versions import pylist
 from streamops.process import conditions
 
 MICROSECOND = dt.timedelta(microseconds=1)
@@ -53,7 +54,7 @@ def to_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if is_number and not array.null_count:
         numbers: list[Any] = array.to_numpy().tolist()
         return numbers
-    values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
+    values: list[Any] = pylist(array)
     if pa.types.is_nested(dtype) and "tz=" in str(dtype):
         # Arrow has another object for UTC inside of nested values.
         with suppress(UnsupportedType):

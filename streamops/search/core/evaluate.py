@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, key_codes, take
 from streamops.kernel.groups import Groups, Ids, Ints, Mask
+from streamops.kernel.versions import table_of
 from streamops.search.core.documents import (
     Integers,
     Prefixes,
@@ -340,7 +341,7 @@ class QueryIndex:
         """Build the index of these queries, over this number of text columns and fields."""
         sizes = np.asarray(pc.list_value_length(nodes)).astype(np.int64)
         starts = np.cumsum(sizes) - sizes
-        table = pa.Table.from_struct_array(nodes.flatten())
+        table = table_of(nodes.flatten())
         query = np.repeat(np.arange(len(sizes)), sizes)
         node_type = np.asarray(combine_chunks(table.column("type"))).astype(np.int64)
         relative = np.asarray(combine_chunks(table.column("parent"))).astype(np.int64)

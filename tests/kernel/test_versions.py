@@ -1,0 +1,87 @@
+"""What stands in for newer Arrow and Spark gives the same values."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from streamops.kernel import versions
+from streamops.kernel.errors import RequirementError
+
+MAPS = pa.map_(pa.string(), pa.int64())
+NESTED = pa.struct([("m", MAPS), ("l", pa.list_(MAPS)), ("t", pa.timestamp("us", "UTC"))])
+ROWS = [
+    {
+        "m": {"a": 1, "b": None},
+        "l": [{"c": 2}, None, {}],
+        "t": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+    },
+    None,
+    {"m": None, "l": None, "t": None},
+]
+PAIRS = [
+    None
+    if r is None
+    else r
+    | {"m": r["m"] and [*r["m"].items()], "l": r["l"] and [m and [*m.items()] for m in r["l"]]}
+    for r in ROWS
+]
+
+
+@pytest.fixture(params=[True, False])
+def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what old and new versions of Arrow need."""
+    if request.param or not versions._NEED_MAPS_AS_PAIRS:
+        monkeypatch.setattr(versions, "_NEED_MAPS_AS_PAIRS", request.param)
+
+
+@pytest.mark.usefixtures("pairs")
+def test_maps_are_dicts_at_every_depth() -> None:
+    array = pa.array(PAIRS, NESTED)
+    assert versions.pylist(array) == ROWS
+    assert versions.pylist(pa.chunked_array([array[:1], array[1:]])) == ROWS
+    table = pa.table({"row": array, "n": [1, 2, 3]})
+    assert versions.pylist(table) == [
+        {"row": row, "n": n} for row, n in zip(ROWS, [1, 2, 3], strict=True)
+    ]
+
+
+@pytest.mark.usefixtures("pairs")
+def test_a_key_that_a_map_has_twice_is_refused() -> None:
+    with pytest.raises(KeyError):
+        versions.pylist(pa.array([[("a", 1), ("a", 2)]], MAPS))
+
+
+@pytest.mark.parametrize("has_method", [True, False])
+def test_structs_become_the_columns_of_a_table(
+    has_method: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = pa.array([{"a": 1, "b": "x"}, {"a": None, "b": "y"}])
+    if not has_method:
+        monkeypatch.setattr(versions, "pa", _ArrowBefore15())
+    assert versions.table_of(array) == pa.table({"a": [1, None], "b": ["x", "y"]})
+
+
+class _ArrowBefore15:
+    RecordBatch = pa.RecordBatch
+
+    class Table:
+        from_batches = pa.Table.from_batches
+
+
+def test_a_name_that_spark_lacks_is_a_class_without_instances() -> None:
+    lacks = versions.spark_class("sql.types", "NoSuchType")
+    assert issubclass(lacks, versions.Missing)
+    assert not isinstance(object(), lacks)
+
+
+def test_sources_in_python_are_refused_where_spark_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.datasource", None)
+    with pytest.raises(RequirementError) as caught:
+        versions.require_python_sources("sources.outbox", "another")
+    assert caught.value.code == "VERSION_NOT_SUPPORTED"
+    assert caught.value.expected == "Spark 4.0 or later"
