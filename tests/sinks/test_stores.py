@@ -156,9 +156,9 @@ def test_an_index_with_a_password_and_a_certificate(
             for act in (wrong.check, lambda sink=wrong: planned.deliver(sink, [Change("c", 0)])):
                 with pytest.raises(SinkError, match=code) as error:
                     act()
-                shown = str(error.value) + repr(wrong)
-                assert PASSWORD not in shown
-                assert "other-passw0rd" not in shown
+                text = str(error.value) + repr(wrong)
+                assert PASSWORD not in text
+                assert "other-passw0rd" not in text
 
 
 @pytest.mark.parametrize(
