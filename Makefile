@@ -46,6 +46,10 @@ test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examp
 	HYPOTHESIS_PROFILE=test $(MAKE) coverage
 	HYPOTHESIS_PROFILE=test $(PYTHON) -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder -m "(spark or connect or slow) and $(ALONE) and not smoke"
 
+test-connectors: $(STAMP) ## Run the tests of writer="spark" with Spark 4.1 and the connectors of Delta Lake and Iceberg, which Maven and pip must get.
+	STREAMOPS_REQUIRE_SERVERS=1 scripts/get-connectors
+	$(PYTHON) -m pytest -q -rs tests/sinks/test_spark_writers.py
+
 # What `make test` runs, but the examples and what looks at this environment.
 test-oldest: ## Run the tests of make test with the oldest supported versions of all packages, on Python 3.11.
 	scripts/make-venv build/oldest constraints-oldest.txt

@@ -73,6 +73,31 @@ INDEX_NAME = codes.INVALID_PARAMETER(
     'one index: lower case, no blank, and none of \\ / * ? " < > | , #',
     "name one index, or an alias of one",
 )
+SPARK_WRITER_OPTIONS = codes.PARAMETERS_CONTRADICT(
+    "the connector reads the options of a store from the session",
+    'no `storage_options` with writer="spark"',
+    "set them in the configuration of the session: spark.hadoop...",
+)
+SPARK_WRITER_COLUMNS = codes.PARAMETERS_CONTRADICT(
+    'writer="spark" does not add columns to a table',
+    'columns="exact"',
+    "add the columns before the query starts: ALTER TABLE ... ADD COLUMNS",
+)
+SPARK_WRITER_CATALOG = codes.PARAMETERS_CONTRADICT(
+    "Iceberg's runtime reads the properties of a catalog from the session",
+    'the name of a catalog of the session with writer="spark"',
+    "set them in the configuration of the session: spark.sql.catalog.<name>...",
+)
+SPARK_WRITER_SESSION = codes.SESSION_TYPE(
+    "the ledger is read through the JVM of the session, which Spark Connect does not give access to",
+    'a classic session with writer="spark"',
+    "run the query in a classic session, or use the other writer, if it takes the table",
+)
+SPARK_WRITER_MULTISET = codes.TARGET_KIND(
+    'writer="spark" does not write change streams without a key: no MERGE removes one of several equal rows',
+    "appended rows, or rows with a key",
+    "pass `key`; or fold the changes before the sink: changes.fold; or write to a table that the other writer takes",
+)
 DELETES_FORGOTTEN = codes.TARGET_KIND(
     "the index forgets deletes before the horizon",
     "index.gc_deletes of at least {seconds}s",
@@ -102,6 +127,11 @@ ROWS_REMOVED = codes.LEDGER_LOST(
     "another writer has removed the rows that the ledger counts",
     "commits that keep the rows of this sink, or RESTORE to a version with an entry",
     'RESTORE the table to a version before that commit; or start with a new checkpoint; or, if the query shall go on with the table as it is, start once with new_checkpoint="continue"',
+)
+SPARK_ROWS_REMOVED = codes.LEDGER_LOST(
+    "another writer has removed the rows that the ledger counts, or set the table back",
+    "commits that keep the rows of this sink",
+    'start with a new checkpoint; or, if the query shall go on with the table as it is, start once with new_checkpoint="continue"',
 )
 SNAPSHOT_REMOVED_ROWS = codes.LEDGER_LOST(
     "another writer has removed the rows that the ledger counts",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,7 @@ from streamops.sinks.sink import (
     refused,
     unavailable,
 )
+from streamops.sinks.spark_delta import SparkDeltaSink
 from streamops.sinks.tasks import Deliver, Receipts
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
@@ -69,7 +70,8 @@ def delta(
     repeated: Repeated = "fail",
     checkpoint: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> DeltaSink:
+    writer: Literal["deltalake", "spark"] = "deltalake",
+) -> DeltaSink | SparkDeltaSink:
     """Write micro-batches to a Delta table, each exactly once.
 
     After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
@@ -113,10 +115,14 @@ def delta(
     storage_options : mapping of str to str, optional
         Options of the object store, such as credentials, as in ``deltalake.DeltaTable``. They are neither
         shown nor logged.
+    writer : "deltalake" or "spark"
+        What writes: the package ``deltalake``, or Delta's connector in the session of the query. The connector
+        writes tables with all features, and `path` may be the name of a table in a catalog. It does not write
+        change streams without a key, and does not add columns.
 
     Returns
     -------
-    DeltaSink
+    DeltaSink or SparkDeltaSink
         For use with ``DataStreamWriter.foreachBatch``.
 
     Raises
@@ -149,21 +155,25 @@ def delta(
     the lowest and the highest key, these rows do, too, up to 256 MB, and are replaced in one commit. Otherwise
     the rows are merged, and the keys of the table pass through the driver in parts if the rows are a change
     stream. Tables with features that deltalake does not write, such as deletion vectors or column mapping, are
-    refused.
+    refused, unless `writer` is "spark".
     """
+    options: dict[str, Any] = {
+        "path": path,
+        "key": parse_key(key, parameter="key"),
+        "sequence": parse_key(sequence, parameter="sequence"),
+        "name": name,
+        "columns": columns,
+        "missing": missing,
+        "new_checkpoint": new_checkpoint,
+        "repeated": repeated,
+        "checkpoint": checkpoint,
+    }
+    if writer == "spark":
+        if storage_options is not None:
+            raise conditions.SPARK_WRITER_OPTIONS.error(got="`storage_options`")
+        return SparkDeltaSink(**options)
     _require_driver()
-    return DeltaSink(
-        path=path,
-        key=parse_key(key, parameter="key"),
-        sequence=parse_key(sequence, parameter="sequence"),
-        name=name,
-        columns=columns,
-        missing=missing,
-        new_checkpoint=new_checkpoint,
-        repeated=repeated,
-        checkpoint=checkpoint,
-        storage_options=storage_options,
-    )
+    return DeltaSink(**options, storage_options=storage_options)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

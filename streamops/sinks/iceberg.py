@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -46,6 +46,7 @@ from streamops.sinks.sink import (
     refused,
     unavailable,
 )
+from streamops.sinks.spark_iceberg import SparkIcebergSink
 from streamops.sinks.tasks import Deliver, Part, Receipts
 
 _WHERE = "sinks.iceberg"
@@ -73,7 +74,8 @@ def iceberg(
     new_checkpoint: NewCheckpoint = "refuse",
     repeated: Repeated = "fail",
     checkpoint: str | None = None,
-) -> IcebergSink:
+    writer: Literal["pyiceberg", "spark"] = "pyiceberg",
+) -> IcebergSink | SparkIcebergSink:
     """Write micro-batches to an Iceberg table, each exactly once.
 
     After the commit of micro-batch N, the table is the result of micro-batches 0 to N. The rows and a
@@ -117,10 +119,14 @@ def iceberg(
         same rows it is always skipped.
     checkpoint : str, optional
         The checkpoint location of the query. Only Spark Connect needs it.
+    writer : "pyiceberg" or "spark"
+        What writes: the package ``pyiceberg``, or Iceberg's runtime in the session of the query, of which
+        `catalog` is then the name of a catalog. The runtime writes tables with all features. It does not write
+        change streams without a key, and does not add columns.
 
     Returns
     -------
-    IcebergSink
+    IcebergSink or SparkIcebergSink
         For use with ``DataStreamWriter.foreachBatch``.
 
     Raises
@@ -148,19 +154,24 @@ def iceberg(
     Tasks write a large micro-batch, and the driver commits the names of the files. A small micro-batch passes
     through the memory of the driver, and so does a multiset of which no column can be compared.
     """
+    options: dict[str, Any] = {
+        "catalog": catalog,
+        "table": table,
+        "key": parse_key(key, parameter="key"),
+        "sequence": parse_key(sequence, parameter="sequence"),
+        "name": name,
+        "columns": columns,
+        "missing": missing,
+        "new_checkpoint": new_checkpoint,
+        "repeated": repeated,
+        "checkpoint": checkpoint,
+    }
+    if writer == "spark":
+        if not isinstance(catalog, str):
+            raise conditions.SPARK_WRITER_CATALOG.error(got=type(catalog).__name__)
+        return SparkIcebergSink(**options)
     _require_driver()
-    return IcebergSink(
-        catalog=catalog,
-        table=table,
-        key=parse_key(key, parameter="key"),
-        sequence=parse_key(sequence, parameter="sequence"),
-        name=name,
-        columns=columns,
-        missing=missing,
-        new_checkpoint=new_checkpoint,
-        repeated=repeated,
-        checkpoint=checkpoint,
-    )
+    return IcebergSink(**options)
 
 
 class _Attempt(Attempt):

@@ -25,11 +25,27 @@ from streamops.sinks.tasks import Part, Receipts
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LakeSink(TableSink):
-    """A sink whose target is a table of data files."""
+class LakeTable(TableSink):
+    """A sink whose target is a table of data files, which others may set back."""
+
+    rows_removed: ClassVar[Condition[Any]]
+
+    def _refuse_removed(self, found: Any, delivery: Delivery) -> None:
+        """Refuse to continue on rows of somebody else, unless the user wants that."""
+        entry = found.entry
+        is_continued = delivery.batch if entry is None else entry.query == delivery.query
+        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
+            return
+        raise self.rows_removed.error(
+            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LakeSink(LakeTable):
+    """A sink that writes the data files of its table itself."""
 
     type_unknown: ClassVar[Condition[Any]]
-    rows_removed: ClassVar[Condition[Any]]
 
     @property
     def _is_distributed(self) -> bool:
@@ -67,16 +83,6 @@ class LakeSink(TableSink):
             raise conditions.COMMIT_CONFLICTS.error(got=got)
         is_new = decision.action == "replace"
         return replace_files(job(first["folder"]), receipts, _find_none if is_new else find)
-
-    def _refuse_removed(self, found: Any, delivery: Delivery) -> None:
-        """Refuse to continue on rows of somebody else, unless the user wants that."""
-        entry = found.entry
-        is_continued = delivery.batch if entry is None else entry.query == delivery.query
-        if not (found.removed_by and is_continued) or self.new_checkpoint == "continue":
-            return
-        raise self.rows_removed.error(
-            got=f"{found.removed_by}, and now micro-batch {delivery.batch} of query {delivery.query}"
-        )
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema in types that the table can have."""

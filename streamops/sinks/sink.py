@@ -156,13 +156,12 @@ def type_differs(name: str, got: object, found: object, expected: object) -> Sin
     )
 
 
-Connection = Any
 Transform = Callable[[DataFrame], DataFrame]
 Columns = Literal["exact", "add"]
 Missing = Literal["create", "refuse"]
 
 
-_OF_PARENTS: list[Connection] = []
+_OF_PARENTS: list[Any] = []
 """Connections of the process that this one was forked from. To close one would end it there, too."""
 
 
@@ -170,7 +169,8 @@ class Session:
     """What a sink remembers in one process: an open connection, and the runs that it has served."""
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: Any = None
+        self.clone: Any = None
         self.runs: set[str] = set()
         self.is_taken = self.is_small = self.has_leftovers = False
         self._lock, self._process = threading.RLock(), os.getpid()

@@ -173,7 +173,7 @@ def run_tasks(
     frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
-    found = to_arrow(frame.mapInArrow(partial(run_task, finish, deliver), _RECEIPT))
+    found = to_arrow(frame.mapInArrow(partial(run_task, finish, deliver), RECEIPT))
     return replace(add_up(schema, found), exchange=partial(run_exchange, frame))
 
 
@@ -191,7 +191,7 @@ def add_up(schema: pa.Schema, receipts: pa.Table) -> Receipts:
     return Receipts(schema, rows, size, total, tuple(chain.from_iterable(parts)))
 
 
-_RECEIPT = "rows bigint, bytes bigint, digest bigint, parts string, error string"
+RECEIPT = "rows bigint, bytes bigint, digest bigint, parts string, error string"
 
 
 def run_task(
@@ -208,10 +208,8 @@ def run_task(
             return
         parts = list(deliver(chain([first], counted)))
     except StreamopsError as raised:  # which would be the same at the next attempt
-        error = _encode(raised)
-    receipt = counted.rows, counted.bytes, int(counted.digest), json.dumps(parts), error
-    names = ("rows", "bytes", "digest", "parts", "error")
-    yield pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
+        error = encode(raised)
+    yield counted.receipt(parts, error)
 
 
 _MESSAGE = "addressee int, rows binary, error string"
@@ -254,7 +252,7 @@ def _finish(exchange: Exchange, batches: Iterator[pa.RecordBatch]) -> Iterator[p
         found = [list(exchange.finish(*letter)) for letter in inbox]
         parts, error = json.dumps(list(chain.from_iterable(found))), inbox.error
     except StreamopsError as raised:  # which would be the same at the next attempt
-        error = _encode(raised)
+        error = encode(raised)
     yield pa.RecordBatch.from_pydict({"parts": [parts], "error": [error]}, _TEXTS)
 
 
@@ -267,7 +265,7 @@ def _messages(messages: Iterator[Message]) -> Iterator[pa.RecordBatch]:
         for addressee, rows in messages:
             yield _message(addressee, to_bytes(rows), None)
     except StreamopsError as raised:
-        yield _message(0, None, _encode(raised))
+        yield _message(0, None, encode(raised))
 
 
 def _message(addressee: int, rows: pa.Buffer | None, error: str | None) -> pa.RecordBatch:
@@ -326,6 +324,12 @@ class Counted:
         with np.errstate(over="ignore"):
             self.digest += np.int64(digest(rows))
         return rows
+
+    def receipt(self, parts: list[Part], error: str) -> pa.RecordBatch:
+        """What the driver gets to know about the rows, in one row."""
+        receipt = self.rows, self.bytes, int(self.digest), json.dumps(parts), error
+        names = ("rows", "bytes", "digest", "parts", "error")
+        return pa.RecordBatch.from_pydict({n: [v] for n, v in zip(names, receipt, strict=True)})
 
 
 def deliver_nothing(tables: Iterator[pa.Table]) -> Iterator[Part]:
@@ -408,7 +412,8 @@ def in_groups(tables: Iterable[pa.Table], names: Sequence[str], *, size: int) ->
             path.unlink()
 
 
-def _encode(error: StreamopsError) -> str:
+def encode(error: StreamopsError) -> str:
+    """An error of a task as text, of which `add_up` makes the error again."""
     _, (*_, facts) = error.__reduce__()
     texts = {name: str(value) for name, value in facts["facts"].items()}
     values = {**{name: str(value) for name, value in facts.items()}, "facts": texts}

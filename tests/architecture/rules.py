@@ -37,7 +37,7 @@ MODULE_IMPORTS = {("aggregates", "sketches")}
 # Names of the JVM gateway and of RDDs, which do not exist on Connect.
 JVM = {"_jvm", "_jdf", "_jsparkSession", "_jsc", "_sc", "sparkContext", "SparkContext", "rdd"}
 # The only file for classic sessions: it writes state stores.
-CLASSIC_SESSION = Path(LIBRARY, "state", "stores.py")
+CLASSIC_SESSION = {Path(LIBRARY, "state", "stores.py"), Path(LIBRARY, "sinks", "connectors.py")}
 # The only files with different code for classic and Connect sessions.
 BOTH_SESSIONS = {Path(LIBRARY, "spark", name) for name in ("identity.py", "metadata.py")}
 # What looks Spark and pandas up when it is called, for the differences between their versions.
@@ -183,7 +183,7 @@ def is_module(root: Path, name: str) -> bool:
 
 def forbidden_uses(tree: ast.Module, where: Path) -> Iterator[tuple[int, str]]:
     """Yield forbidden uses: the JVM gateway, pickles, evaluated text."""
-    gateway = set() if where in {*BOTH_SESSIONS, CLASSIC_SESSION} else JVM
+    gateway = set() if where in {*BOTH_SESSIONS, *CLASSIC_SESSION} else JVM
     errors = {
         alias.asname or alias.name
         for node in ast.walk(tree)
