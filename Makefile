@@ -122,7 +122,7 @@ bench-peers: $(STAMP) ## Measure streamops, Spark's own operators, Flink, Bytewa
 	scripts/get-peers
 	$(PYTHON) -m benchmarks.peers --write $(ARGUMENTS)
 
-bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. Five minutes.
+bench-sinks: $(STAMP) ## Measure every sink and what one writes by hand instead, side by side. A quarter of an hour.
 	scripts/get-postgres && scripts/get-kafka
 	$(PYTHON) -m benchmarks.sinks
 
