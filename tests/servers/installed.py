@@ -1,10 +1,18 @@
-"""The servers of the tests where they are installed, for tests and programs that do without them elsewhere."""
+"""The servers of the tests where they are installed, for tests and programs that do without them elsewhere.
+
+    python -m tests.servers.installed redis
+
+starts one, prints its address, and stops it after Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -82,3 +90,28 @@ def _running(name: str, *, client: str) -> Iterator[Any]:
         return
     with server.running(installed) as running:
         yield running
+
+
+def main() -> None:
+    """Run a server until Ctrl-C."""
+    servers: dict[str, Any] = {
+        "postgres": postgres,
+        "mariadb": mariadb,
+        "kafka": kafka,
+        "opensearch": opensearch,
+        "redis": redis,
+    }
+    parser = argparse.ArgumentParser(prog="python -m tests.servers.installed")
+    parser.add_argument("server", choices=servers)
+    name = parser.parse_args().server
+    with servers[name]() as server:
+        if server is None:
+            sys.exit(f"It or its Python client is not installed: scripts/get-{name}, docs/sinks.md")
+        address = server.bootstrap if name == "kafka" else server.url
+        print(address() if name == "mariadb" else address, flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -403,31 +403,6 @@ def test_rejected_rows_are_written_to_a_topic(
     assert offsets == sorted(row["offset"] for row in rows if row["ts"] is None)
 
 
-def test_the_program_of_the_documentation_runs(
-    spark: SparkSession, url: str, tmp_path: Path
-) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
-    blocks = (rest.partition("```\n")[0] for rest in text.split("```py\n")[1:])
-    program = next(block for block in blocks if "query.awaitTermination" in block)
-    for old, new in {
-        '"postgresql:///shop"': repr(url),
-        '"checkpoint"': repr(str(tmp_path / "checkpoint")),
-        "awaitTermination(60)": "awaitTermination(20)",
-    }.items():
-        assert program.count(old) == 1
-        program = program.replace(old, new)
-    generations = []
-    for _ in range(2):
-        namespace: dict[str, Any] = {}
-        exec(compile(program, "docs/sinks.md", "exec"), namespace)
-        assert namespace["query"].exception() is None
-        generations.append(namespace["table"].read_ledger().generation)
-    assert generations == [1, 2]
-    rows = table(url, "views", "page, window_start, views, revision")
-    assert {row[0] for row in rows} == {0, 1, 2}
-    assert len({row[:2] for row in rows}) == len(rows) >= 3
-
-
 def nested(spark: SparkSession, instant: str, change: str | None = None) -> DataFrame:
     """A row with an instant inside of a struct and of an array."""
     value = f"named_struct('at', TIMESTAMP'{instant}', 'all', array(TIMESTAMP'{instant}'))"

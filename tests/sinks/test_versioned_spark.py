@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 BATCHES = 4
-WAIT = """while query.isActive and (query.lastProgress or {"batchId": -1})["batchId"] < 1:
-    query.awaitTermination(1)"""
 Store = tuple[VersionedStore, Callable[[], dict[str, dict[str, Any]]]]
 
 
@@ -254,28 +252,3 @@ def test_an_error_of_a_task_is_one_of_the_sink(spark: SparkSession, redis: Redis
             admin.config_set("maxmemory", "0")
     assert error.value.got.startswith("OutOfMemoryError")
     assert error.value.where == sink.label
-
-
-def test_the_program_of_the_documentation_runs(
-    spark: SparkSession, opensearch: OpenSearch, redis: Redis, tmp_path: Path
-) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
-    blocks = (rest.partition("```\n")[0] for rest in text.split("```py\n")[1:])
-    program = next(block for block in blocks if "sinks.opensearch" in block)
-    prefix = f"documented-{uuid.uuid4().hex}"
-    for old, new, count in (
-        ("http://localhost:9200", opensearch.url, 1),
-        ("redis://localhost:6379/0", redis.url, 1),
-        ('"orders"', f'"{prefix}"', 2),
-        ('"stores"', repr(str(tmp_path / "checkpoint")), 1),
-        ("query.awaitTermination(30)", WAIT, 1),
-    ):
-        assert program.count(old) == count, old
-        program = program.replace(old, new)
-    namespace: dict[str, Any] = {}
-    exec(compile(program, "docs/sinks.md", "exec"), namespace)
-    assert namespace["query"].exception() is None
-    found = {key: hit["_source"] for key, hit in opensearch.documents(prefix).items()}
-    assert {*found} == {str(number) for number in range(10)}
-    with redis.connect() as client:
-        assert json.loads(client.get(f"{prefix}:7"))["value"] % 10 == 7
