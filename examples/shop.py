@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tests.servers.opensearch import Server as OpenSearch
     from tests.servers.redis import Server as Redis
 
-__all__ = ["TABLES", "Shop", "Tables", "changes_of", "running", "warehouse_in"]
+__all__ = ["TABLES", "Shop", "Tables", "changes_of", "die", "race", "running", "warehouse_in"]
 
 TABLES = {
     "products": "id bigint, name string, cents bigint",
@@ -201,6 +203,39 @@ def changes_of(table: str, events: DataFrame) -> DataFrame:
     return rows.where("image.row IS NOT NULL").select(
         "image.row.*", "image._change_type", F.col("id").cast("bigint").alias("version")
     )
+
+
+def die(events: DataFrame) -> DataFrame:
+    """A crash, before the sink that it is put in front of."""
+    raise RuntimeError("the query dies here")
+
+
+def race(shop: Shop, products: int = 10_000) -> int:
+    """Two clients name each product at about the same time, and write to the database, and then to the cache themselves.
+
+    Returns how many products have one name in the database, and the other one in the cache.
+    """
+    rng = np.random.default_rng(1)
+    begin = rng.uniform(0, 10, (products, 2))
+    database = begin + rng.exponential(5, (products, 2))
+    cache = database + rng.exponential(5, (products, 2))
+    upsert = "INSERT INTO products VALUES (%s, %s, 0) ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name"
+    with shop.connect() as connection, connection.cursor() as cursor:
+        with connection.transaction():  # or it takes a minute; the order of the writes is the same
+            cursor.executemany(upsert, _in_order(database))
+        cursor.execute("SELECT id, name FROM products")
+        names = dict(cursor.fetchall())
+    with shop.cache.connect() as client, client.pipeline(transaction=False) as pipeline:
+        for product, name in _in_order(cache):
+            pipeline.set(f"both-products:{product}", name)
+        pipeline.execute()
+        cached = client.mget(f"both-products:{product}" for product in range(products))
+    return sum(names[product] != name for product, name in enumerate(cached))
+
+
+def _in_order(times: npt.NDArray[np.float64]) -> list[tuple[int, str]]:
+    """The writes of the two clients of each product, in the order of their times."""
+    return [(int(at) // 2, f"of client {at % 2}") for at in np.argsort(times, axis=None)]
 
 
 def _columns(table: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from examples.feed import run
-from examples.shop import TABLES, Shop, changes_of, running
+from examples.shop import TABLES, Shop, changes_of, die, race, running
 from streamops import sinks, sources
 
 
@@ -50,13 +50,8 @@ def start(spark: SparkSession, folder: Path, shop: Shop, systems: Any) -> Stream
     )
 
 
-def die(events: DataFrame) -> DataFrame:
-    """A crash, before the sink that it is put in front of."""
-    raise RuntimeError("the query dies here")
-
-
 def main(spark: SparkSession, folder: Path) -> None:
-    """Let the query die at two places, and print how many rows of each system differ from the database."""
+    """Let the query die at two places, and two clients race: print how many rows differ from the database."""
     with running(folder) as shop:
         systems = follow(shop)
         between = systems | {"warehouse": systems["warehouse"].after(die)}
@@ -74,6 +69,10 @@ def main(spark: SparkSession, folder: Path) -> None:
             with suppress(StreamingQueryException):
                 start(spark, folder, shop, targets).awaitTermination()
             print(f"{step:31}", *map("{:9}".format, shop.differences().values()))
+        by_hand = race(shop)
+        start(spark, folder, shop, systems).awaitTermination()
+        by_log = sum(shop.differences().values())
+        print(f"{by_hand:,} of 10,000 products differ by dual writes, {by_log} by the log")
 
 
 if __name__ == "__main__":
