@@ -19,7 +19,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 borders converge crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ test-oldest: ## Run the tests of make test with the oldest supported versions of
 test-python-%: ## Run the tests of make test on another Python, such as make test-python-3.13.
 	scripts/make-venv build/python$* constraints.txt python$*
 	$(MAKE) test-in VENV=build/python$*
+
+test-runtime-%: ## Run transcripts, laws and every operator among the packages of a managed runtime, such as make test-runtime-databricks-15.4.
+	scripts/test-runtime $*
+
+test-runtimes: ## Run make test-runtime- for all that runtimes/ has.
+	for pins in runtimes/*.txt; do scripts/test-runtime $$(basename $$pins .txt) || exit 1; done
 
 # Kafka's connector is of the newest Spark.
 test-in:

@@ -128,6 +128,9 @@ def prometheus(tmp_path: Path) -> Iterator[Callable[[CollectorRegistry], Prometh
 
 def pytest_configure(config: pytest.Config) -> None:
     importlib.import_module("tests.docstrings").install()
+    frames = importlib.import_module("pyspark.sql").DataFrame
+    if not hasattr(frames, "toArrow"):  # Spark 3.5
+        frames.toArrow = importlib.import_module("streamops.kernel.versions").collect_arrow
     if _IS_SPARK_41:
         # It leaves the closing of its sockets to the garbage collector.
         config.addinivalue_line(
@@ -160,7 +163,8 @@ def spark_conf() -> Mapping[str, str]:
 
     conf = {"spark.python.daemon.module": "tests.workers.daemon"}
     connector = jars("connector")
-    if connector:
+    version = importlib.import_module("pyspark").__version__
+    if any(version in jar.name for jar in connector):
         conf["spark.jars"] = ",".join(map(str, connector))
     return conf
 

@@ -20,8 +20,8 @@ from streamops.kernel.databases import mask, parse_database_url, secrets_of_data
 from streamops.kernel.errors import StreamopsError, located_methods
 from streamops.kernel.parameters import require_columns, require_name, require_package
 from streamops.kernel.values import Refused, converter
-from streamops.kernel.versions import to_arrow
-from streamops.spark.columns import column, require_frame
+from streamops.kernel.versions import create_frame, to_arrow
+from streamops.spark.columns import column, require_frame, spark_schema
 
 _DIALECTS = ("sqlite", "postgresql")
 _AT_A_TIME = 1_000
@@ -411,7 +411,7 @@ def _subject_text(subject: Any) -> str:
 def _to_frame(spark: SparkSession, rows: Sequence[Entry]) -> DataFrame:
     columns: Any = list(zip(*rows, strict=True)) or [()] * len(KEYS)
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, KEYS, strict=True)], schema=KEYS)
-    return spark.createDataFrame(table, "subject string, version int, key binary")
+    return create_frame(spark, table, spark_schema(KEYS))
 
 
 def _sqlalchemy() -> Any:

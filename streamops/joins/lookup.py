@@ -30,7 +30,7 @@ from streamops.kernel.parameters import (
     show_duration,
 )
 from streamops.kernel.time import Duration, parse_duration
-from streamops.kernel.versions import to_arrow
+from streamops.kernel.versions import create_frame, to_arrow
 from streamops.spark.columns import (
     arrow_schema,
     column,
@@ -220,7 +220,7 @@ class LookupTransform:
             StructField(new.name, new.dataType, old.nullable, comments(old))
             for new, old in zip(loose.schema, table.schema, strict=True)
         ]
-        snapshot = frame.sparkSession.createDataFrame(entries, StructType(fields))
+        snapshot = create_frame(frame.sparkSession, entries, StructType(fields))
         self._read = now, snapshot
         return snapshot
 

@@ -24,6 +24,7 @@ from streamops.kernel.columns import (
     type_name,
 )
 from streamops.kernel.groups import Ints, ordered_pair_codes
+from streamops.kernel.versions import is_text
 
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)
 _LOWEST = np.iinfo(np.int64).min
@@ -66,8 +67,7 @@ def _has_text(dtype: pa.DataType) -> bool:
     """Whether values of this type are text, or contain some."""
     if pa.types.is_nested(dtype):
         return any(_has_text(dtype.field(at).type) for at in range(dtype.num_fields))
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(is_text(dtype) for is_text in texts)
+    return is_text(dtype)
 
 
 def ranks(array: pa.Array) -> Ints:

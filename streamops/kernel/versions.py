@@ -21,8 +21,8 @@ from streamops.kernel import conditions
 from streamops.kernel.errors import RequirementError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 _STATE_MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 _NEED_MAPS_AS_PAIRS = "maps_as_pydicts" not in (pa.Array.to_pylist.__doc__ or "")
@@ -113,6 +113,13 @@ def state_messages_problem() -> tuple[str, str] | None:
     return why, f"protobuf>={generated[1]}" if generated else "protobuf"
 
 
+def progress_of(reported: Any) -> Any:
+    """The progress of a micro-batch as an object; not needed since Spark 4.0, where it is one."""
+    if type(reported) is not dict:  # later, the class is a dict, too
+        return reported
+    return _attribute("sql.streaming.listener", "StreamingQueryProgress").fromJson(reported)
+
+
 # --- Spark and Arrow
 
 
@@ -129,10 +136,15 @@ def in_utc(convert: Callable[..., Any]) -> dict[str, Any]:
 
 def to_arrow(frame: Any) -> pa.Table:
     """``DataFrame.toArrow``; not needed since Spark 4.0."""
-    if hasattr(frame, "toArrow"):
+    if hasattr(type(frame), "toArrow"):
         return frame.toArrow()
+    return collect_arrow(frame)
+
+
+def collect_arrow(frame: Any) -> pa.Table:
+    """What :func:`to_arrow` does before Spark 4.0."""
     schema = _schema(frame.schema)
-    if hasattr(frame, "_collect_as_arrow"):
+    if hasattr(type(frame), "_collect_as_arrow"):
         batches = frame._collect_as_arrow()
         table = pa.Table.from_batches(batches) if batches else schema.empty_table()
     else:  # Connect
@@ -141,6 +153,16 @@ def to_arrow(frame: Any) -> pa.Table:
     return pa.table(
         [part.cast(of.type) for part, of in zip(table.columns, schema, strict=True)], schema=schema
     )
+
+
+def create_frame(session: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """``createDataFrame`` of an Arrow table; not needed since Spark 4.0."""
+    if _has_class("sql.datasource", "DataSource"):  # since the same version
+        return session.createDataFrame(table, schema)
+    columns = zip(table.columns, _schema(schema), strict=True)
+    table = pa.table([part.cast(of.type) for part, of in columns], names=table.column_names)
+    cell = [(_to_cell(table)["packed"][0],)]
+    return session.createDataFrame(cell, "packed binary").mapInArrow(_from_cells, schema)
 
 
 def _schema(schema: Any) -> pa.Schema:
@@ -233,14 +255,14 @@ def _pandas_udf(
 
 def _from_pandas(part: Any, dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(dtype):
-        return pa.Array.from_pandas(part, dtype)
+        return pa.Array.from_pandas(part, type=dtype)
     children = [_from_pandas(part[of.name], of.type) for of in dtype]
     return pa.StructArray.from_arrays(children, fields=list(dtype))
 
 
 def try_cast(column: Column, dtype: DataType | str) -> Column:
     """``Column.try_cast``; not needed since Spark 4.0."""
-    if hasattr(column, "try_cast"):
+    if hasattr(type(column), "try_cast"):  # a column itself has any name, as a field of its value
         return column.try_cast(dtype)
     from pyspark.sql import functions as F
 
@@ -270,6 +292,12 @@ def try_validate_utf8(text: Column) -> Column:
 
 
 # --- Arrow
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether values are text; views of strings are there since Arrow 16."""
+    is_view = getattr(pa.types, "is_string_view", pa.types.is_string)
+    return any(test(dtype) for test in (pa.types.is_string, pa.types.is_large_string, is_view))
 
 
 def table_of(array: pa.StructArray) -> pa.Table:

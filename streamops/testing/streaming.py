@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops.kernel.codec import ipc_read, ipc_write
 from streamops.kernel.core import SIDES
 from streamops.kernel.time import format_duration, parse_duration
-from streamops.kernel.versions import has_scripted_sources, to_arrow
+from streamops.kernel.versions import has_scripted_sources, progress_of, to_arrow
 from streamops.spark.clocks import ClockSpec
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
@@ -223,7 +223,8 @@ def run_query(frame: DataFrame, folder: Path, timeout: int) -> list[tuple[int, p
         if not query.awaitTermination(timeout):
             message = f"the query did not end within {timeout} seconds"
             raise TimeoutError(message)
-        progress = {p.batchId: p for p in query.recentProgress if "addBatch" in p.durationMs}
+        reported = map(progress_of, query.recentProgress)
+        progress = {p.batchId: p for p in reported if "addBatch" in p.durationMs}
     finally:
         query.stop()
     files = [(int(file.stem), file) for file in sorted(set(output.iterdir()) - before)]

@@ -12,7 +12,8 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import changes, joins, patterns, search, sketches, time, windows
+from streamops.kernel.errors import StreamopsError
+from streamops.kernel.versions import create_frame, has_transform
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
@@ -471,7 +474,11 @@ def one_partition(spark: SparkSession) -> Any:
 def test_every_operator_as_a_stream_and_after_a_restart(
     one_partition: SparkSession, tmp_path: Path, group: str
 ) -> None:
-    check_stream(one_partition, GROUPS[group], tmp_path)
+    if has_transform():
+        check_stream(one_partition, GROUPS[group], tmp_path)
+        return
+    for name, case in GROUPS[group].items():  # Spark 3.5 has one stateful operator per query
+        check_stream(one_partition, {name: case}, tmp_path / name)
 
 
 def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
@@ -481,27 +488,42 @@ def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
     )
 
 
+@contextmanager
+def suppress_refusals() -> Iterator[None]:
+    """Leave out what the state API of Spark 3.5 cannot run, if it is refused as such."""
+    try:
+        yield
+    except StreamopsError as error:
+        if has_transform() or error.code not in {
+            "VERSION_NOT_SUPPORTED",
+            "STATE_API_NOT_CHAINABLE",
+        }:
+            raise
+        print(f"refused: {error}")
+
+
 def check_stream(spark: SparkSession, cases: dict[str, Case], folder: Path) -> None:
     """Run all cases in one query, with a restart, and compare each micro-batch with the replays."""
     emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
     for run in ((0, 1), (2, 3)):
-        frames = {
-            name: through(
-                case,
-                [
-                    micro_batches(
-                        spark,
-                        [case.tables(number)[side] for number in run],
-                        schema=schema,
-                        directory=folder / name / str(side),
-                        source="files",
-                    )
-                    for side, schema in enumerate(case.schemas)
-                ],
-                name,
-            )
-            for name, case in cases.items()
-        }
+        frames = {}
+        for name, case in cases.items():
+            inputs = [
+                micro_batches(
+                    spark,
+                    [case.tables(number)[side] for number in run],
+                    schema=schema,
+                    directory=folder / name / str(side),
+                    source="files",
+                )
+                for side, schema in enumerate(case.schemas)
+            ]
+            with suppress_refusals():
+                frames[name] = through(case, inputs, name)
+        if not frames:
+            return
+        cases = {name: cases[name] for name in frames}
+        emitted = {name: emitted[name] for name in frames}
         for _, table, _ in run_query(tag(frames), folder, 600):
             for name, rows in split(table, cases).items():
                 emitted[name].append(rows)
@@ -542,9 +564,7 @@ def through(case: Case, frames: list[DataFrame], name: str, *, shards: int = 2) 
 def batch_frames(spark: SparkSession, case: Case) -> list[DataFrame]:
     tables = [case.tables(number) for number in range(4)]
     return [
-        spark.createDataFrame(
-            pa.concat_tables(batch[side] for batch in tables), schema=spark_schema(schema)
-        )
+        create_frame(spark, pa.concat_tables(batch[side] for batch in tables), spark_schema(schema))
         for side, schema in enumerate(case.schemas)
     ]
 

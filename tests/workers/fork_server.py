@@ -10,6 +10,7 @@ can run to `tests/workers/launch.py`, and everything else to the real interprete
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -20,13 +21,14 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import pyspark.sql.worker.plan_data_source_read  # noqa: F401
 
 import tests.workers.preload  # noqa: F401
 from tests.workers.launch import FILES, SIZE
+
+with suppress(ImportError):  # Spark 3.5
+    importlib.import_module("pyspark.sql.worker.plan_data_source_read")
 
 FORKED = (
     "pyspark.sql.streaming.transform_with_state_driver_worker",
