@@ -285,7 +285,7 @@ def _result(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
 
 
 def _late(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
-    has_window = "window_start" in spec.columns.names
+    has_window = "window_end" in spec.columns.names
     known = _late_names(spec, value) - {"side"} - (set() if has_window else {"window"})
     late = require_keys(value, known, {"row", "reason"})
     row = _row(late["row"], spec.sides[0].schema, epoch)
@@ -293,8 +293,9 @@ def _late(value: Any, spec: Outline, epoch: dt.datetime) -> dict[str, Any]:
     times = {} if time is None else {spec.time or "": row[time]}
     missed = None
     if has_window:
-        times = window(late.get("window"), epoch)
-        missed = dict(zip(("start", "end"), times.values(), strict=True))
+        borders = window(late.get("window"), epoch)
+        times = {name: at for name, at in borders.items() if name in spec.columns.names}
+        missed = dict(zip(("start", "end"), borders.values(), strict=True))
         missed = None if missed["start"] is None else missed
     keys = {name: row[name] for name in spec.sides[0].by if times}
     return {**keys, **times, **_fields(spec, late, epoch, window=missed, row=row)}

@@ -7,6 +7,7 @@
 ``cumulative``     growing through a period: the total since midnight, every minute
 ``session``        bursts of activity, ended by a ``gap`` of silence
 ``sliding``        at each event, what happened up to ``size`` before it
+``rolling``        over several horizons, such as 1 hour and 30 days, whenever a value changes
 ``running``        no window: per key over everything so far, whenever it changes
 ``compare``        results of windows beside those of the previous period
 =================  ==============================================================
@@ -20,6 +21,7 @@ from streamops.windows.core.spec import Stragglers as Stragglers
 from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
+from streamops.windows.rolling import rolling
 from streamops.windows.running import running
 from streamops.windows.session import session
 from streamops.windows.sliding import sliding
@@ -30,6 +32,7 @@ __all__ = [
     "compare",
     "cumulative",
     "hopping",
+    "rolling",
     "running",
     "session",
     "sliding",

@@ -57,6 +57,11 @@ EVERY_EXCEEDS_SIZE = codes.PARAMETERS_CONTRADICT(
     "0 < every <= size",
     "shorten every, or lengthen size",
 )
+HORIZON_BETWEEN_BORDERS = codes.PARAMETERS_CONTRADICT(
+    "the horizon {name!r} does not end where a pane starts",
+    "horizons that are multiples of every",
+    "change the horizon, or an `every` that divides all of them",
+)
 HOP_EXCEEDS_SIZE = codes.PARAMETERS_CONTRADICT(
     "`hop` is longer than `size`: events between two windows would be lost",
     "0 < hop <= size",
@@ -70,7 +75,7 @@ MAX_LENGTH_BELOW_GAP = codes.PARAMETERS_CONTRADICT(
 NO_VALUE_OF_NOTHING = codes.PARAMETERS_CONTRADICT(
     "{name!r} has no value for a window without rows",
     "a state and an estimate, such as null, for a group without rows",
-    "return one entry per group, even without rows (docs/aggregates.md), or leave out empty_for",
+    "return one entry per group, even without rows (docs/aggregates.md), or leave out {parameter}",
 )
 UPDATE_CANNOT_MERGE = codes.PARAMETERS_CONTRADICT(
     "a straggler can merge sessions, and an update cannot retract one",
@@ -81,6 +86,11 @@ NOTHING_TO_CORRECT = codes.PARAMETER_MISSING(
     "no straggler would be accepted, so there is nothing to correct",
     "a duration for which rows still correct a published result",
     'for example allowed_lateness="1 hour"; or stragglers="drop"',
+)
+NO_HORIZON = codes.PARAMETER_MISSING(
+    "no horizon to aggregate over",
+    "a mapping: the end of the columns' names, and a duration",
+    'horizons={{"1h": "1 hour", "7d": "7 days"}}',
 )
 NO_AGGREGATE = codes.PARAMETER_MISSING(
     "nothing to compute",

@@ -274,6 +274,10 @@ TABLE: dict[str, Poisoned] = {
     ),
     "calendar": Poisoned(windows.calendar("day", "UTC", **TIMED, **COUNT), (OF_A_DAY,)),
     "sliding": Poisoned(windows.sliding("3 seconds", **TIMED, agg={"n": agg.count()}), (EVENTS,)),
+    "rolling": Poisoned(
+        windows.rolling("5 seconds", {"10s": "10 seconds"}, **TIMED, agg={"n": agg.count()}),
+        (EVENTS,),
+    ),
     "patterns": Poisoned(
         patterns.match(
             "low | any low?",

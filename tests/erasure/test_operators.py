@@ -177,6 +177,15 @@ SAME: dict[str, tuple[Make, Any]] = {
         ),
         EVENTS,
     ),
+    "rolling": (
+        lambda: windows.rolling(
+            "2 seconds",
+            {"4s": "4 seconds"},
+            agg={"r": agg.count_distinct("v", at_most=9)},
+            **TIMED,
+        ),
+        EVENTS,
+    ),
     "running": (
         lambda: windows.running(by="k", agg={"r": agg.approx_count_distinct("v")}),
         EVENTS,

@@ -27,6 +27,7 @@ from tests.laws import (
     interval_strategies,
     pattern_strategies,
     playing,
+    rolling_strategies,
     session_strategies,
     sliding_strategies,
     strategies,
@@ -54,6 +55,7 @@ HISTORIES: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
     "windows.calendar": grid_strategies.calendars,
     "windows.compare": compare_strategies.histories,
     "windows.grid": strategies.histories,
+    "windows.rolling": rolling_strategies.histories,
     "windows.session": session_strategies.histories,
     "windows.sliding": sliding_strategies.histories,
 }

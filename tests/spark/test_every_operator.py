@@ -244,6 +244,11 @@ CASES: dict[str, Case] = {
     ),
     "sliding": Case(windows.sliding("15 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
     "session": Case(windows.session("4 seconds", agg=COUNT, **TIMED), (EVENT,), EVENTS),
+    "rolling": Case(
+        windows.rolling("5 seconds", {"10s": "10 seconds", "1m": "1 minute"}, agg=COUNT, **TIMED),
+        (EVENT,),
+        EVENTS,
+    ),
     "running": Case(windows.running(by="k", agg=COUNT, changes="retract"), (EVENT,), EVENTS),
     "compare": Case(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),

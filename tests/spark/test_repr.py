@@ -102,6 +102,7 @@ windows.calendar("day", "Europe/Berlin", time="ts", agg={"n": count(), "last": l
 windows.compare("week", values="n", by="k", zone="UTC")
 windows.cumulative("1 day", "1 hour", time="ts", agg={"n": count()}).options(shards=4)
 windows.hopping("1 hour", "10 minutes", time="ts", by=["k", "j"], agg={"n": count()})
+windows.rolling("1 hour", {"day": "1 day"}, time="ts", by="k", agg={"n": count()})
 windows.running(agg={"mean": mean("v")}, by="k")
 windows.session("10 minutes", time="ts", agg={"n": count()}, by="k")
 windows.sliding("10 minutes", time="ts", agg={"n": count()}, by="k")

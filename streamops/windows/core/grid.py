@@ -273,7 +273,7 @@ class GridCore(Core[GridSpec]):
         (packed,) = inputs
         previous_watermark = state.watermark
         watermark = advance_watermark(previous_watermark, watermark)
-        late, panes, counts = _classify(spec, packed, previous_watermark)
+        late, panes, counts = classify(spec, packed, previous_watermark)
 
         columns = pane_schema(spec).names
         stored, panes = state.tables["panes"], panes.select(columns)
@@ -356,7 +356,7 @@ class GridCore(Core[GridSpec]):
     def run(self, spec: GridSpec, inputs: Sequence[pa.Table]) -> Step:
         """The batch result. Nothing is late; rejected rows go to the side output if there is one."""
         (packed,) = inputs
-        late, panes, counts = _classify(spec, packed, None)
+        late, panes, counts = classify(spec, packed, None)
         panes = panes.select(pane_schema(spec).names)
         codes = key_codes(keys_of(panes, spec), len(panes))
         merged, codes = merge_panes(spec, panes[:0], codes, panes)
@@ -468,7 +468,7 @@ def _check_segments(spec: GridSpec, segments: Segments, watermark: int | None) -
         assert len(set((first >> of.scale).tolist())) == 1, f"several intervals: {of}"
 
 
-def _classify(
+def classify(
     spec: GridSpec, packed: pa.Table, previous_watermark: int | None
 ) -> tuple[pa.Table, pa.Table, Metrics]:
     """The side output, the panes of accepted rows, and metrics."""

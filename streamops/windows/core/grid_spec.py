@@ -50,8 +50,7 @@ class GridSpec(WindowSpec):
         """Resolve the parameters. Empty windows need aggregates with a value for no rows."""
         resolved = WindowSpec.resolve(self, schemas, carried=carried, shards=shards)
         if self.empty_for is not None:
-            for name, written, summary in resolved.aggregates:
-                self._refuse_without_value(name, written, summary, resolved.input)
+            resolved.refuse_without_value("empty_for")
         return resolved
 
     def refuse_empty_windows(self, pace: int, got: str) -> None:
@@ -84,10 +83,14 @@ class GridSpec(WindowSpec):
                 parameter=parameter, most_windows=MOST_WINDOWS, got=f"{got}: {windows:,} windows"
             )
 
+    def refuse_without_value(self, parameter: str) -> None:
+        """Refuse custom aggregates that have no value for zero rows, which this parameter needs."""
+        for aggregate in self.aggregates:
+            self._refuse_without_value(*aggregate, self.input, parameter)
+
     def _refuse_without_value(
-        self, name: str, written: str, summary: Summary, columns: pa.Schema
+        self, name: str, written: str, summary: Summary, columns: pa.Schema, parameter: str
     ) -> None:
-        """Refuse a custom aggregate that has no value for zero rows."""
         groups, cause = Groups(np.empty(0, np.int64), 1), None
         try:
             values = summary.estimate(summary.update(groups, columns.empty_table()))
@@ -96,7 +99,7 @@ class GridSpec(WindowSpec):
             got, cause = f"{type(error).__name__}: {error}", error
         if got is not None:
             raise conditions.NO_VALUE_OF_NOTHING.error(
-                name=name, got=f"{written} over no rows: {got}"
+                name=name, parameter=parameter, got=f"{written} over no rows: {got}"
             ) from cause
 
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, null_table, take
 from streamops.kernel.grids import expand_ranges
-from streamops.kernel.groups import Groups, Ids, pair_codes
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.lateness import Lateness
 from streamops.kernel.segments import Segment, Segments
@@ -133,10 +133,16 @@ def _find_candidates(spec: GridSpec, stored: pa.Table, panes: pa.Table) -> Ids:
     """The positions of stored panes that may be equal to one of these, and of some others."""
     starts, new = integers(stored, "pane"), integers(panes, "pane")
     found = (starts >= new.min()) & (starts <= new.max())
+    return np.flatnonzero(found & find_keys(spec, stored, panes))
+
+
+def find_keys(spec: GridSpec, stored: pa.Table, panes: pa.Table) -> Mask:
+    """Which of the stored panes may be of the keys of these, and some others."""
     keys, new_keys = (_comparable(keys_of(table, spec)) for table in (stored, panes))
-    if keys is not None:
-        found &= np.asarray(pc.is_in(keys, value_set=new_keys))
-    return np.flatnonzero(found)
+    if keys is None:
+        return np.ones(len(stored), np.bool_)
+    found: Mask = np.asarray(pc.is_in(keys, value_set=new_keys))
+    return found
 
 
 def _comparable(keys: list[pa.Array]) -> pa.Array | None:

@@ -190,9 +190,13 @@ def _ordered(codes_in_order: Ids) -> tuple[Groups, Ids]:
 
 
 def merge_windows(
-    spec: WindowSpec, entries: Ordered, low: Ids, last: Ids, size: int
+    spec: WindowSpec, entries: Ordered, low: Ids, last: Ids, size: int | None
 ) -> list[pa.Array]:
-    """Merge the states of windows, from entry ``low`` to entry ``last`` of each."""
+    """Merge the states of windows, from entry ``low`` to entry ``last`` of each.
+
+    Without a ``size``, times are whole numbers, and each window ends with its entries: which states are
+    merged in which order depends on the times of its entries only.
+    """
     long = last - low >= _FEW
     if not long.any():
         return merge_entries(spec, entries, low, last)
@@ -217,15 +221,16 @@ def merge_entries(spec: WindowSpec, entries: Ordered, low: Ids, last: Ids) -> li
 
 
 def merge_blocks(
-    spec: WindowSpec, entries: Ordered, low: Ids, last: Ids, size: int
+    spec: WindowSpec, entries: Ordered, low: Ids, last: Ids, size: int | None
 ) -> list[pa.Array]:
     """Merge the states of windows from blocks. Block ``b`` of level ``k`` starts at cell ``b << k``."""
-    shift = max(size.bit_length() - 1 - _CELLS, 0)
+    shift = 0 if size is None else max(size.bit_length() - 1 - _CELLS, 0)
     levels = [_Level.of(entries.codes, entries.times >> shift)]
     cells, begins = levels[0], np.append(levels[0].begins, len(entries.times))
     # Blocks cover the cells that lie in the window; the rest is merged entry by entry.
     end = entries.times[last]
-    first, beyond = -((size - 1 - end) >> shift), (end + 1) >> shift
+    begin = entries.times[low] if size is None else end - size + 1
+    first, beyond = -(-begin >> shift), (end + 1) >> shift
     start = cells.ids[low] + (cells.numbers[cells.ids[low]] < first)
     stop = cells.ids[last] + (cells.numbers[cells.ids[last]] < beyond)
     edges = [_members(low, begins[start]), _members(begins[stop], last + 1)]

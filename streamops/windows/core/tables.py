@@ -233,7 +233,7 @@ def side_output(
     spec: WindowSpec, rows: pa.Table, missed: tuple[Instants, ...], lateness: Lateness
 ) -> pa.Table:
     """Late rows in the output schema, with the window that each missed by ``spec.time_columns``."""
-    edges = (pa.array(edge).cast(INSTANT) for edge in missed)
+    edges = [pa.array(edge).cast(INSTANT) for edge in missed[-len(spec.time_columns) :]]
     filled = dict(zip(spec.time_columns, edges, strict=True))
     fields = lateness.fields | ({"window": windows(*missed)} if len(missed) > 1 else {})
     filled |= {name: rows.column(name) for name in spec.by}
