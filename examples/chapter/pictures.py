@@ -48,7 +48,7 @@ def _figure(axes: Axes) -> Figure:
 def draw_sharing(groups: list[figures.Deliveries]) -> Figure:
     """Draw figure 11-1."""
     axes = _axes("Load balancing within a group of consumers, fan-out to all groups", 3)
-    lanes = []
+    lanes: list[str] = []
     for group, handled in groups:
         for consumer, messages in handled.items():
             for message in messages:
@@ -181,6 +181,6 @@ def draw_clocks(found: figures.Clocks) -> Figure:
             color=TEXT,
         )
         axes.set_ylim(0, top)
-        axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))
+        axes.xaxis.set_major_formatter(DateFormatter("%H:%M"))  # type: ignore[no-untyped-call]
         axes.set_xticks([*rates][::10])
     return _figure(both[0])

@@ -24,7 +24,7 @@ def requirement(package: str) -> str:
     Examples
     --------
     >>> requirement("pandas")
-    'pandas>=2.2,<3'
+    'pandas>=1.5.3,<3'
     """
     oldest, too_new = REQUIRED[package]
     return f"{package}>={oldest}" + (f",<{too_new}" if too_new else "")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -213,7 +213,8 @@ def arrow_udf(
 ) -> Callable[..., Column]:
     """``pyspark.sql.functions.arrow_udf``; not needed since Spark 4.1.
 
-    Before, pandas has the arguments, so `inputs` are their types; None for types that pandas changes.
+    Before, pandas has the arguments. It changes values of other types than text and binary: nulls, and
+    integers next to them. So only these `inputs` are accepted; None is another type.
 
     Raises
     ------
@@ -221,12 +222,16 @@ def arrow_udf(
         ``VERSION_NOT_SUPPORTED``.
     """
     make: Any = _attribute("sql.pandas.functions", "arrow_udf")
-    if make is None and inputs is None:
+    if make is None and not (inputs and all(map(_is_text_or_binary, inputs))):
         raise too_old("functions of Arrow columns", "4.1", "it in a batch job on such a Spark")
     udf: Callable[..., Column] = (
         make(function, dtype) if make else _pandas_udf(function, dtype, inputs or ())
     )
     return udf
+
+
+def _is_text_or_binary(dtype: pa.DataType) -> bool:
+    return dtype in {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
 
 
 def _pandas_udf(
@@ -235,7 +240,8 @@ def _pandas_udf(
     pandas: Any = importlib.import_module("pandas")
 
     def run(*columns: Any) -> Any:
-        arrays = [_from_pandas(part, of) for part, of in zip(columns, inputs, strict=True)]
+        pairs = zip(columns, inputs, strict=True)
+        arrays = [pa.Array.from_pandas(part, type=of) for part, of in pairs]
         found = function(*arrays)
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
@@ -244,20 +250,20 @@ def _pandas_udf(
         return found.to_pandas(integer_object_nulls=True)
 
     is_struct = hasattr(dtype, "fields")
-    part: Any = Union[pandas.Series, pandas.DataFrame]  # noqa: UP007  (PySpark 3.5 reads no other)
     run.__annotations__ = {
-        "columns": part,
+        "columns": pandas.Series,
         "return": pandas.DataFrame if is_struct else pandas.Series,
     }
     run.__name__ = function.__name__
     return _attribute("sql.pandas.functions", "pandas_udf")(run, dtype)
 
 
-def _from_pandas(part: Any, dtype: pa.DataType) -> pa.Array:
-    if not pa.types.is_struct(dtype):
-        return pa.Array.from_pandas(part, type=dtype)
-    children = [_from_pandas(part[of.name], of.type) for of in dtype]
-    return pa.StructArray.from_arrays(children, fields=list(dtype))
+def parse_type(schema: str) -> DataType:
+    """``DataType.fromDDL``; not needed since Spark 4.0."""
+    types: Any = importlib.import_module("pyspark.sql.types")
+    parse = getattr(types.DataType, "fromDDL", None) or types._parse_datatype_string
+    found: DataType = parse(schema)
+    return found
 
 
 def try_cast(column: Column, dtype: DataType | str) -> Column:

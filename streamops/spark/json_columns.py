@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from streamops.kernel.versions import is_valid_utf8, try_cast
+from streamops.kernel.versions import is_valid_utf8, parse_type, try_cast
 from streamops.spark import conditions
 from streamops.spark.columns import VARIANT, contains_type, fields_by_position, map_type, quote
 
@@ -225,7 +225,7 @@ def parse_row_type(schema: str | StructType) -> StructType:
 
 def _parse_ddl(schema: str) -> DataType:
     """The type, in which ``timestamp`` is an instant whatever ``spark.sql.timestampType`` is."""
-    read = DataType.fromDDL(schema)
+    read = parse_type(schema)
     if not contains_type(read, lambda part: isinstance(part, T.TimestampNTZType)):
         return read
     others: list[DataType] = []
@@ -235,7 +235,7 @@ def _parse_ddl(schema: str) -> DataType:
         return leaf
 
     # The types that are still without a zone are those that the session gives to ``timestamp``.
-    map_type(DataType.fromDDL(re.sub(_WITHOUT_ZONE, "void", schema)), add)
+    map_type(parse_type(re.sub(_WITHOUT_ZONE, "void", schema)), add)
     left = iter(others)
     return map_type(
         read, lambda leaf: T.TimestampType() if isinstance(next(left), T.TimestampNTZType) else leaf

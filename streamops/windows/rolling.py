@@ -32,7 +32,7 @@ def rolling(
     At each multiple ``t`` of `every`, the value of a horizon is the aggregate over the rows of a key in
     ``[t - horizon, t)``. The row of a key at ``t`` is emitted if one of its values differs from that at
     ``t - every``: because rows arrived, or because rows are older than a horizon now. A value is never
-    corrected. At each moment, the newest row of a key up to it has its values.
+    corrected. At any time, the newest row of a key up to it has its values.
 
     Input        `time`: timestamp (event time) · key columns: any type except map, null is a key ·
                  columns of the aggregates · duplicate rows count twice
@@ -105,7 +105,7 @@ def rolling(
     when they arrive and one per horizon when they expire. The last row of a key without rows in any
     horizon has the values of no rows, such as a count of 0. A key without an emitted row has these values.
 
-    For a training set, join the labelled moments with the output by :func:`streamops.joins.asof`.
+    For a training set, join the labelled rows with the output by :func:`streamops.joins.asof`.
 
     Rows with a null event time are counted as ``rejected``, and routed with the reason "null_time" if
     late rows are routed.
@@ -114,7 +114,7 @@ def rolling(
     --------
     hopping : all windows of one size, also if nothing changed.
     sliding : a value at each event.
-    streamops.joins.asof : the value at other moments.
+    streamops.joins.asof : the values at other times.
     """
     where = "windows.rolling"
     pane = parse_duration(every, parameter="every", minimum=1)

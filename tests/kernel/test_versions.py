@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -85,3 +86,14 @@ def test_sources_in_python_are_refused_where_spark_has_none(
         versions.require_python_sources("sources.outbox", "another")
     assert caught.value.code == "VERSION_NOT_SUPPORTED"
     assert caught.value.expected == "Spark 4.0 or later"
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, [pa.int64()], [pa.string(), pa.struct([("n", pa.int8())])]]
+)
+def test_arguments_that_pandas_changes_are_refused_without_functions_of_arrow(
+    monkeypatch: pytest.MonkeyPatch, inputs: Any
+) -> None:
+    monkeypatch.setattr(versions, "_attribute", lambda *names: None)
+    with pytest.raises(RequirementError, match="VERSION_NOT_SUPPORTED"):
+        versions.arrow_udf(lambda values: values, "int", inputs)

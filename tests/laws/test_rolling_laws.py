@@ -71,10 +71,10 @@ def test_horizons_of_many_panes_keep_the_laws(case: laws.Case) -> None:
 
 
 @given(case=histories(), data=st.data())
-def test_the_newest_row_of_a_key_has_its_values_at_each_moment(
+def test_the_newest_row_of_a_key_has_its_values_at_any_time(
     case: laws.Case, data: st.DataObject
 ) -> None:
-    """What was served at a labelled moment is what its rows before the last border say."""
+    """What was served at a labelled instant is what its rows before the last border say."""
     assert case.oracle is not None
     oracle: Any = case.oracle()
     for (batch,), watermark in zip(case.batches, case.watermarks(case.batches), strict=True):
@@ -87,14 +87,14 @@ def test_the_newest_row_of_a_key_has_its_values_at_each_moment(
     for row in dice.sample(oracle.arrived, min(len(oracle.arrived), 5)):
         key, every = key_of(row, oracle.by), oracle.every
         rows = sorted(served[key], key=lambda pair: pair[0])
-        moment = row[oracle.time] + dice.choice([0, 1, every, every - 1, 2 * every, 37 * every])
-        values = oracle.values(key, moment // every * every)
-        newest = bisect.bisect_right([border for border, _ in rows], moment)
+        instant = row[oracle.time] + dice.choice([0, 1, every, every - 1, 2 * every, 37 * every])
+        values = oracle.values(key, instant // every * every)
+        newest = bisect.bisect_right([border for border, _ in rows], instant)
         if newest:
             last = rows[newest - 1][1]
             assert same({name: last[name] for name in values}, values)
         else:
-            assert same(values, oracle.values(object(), moment))
+            assert same(values, oracle.values(object(), instant))
 
 
 INEXACT = {

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, RequirementError, SpecError
-from streamops.testing import Replay, assert_rows, at, micro_batches, replay, stream
+from streamops.testing import Replay, assert_rows, at, micro_batches, replay, stream, streaming
 from streamops.testing.batches import canonical
 from streamops.testing.streaming import Source
 
@@ -166,7 +166,10 @@ def test_more_micro_batches_than_spark_keeps_progress_of_are_refused() -> None:
     assert caught.value.code == "PARAMETER_OUT_OF_RANGE"
 
 
-def test_a_python_source_is_refused_before_spark_4_2(tmp_path: Path) -> None:
+def test_a_python_source_is_refused_before_spark_4_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "has_scripted_sources", lambda: False)
     session: Any = SimpleNamespace(version="4.1.1")
     with pytest.raises(RequirementError) as caught:
         micro_batches(session, [[{"n": 1}]], directory=tmp_path, source="python")

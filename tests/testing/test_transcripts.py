@@ -107,7 +107,7 @@ def test_a_micro_batch_without_data_that_spark_would_not_run_fails() -> None:
     [
         ("missing keys: name", [("name: right\n", "")]),
         ("unknown or missing keys: note", [("name: right", "name: right\nnote: x")]),
-        ("no such operator", [("windows.tumbling", "windows.rolling")]),
+        ("no such operator", [("windows.tumbling", "windows.rolled")]),
         ("no such operator", [("windows.tumbling", "windows.tumbling.x")]),
         ("no such operator", [("windows.tumbling", "os.remove")]),
         ("no such function", [("windows.tumbling", "os:nothing")]),

@@ -201,11 +201,11 @@ class RollingCore(Core[RollingSpec]):
     def next_deadline(self, spec: RollingSpec, state: State) -> int | None:
         """When the next pane enters or leaves a horizon: a value may change, or it may not."""
         watermark = BEFORE_ALL if state.watermark is None else state.watermark
-        moments = _moments(spec, integers(state.tables["panes"], "pane")).ravel()
+        instants = _instants(spec, integers(state.tables["panes"], "pane")).ravel()
         if spec.stores_rows:
             entries = _panes_of(spec, state.tables["rows"]) + spec.every
-            moments = np.concatenate([moments, entries])
-        due = moments[moments > watermark]
+            instants = np.concatenate([instants, entries])
+        due = instants[instants > watermark]
         return int(due.min()) if len(due) else None
 
     def check(self, spec: RollingSpec, state: State) -> None:
@@ -268,10 +268,10 @@ def _is_hashable(dtype: pa.DataType) -> bool:
     return True
 
 
-def _moments(spec: RollingSpec, panes: Instants) -> Instants:
+def _instants(spec: RollingSpec, panes: Instants) -> Instants:
     """The borders at which each pane enters all horizons, and leaves each of them."""
-    moments: Instants = (panes + spec.every)[:, None] + np.append(0, spec.lengths)
-    return moments
+    instants: Instants = (panes + spec.every)[:, None] + np.append(0, spec.lengths)
+    return instants
 
 
 def _evict(spec: RollingSpec, panes: pa.Table, watermark: int) -> pa.Table:
@@ -283,14 +283,14 @@ def _evict(spec: RollingSpec, panes: pa.Table, watermark: int) -> pa.Table:
 def _publish(spec: RollingSpec, panes: pa.Table, previous: int | None, watermark: int) -> pa.Table:
     """The values that changed after the previous watermark, up to this one."""
     low, high = BEFORE_ALL if previous is None else previous, min(watermark, MAX_INSTANT)
-    moments = _moments(spec, integers(panes, "pane"))
-    due = (moments > low) & (moments <= high)
+    instants = _instants(spec, integers(panes, "pane"))
+    due = (instants > low) & (instants <= high)
     touched = due.any(axis=1)
     if not touched.any():
         return spec.output.empty_table()
     if not touched.all():
         of_keys = np.flatnonzero(find_keys(spec, panes, take(panes, np.flatnonzero(touched))))
-        panes, moments, due = take(panes, of_keys), moments[of_keys], due[of_keys]
+        panes, instants, due = take(panes, of_keys), instants[of_keys], due[of_keys]
     codes = key_codes(keys_of(panes, spec), len(panes))
     starts = integers(panes, "pane")
     order = np.lexsort((starts, codes))
@@ -299,7 +299,7 @@ def _publish(spec: RollingSpec, panes: pa.Table, previous: int | None, watermark
     )
 
     rows, _ = np.nonzero(due)
-    candidates, borders = codes[rows], moments[due]
+    candidates, borders = codes[rows], instants[due]
     firsts = np.unique(ordered_pair_codes(candidates, borders), return_index=True)[1]
     candidates, borders = candidates[firsts], borders[firsts]
     values = _Values.of(spec, entries, candidates, borders)
@@ -365,7 +365,8 @@ class _Values:
             for side in (0, 1)
         )
         differs: Mask = rows_differ(before, after)[found].reshape(self.position[:, 0].shape)
-        return np.logical_or.reduce(differs, axis=0)
+        changed: Mask = np.logical_or.reduce(differs, axis=0)
+        return changed
 
     def after(self, pairs: Ids) -> list[pa.Array]:
         """The values at the border: the aggregates of the first horizon, then of the next."""
