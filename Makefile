@@ -65,7 +65,7 @@ test-runtime-%: ## Run transcripts, laws and every operator among the packages o
 test-runtimes: ## Run make test-runtime- for all that runtimes/ has.
 	for pins in runtimes/*.txt; do scripts/test-runtime $$(basename $$pins .txt) || exit 1; done
 
-# Kafka's connector is of the newest Spark.
+# Kafka's connector needs Spark 4.2.
 test-in:
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples --ignore=tests/docs --ignore=tests/architecture
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and spark and not kafka"
