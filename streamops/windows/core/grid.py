@@ -389,11 +389,8 @@ class GridCore(Core[GridSpec]):
     def check(self, spec: GridSpec, state: State) -> None:
         """Panes lie on the grid and are unique per key, and none is stored for too long."""
         panes = state.tables["panes"]
-        pane = integers(panes, "pane")
-        codes = key_codes(keys_of(panes, spec), len(panes))
         details = f"watermark {state.watermark}\n{panes.to_pylist()}"
-        assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
-        assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
+        codes = check_panes(spec, panes, details)
         assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
         if state.watermark is not None:
             final = spec.grid.last_closed(state.watermark - spec.retention)
@@ -466,6 +463,15 @@ def _check_segments(spec: GridSpec, segments: Segments, watermark: int | None) -
         assert (of.first, of.last, of.rows) == (first.min(), last.max(), len(panes)), f"{of}"
         assert len(merge_duplicates(spec, panes)) == of.rows, f"a pane twice: {panes.to_pylist()}"
         assert len(set((first >> of.scale).tolist())) == 1, f"several intervals: {of}"
+
+
+def check_panes(spec: GridSpec, panes: pa.Table, details: str) -> Ids:
+    """Panes lie on the grid and are unique per key. Return the codes of their keys."""
+    pane = integers(panes, "pane")
+    codes = key_codes(keys_of(panes, spec), len(panes))
+    assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
+    assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
+    return codes
 
 
 def classify(

@@ -35,7 +35,7 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.grids import FixedGrid
-from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
+from streamops.kernel.groups import Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table, checkpointed
@@ -48,7 +48,7 @@ from streamops.kernel.time import (
     format_duration,
 )
 from streamops.windows import conditions
-from streamops.windows.core.grid import classify
+from streamops.windows.core.grid import check_panes, classify
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import (
     add_panes,
@@ -211,11 +211,8 @@ class RollingCore(Core[RollingSpec]):
     def check(self, spec: RollingSpec, state: State) -> None:
         """Panes lie on the grid and are unique per key, and nothing is stored for too long."""
         panes = state.tables["panes"]
-        pane = integers(panes, "pane")
-        codes = key_codes(keys_of(panes, spec), len(panes))
         details = f"watermark {state.watermark}\n{state.tables}"
-        assert np.array_equal(spec.grid.pane_of(pane), pane), f"a pane off the grid: {details}"
-        assert Groups.of(pair_codes(codes, pane))[0].count == len(panes), f"a pane twice: {details}"
+        check_panes(spec, panes, details)
         if state.watermark is None:
             return
         assert len(_evict(spec, panes, state.watermark)) == len(panes), f"overdue: {details}"
