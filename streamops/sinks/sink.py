@@ -171,7 +171,7 @@ class Session:
     def __init__(self) -> None:
         self.connection: Any = None
         self.clone: Any = None
-        self.runs: set[str] = set()
+        self.runs, self.width = set[str](), 8
         self.is_taken = self.is_small = self.has_leftovers = False
         self._lock, self._process = threading.RLock(), os.getpid()
 
@@ -405,7 +405,7 @@ class Sink(BatchWriter):
         """
         if not self._is_distributed:
             return projection.collect()
-        rows = projection.collect_small() if self.session.is_small else None
+        rows = projection.collect_small(self.session.width) if self.session.is_small else None
         if rows is not None:
             return rows
         self.session.is_small, schema = False, projection.schema
@@ -415,7 +415,7 @@ class Sink(BatchWriter):
         action = self._foresee(schema, self._delivery(schema.empty_table(), batch_id, identity))
         deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
         receipts = projection.run_tasks(deliver, together)
-        self.session.is_small = receipts.size <= SMALL // 2
+        self.session.is_small, self.session.width = receipts.size <= SMALL // 2, receipts.width
         return receipts
 
     def _foresee(self, schema: pa.Schema, delivery: Delivery) -> Action:

@@ -102,6 +102,11 @@ class Receipts:
         default=None, repr=False, compare=False
     )
 
+    @property
+    def width(self) -> int:
+        """The bytes of a row, of which a column needs about eight."""
+        return max(8, self.size // max(self.rows, 1))
+
 
 def _unchanged(rows: pa.Table) -> pa.Table:
     return rows
@@ -131,13 +136,13 @@ class Projection:
         """Compute the rows in the memory of the driver."""
         return self.finish(to_arrow(self.frame))
 
-    def collect_small(self) -> pa.Table | None:
+    def collect_small(self, width: int = 8) -> pa.Table | None:
         """Compute the rows in the memory of the driver; None if they are larger than a small micro-batch.
 
-        No task returns more rows than a small micro-batch has.
+        No task returns more rows than a small micro-batch has of this width in bytes. The schema of the frame
+        does not tell how long texts are, and asking for it takes milliseconds.
         """
-        width = sum(_WIDTHS.get(f.dataType.simpleString(), 8) for f in self.frame.schema.fields)
-        most = SMALL // max(width, 1)
+        most = SMALL // width
         # The lower 33 bits of this identifier count the rows of a partition. Parsing the text takes a call
         # of the JVM, and building the same column ten, of milliseconds each.
         is_among_first = f"(monotonically_increasing_id() & {(1 << 33) - 1}) < {most}"
@@ -163,10 +168,6 @@ class Projection:
         if together:
             frame = frame.repartition(parallelism(frame), *map(column, together))
         return run_tasks(frame, deliver, self.schema, self.finish)
-
-
-_WIDTHS = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4}
-"""Bytes of a value in memory. Others, also short texts, have about eight."""
 
 
 def run_tasks(
