@@ -223,6 +223,7 @@ class BatchWriter(ABC):
     """
 
     where: ClassVar[str]
+    _small: ClassVar[int] = SMALL
 
     checkpoint: str | None = None
 
@@ -386,8 +387,7 @@ class Sink(BatchWriter):
     ) -> None:
         """Write the rows of a projection, all of which are results."""
         with located(self.label), self.session.exclusive():
-            content = self._receive(projection, batch_id, identity)
-            self._accept(content, batch_id, identity)
+            self._accept(self._receive(projection, batch_id, identity), batch_id, identity)
 
     def _deliver_rows(self, rows: pa.Table, batch_id: int, identity: Identity) -> None:
         """Write the rows of a micro-batch, all of which are results."""
@@ -405,17 +405,17 @@ class Sink(BatchWriter):
         """
         if not self._is_distributed:
             return projection.collect()
-        rows = projection.collect_small(self.session.width) if self.session.is_small else None
-        if rows is not None:
+        most, session = self._small, self.session
+        if session.is_small and (rows := projection.collect_small(most, session.width)) is not None:
             return rows
-        self.session.is_small, schema = False, projection.schema
+        session.is_small, schema = False, projection.schema
         together = self._together(schema)
         if together is None:
             return projection.collect()
         action = self._foresee(schema, self._delivery(schema.empty_table(), batch_id, identity))
-        deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
+        deliver = self._prepare(schema, batch_id, action) if action != "skip" else deliver_nothing
         receipts = projection.run_tasks(deliver, together)
-        self.session.is_small, self.session.width = receipts.size <= SMALL // 2, receipts.width
+        session.is_small, session.width = receipts.size <= most // 2, receipts.width
         return receipts
 
     def _foresee(self, schema: pa.Schema, delivery: Delivery) -> Action:

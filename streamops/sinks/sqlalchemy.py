@@ -214,6 +214,9 @@ class SqlalchemySink(StagingSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
+    _small = (
+        128 << 10
+    )  # drivers send the updates of rows one by one, so tasks pay from 3,000 rows on
 
     url: str = field(metadata={"shown": show_database_url})
     table: str

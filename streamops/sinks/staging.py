@@ -27,7 +27,7 @@ from streamops.sinks.core.ledger import Entry
 from streamops.sinks.core.net import Net, compute_net, content_columns, form_of
 from streamops.sinks.protocol import Content
 from streamops.sinks.sink import TableSink
-from streamops.sinks.tasks import SMALL, Part, Projection, Receipts, in_groups, in_pieces
+from streamops.sinks.tasks import Part, Projection, Receipts, in_groups, in_pieces
 from streamops.spark.identity import Identity
 
 _ROWS_PER_PIECE, _BYTES_PER_PIECE = 1 << 18, 32 << 20
@@ -262,7 +262,7 @@ class StagingSink(TableSink):
             return super()._receive(projection, batch_id, identity)
         except MayNotStage:
             rows = projection.collect()
-            self.session.is_small = rows.nbytes <= SMALL // 2
+            self.session.is_small = rows.nbytes <= self._small // 2
             return rows
 
     def _new_staging(self, entry: Entry | None, batch: int) -> tuple[str, str]:

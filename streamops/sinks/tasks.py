@@ -136,18 +136,18 @@ class Projection:
         """Compute the rows in the memory of the driver."""
         return self.finish(to_arrow(self.frame))
 
-    def collect_small(self, width: int = 8) -> pa.Table | None:
-        """Compute the rows in the memory of the driver; None if they are larger than a small micro-batch.
+    def collect_small(self, small: int, width: int = 8) -> pa.Table | None:
+        """Compute the rows in the memory of the driver; None if they have more bytes than a small micro-batch.
 
         No task returns more rows than a small micro-batch has of this width in bytes. The schema of the frame
         does not tell how long texts are, and asking for it takes milliseconds.
         """
-        most = SMALL // width
+        most = small // width
         # The lower 33 bits of this identifier count the rows of a partition. Parsing the text takes a call
         # of the JVM, and building the same column ten, of milliseconds each.
         is_among_first = f"(monotonically_increasing_id() & {(1 << 33) - 1}) < {most}"
         rows = to_arrow(self.frame.where(is_among_first))
-        return self.finish(rows) if len(rows) < most and rows.nbytes <= SMALL else None
+        return self.finish(rows) if len(rows) < most and rows.nbytes <= small else None
 
     def run_tasks(self, deliver: Deliver, together: tuple[str, ...] = ()) -> Receipts:
         """Let tasks deliver the rows.

@@ -61,7 +61,7 @@ class Attempts:
         self.collected += 1
         return self.rows
 
-    def collect_small(self, _: int) -> None:
+    def collect_small(self, *_: int) -> None:
         """These rows are never few."""
 
     def run_tasks(self, deliver: Deliver, together: tuple[str, ...] = ()) -> Receipts:

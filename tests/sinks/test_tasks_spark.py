@@ -31,7 +31,7 @@ def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
 def test_the_digest_does_not_depend_on_who_writes_nor_on_the_session(spark: SparkSession) -> None:
     projection = Projection(rows(spark, 300))
     table = projection.collect()
-    small = projection.collect_small()
+    small = projection.collect_small(tasks.SMALL)
     assert small is not None
     assert projection.schema.equals(table.schema)
     receipts = projection.run_tasks(deliver_nothing)
@@ -53,16 +53,13 @@ def test_the_digest_does_not_depend_on_who_writes_nor_on_the_session(spark: Spar
             spark.conf.set(name, str(old))
 
 
-def test_a_micro_batch_that_is_not_small_is_not_collected(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "SMALL", 4_000)
+def test_a_micro_batch_that_is_not_small_is_not_collected(spark: SparkSession) -> None:
     numbers = spark.range(0, 1_000, 1, 4)  # of eight bytes
-    assert Projection(numbers.where("id < 100")).collect_small() is not None
-    assert Projection(numbers).collect_small() is None
-    assert Projection(numbers.where("id < 250")).collect_small() is not None  # in one task
+    assert Projection(numbers.where("id < 100")).collect_small(4_000) is not None
+    assert Projection(numbers).collect_small(4_000) is None
+    assert Projection(numbers.where("id < 250")).collect_small(4_000) is not None  # in one task
     text = numbers.where("id < 100").select(F.repeat(F.lit("x"), 100).alias("s"))
-    assert Projection(text).collect_small() is None
+    assert Projection(text).collect_small(4_000) is None
 
 
 @pytest.mark.smoke
