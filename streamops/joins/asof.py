@@ -86,7 +86,8 @@ def asof(
         Column of versions, of type timestamp: the instant from which on a version is in effect.
     sequence : str
         Column of versions that orders those of one instant: a log position, a commit version; not a
-        clock, nor a `revision`, which a delete shares with the row that it deletes. Versions with equal
+        clock, nor a `revision`, which a delete shares with the row that it deletes. It may be `version`
+        if a key has one version at an instant, such as the results of a window. Versions with equal
         key, instant, sequence and values are duplicates. If the values differ, the version with the
         lower values is rejected as "conflicting_version"; columns are compared in the order of their
         names. A delete is below all others.

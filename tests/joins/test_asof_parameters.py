@@ -189,7 +189,7 @@ def test_batches_need_no_tolerance() -> None:
         ({"delay": "5 microseconds"}, "INVALID_DURATION"),
         ({"delay": ("1 s", "1 s"), "waits_for": "facts"}, "INVALID_DURATION"),
         ({"delay": ("1 second",) * 2, "waits_for": "facts"}, "PARAMETER_WITHOUT_EFFECT"),
-        ({"sequence": "since"}, "DUPLICATE_COLUMN"),
+        ({"sequence": "since", "until": "since"}, "DUPLICATE_COLUMN"),
         ({"until": "since"}, "DUPLICATE_COLUMN"),
         ({"sequence": "symbol"}, "DUPLICATE_COLUMN"),
         # A delete has the revision of the row that it deletes: the row would stay.

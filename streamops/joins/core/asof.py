@@ -215,6 +215,8 @@ class AsofSpec(JoinSpec):
         refuse_change_type(used)
         if self.sequence == REVISION:
             raise conditions.SEQUENCE_OF_VERSIONS.error(got=f"sequence={self.sequence!r}")
+        if self.sequence == self.version:  # a key has one version at an instant
+            del used["sequence"]
         names = [name for columns in used.values() for name in columns]
         if len(set(names)) < len(names):
             raise conditions.COLUMN_TWICE.error(
