@@ -18,11 +18,13 @@ import json
 import os
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -520,13 +522,26 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}, micro-batches of {options.rows} rows")
     print("| system | task | by hand with | sink, rows per CPU s | by hand | sink ÷ by hand |")
     print("|---|---|---|---:|---:|---:|")
+    sys.stdout.flush()
     for name in options.systems or SYSTEMS:
-        with tempfile.TemporaryDirectory() as folder:
-            for compared in SYSTEMS[name](options.rows, options.repeats, Path(folder)):
-                ours, by_hand = measure(compared)
-                for way, theirs in by_hand.items():
-                    ratio = f"{ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f}"
-                    print(f"| {name} | {compared.task} | {way} | {ratio} |", flush=True)
+        # A JVM has the connectors with which it was started.
+        process = get_context("spawn").Process(
+            target=show, args=(name, options.rows, options.repeats)
+        )
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(f"{name} failed")
+
+
+def show(name: str, rows: int, repeats: int) -> None:
+    """Measure a system, and print its lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        for compared in SYSTEMS[name](rows, repeats, Path(folder)):
+            ours, by_hand = measure(compared)
+            for way, theirs in by_hand.items():
+                ratio = f"{ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f}"
+                print(f"| {name} | {compared.task} | {way} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":
