@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamops.changelog.table import DEFAULT_MAX_KEYS, Snapshots, WhenFull, parse_horizon
 from streamops.changes.core.history import HistoryCore
 from streamops.changes.core.latest import ApplySpec, History, LatestCore
-from streamops.kernel.parameters import parse_distinct_names
+from streamops.kernel.parameters import parse_distinct_names, require_name
 from streamops.kernel.time import Duration
 from streamops.spark.operator import Operator
 
@@ -20,6 +20,7 @@ def apply(
     time: str | None = None,
     history: History = "overwrite",
     track: str | Sequence[str] | None = None,
+    surrogate: str | None = None,
     snapshots: Snapshots = "below_log",
     ignore_nulls: bool = False,
     max_keys: int = DEFAULT_MAX_KEYS,
@@ -37,8 +38,8 @@ def apply(
     again. The intervals of a key never overlap, and at most one is open.
 
     Input        as in ``normalize``
-    Output       key columns · "intervals": valid_from, valid_to: of the type of `sequence`, a struct
-                 of several · values · revision: int · _change_type: string · rejected:
+    Output       key columns · `surrogate`: string · "intervals": valid_from, valid_to: of the type of
+                 `sequence`, a struct of several · values · revision: int · _change_type: string · rejected:
                  struct<reason, row>, null except in rejected rows. Rows are identified by `key`, or
                  with "intervals" by `key` and valid_from
     Output mode  append
@@ -67,6 +68,10 @@ def apply(
     track : str or sequence of str, optional
         With "intervals": values that begin a new interval when they change, by default all. A change
         of other values updates the open interval.
+    surrogate : str, optional
+        With "intervals": a column for an identifier of each interval, 32 hexadecimal digits that are
+        computed from the key and ``valid_from``. It is the same in each run, for facts that refer to a
+        version of a row.
     snapshots : "below_log" or "by_sequence"
         Whether rows of a snapshot are below every change of the log, or only below later ones.
     ignore_nulls : bool
@@ -122,6 +127,8 @@ def apply(
     tracked = None
     if track is not None:
         tracked = parse_distinct_names(track, parameter="track")
+    if surrogate is not None:
+        require_name(surrogate, parameter="surrogate")
     spec = ApplySpec(
         key=parse_distinct_names(key, parameter="key"),
         sequence=parse_distinct_names(sequence, parameter="sequence"),
@@ -129,6 +136,7 @@ def apply(
         time=time,
         history=history,
         track=tracked,
+        surrogate=surrogate,
         snapshots=snapshots,
         ignore_nulls=ignore_nulls,
         max_keys=max_keys,

@@ -98,6 +98,11 @@ SEQUENCE_OF_A_MULTISET = codes.PARAMETER_WITHOUT_EFFECT(
     "`sequence` together with `key`, or no `sequence`",
     "omit it; drop the column before the operator if it is not part of the row",
 )
+SURROGATE_WITHOUT_HISTORY = codes.PARAMETER_WITHOUT_EFFECT(
+    "`surrogate` identifies an interval, and the table has no intervals",
+    "history='intervals' beside it",
+    "leave surrogate out: the key identifies a row",
+)
 TRACK_WITHOUT_HISTORY = codes.PARAMETER_WITHOUT_EFFECT(
     "`track` defines where an interval ends, and the table has no intervals",
     "history='intervals' beside it",

@@ -92,6 +92,21 @@ def xxhash64(
     return running.view(np.int64)
 
 
+def hex_digests(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return 32 hexadecimal digits of each row: two hashes, of the values and of which are null.
+
+    Examples
+    --------
+    >>> hex_digests([pa.array(["1", None]), pa.array([None, "1"])]).to_pylist()
+    ['f66eb2fe5520877c1902c57b3b5cd946', '138fadbe3bb9ffb5dbd96b26a52f9cca']
+    """
+    hashed = [*columns, *(column.is_null() for column in columns)]
+    both = np.stack([xxhash64(hashed, seed=seed) for seed in (42, 43)], axis=1)
+    digits = pa.py_buffer(both.astype(">i8").tobytes().hex().encode())
+    offsets = pa.py_buffer(np.arange(len(both) + 1, dtype=np.int32) * 32)
+    return pa.StringArray.from_buffers(len(both), offsets, digits)
+
+
 def murmur2(texts: pa.Array) -> npt.NDArray[np.uint32]:
     """Return the hash of the bytes of each text, by which Java's clients of Kafka choose a partition.
 

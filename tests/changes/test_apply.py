@@ -295,3 +295,35 @@ def test_a_row_of_a_snapshot_that_is_not_effective_supplies_values_only_without_
             key = ["k"] if history == "overwrite" else ["k", "valid_from"]
             rows = fold([{**row, "rejected": None} for row in published], key=key)
             assert [row["w"] for row in rows] == expected
+
+
+def test_a_surrogate_is_computed_from_the_key_and_the_start_of_the_interval() -> None:
+    script = timeless(
+        [[upsert("a", 5, 1), upsert("b", 5, 1)], [upsert("a", 7, 2)], [upsert("a", 6, 3)]]
+    )
+    given = {"sequence": "lsn", "horizon": 100, "history": "intervals", "surrogate": "Id"}
+    rows = [
+        row for r in replay(changes.apply("k", **given), script, schema=SCHEMA) for row in r.rows
+    ]
+    names: dict[Any, set[str]] = {}
+    for row in rows:
+        names.setdefault((row["k"], row["valid_from"]), set()).add(row["Id"])
+    assert list(rows[0])[:3] == ["k", "Id", "valid_from"]
+    assert sorted(names) == [("a", 5), ("a", 6), ("a", 7), ("b", 5)]
+    assert all(len(of) == 1 for of in names.values())
+    assert len(set.union(*names.values())) == 4
+    # The digits are a promise: facts store them.
+    assert names["a", 5] == {"73d34641e3debdb018538b3cce4b2c81"}
+
+
+@pytest.mark.parametrize("name", ["k", "V", "valid_from", "revision", "_change_type", "rejected"])
+def test_the_name_of_a_surrogate_must_be_free(name: str) -> None:
+    with pytest.raises(StreamopsError) as caught:
+        table([[upsert("a", 5, 1)]], surrogate=name)
+    assert caught.value.code == "NAME_TAKEN"
+
+
+def test_a_surrogate_identifies_an_interval() -> None:
+    with pytest.raises(StreamopsError) as caught:
+        changes.apply("k", sequence="lsn", horizon=1, surrogate="id")
+    assert caught.value.code == "PARAMETER_WITHOUT_EFFECT"

@@ -154,6 +154,23 @@ def test_the_table_depends_neither_on_cuts_nor_on_arrival_nor_on_duplicates(case
     assert ordered(table(spec, [whole])) == expected
 
 
+@given(case=cases(odd=2))
+def test_a_surrogate_identifies_a_version_however_it_arrived(case: Case) -> None:
+    spec = dataclasses.replace(case.spec, surrogate="id")
+    numbers: dict[str, Any] = {}
+    dice = random.Random(case.seed)
+    ways = [case.batches, cut(case.rows, dice), (case.rows,)]
+    for batches in ways:
+        pairs = zip(play(spec, batches), play(case.spec, batches), strict=True)
+        for step, plain_step in pairs:
+            rows = [{n: v for n, v in row.items() if n != "id"} for row in to_rows(step.output)]
+            assert comparable(rows) == comparable(to_rows(plain_step.output))
+            for row in changes_of(step):
+                version = comparable([row[n] for n in (*spec.by, "valid_from")])
+                assert numbers.setdefault(row["id"], version) == version
+    assert len(set(map(repr, numbers.values()))) == len(numbers)
+
+
 @given(case=cases())
 def test_repeated_deliveries_change_nothing_however_late(case: Case) -> None:
     oracle = case.oracle.fresh()

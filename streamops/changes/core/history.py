@@ -44,6 +44,7 @@ from streamops.changes.core.latest import (
 from streamops.kernel.columns import combine_chunks, concat, key_codes, rows_differ, take
 from streamops.kernel.core import State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes, running_max
+from streamops.kernel.hashing import hex_digests
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
 from streamops.kernel.placement import GREATEST, Placement
@@ -382,12 +383,14 @@ def _diff(
     )
     revision[new] = emitted.after
     first = pa.array(start[emitted.row])
+    keys = [changes.column(name).take(first) for name in key_columns(spec)]
+    row = emitted.take(
+        [before.since, before.until, *before.values], [after.since, after.until, *after.values]
+    )
     columns = [
-        *(changes.column(name).take(first) for name in key_columns(spec)),
-        *emitted.take(
-            [before.since, before.until, *before.values],
-            [after.since, after.until, *after.values],
-        ),
+        *keys,
+        *([] if spec.surrogate is None else [hex_digests([*keys, row[0]])]),
+        *row,
         pa.array(emitted.revision.astype(np.int32)),
         emitted.change_type,
         pa.nulls(len(first), spec.output.field(REJECTED).type),

@@ -51,7 +51,12 @@ from streamops.kernel.columns import combine_chunks, concat, null_table
 from streamops.kernel.core import Input, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.operator import Core, Spec, Table, checkpointed
-from streamops.kernel.parameters import require_columns, require_keys, require_most_keys
+from streamops.kernel.parameters import (
+    refuse_taken_names,
+    require_columns,
+    require_keys,
+    require_most_keys,
+)
 from streamops.kernel.placement import GREATEST, Placement
 
 Publish = Literal["every change", "last"]
@@ -178,9 +183,14 @@ class ApplySpec(TableSpec):
     track: tuple[str, ...] | None = checkpointed(
         _tracked_values
     )  # values that begin a new interval when they change; None is all
+    surrogate: str | None = None  # the column that identifies an interval
 
     def __post_init__(self) -> None:
         """Validate the parameters."""
+        if self.surrogate is not None and self.history == "overwrite":
+            raise conditions.SURROGATE_WITHOUT_HISTORY.error(
+                got=f"surrogate={self.surrogate!r}, history={self.history!r}"
+            )
         if self.track is not None and self.history == "overwrite":
             raise conditions.TRACK_WITHOUT_HISTORY.error(
                 got=f"track={self.track!r}, history={self.history!r}"
@@ -200,6 +210,8 @@ class ApplySpec(TableSpec):
         if self.history == "intervals":
             require_columns(spec.values, {"track": self.track or ()})
             self._refuse_taken((*spec.by, *spec.values), (VALID_FROM, VALID_TO))
+            if self.surrogate is not None:
+                refuse_taken_names(spec.output.names, (), {"surrogate": self.surrogate})
         return spec
 
     @property
@@ -209,11 +221,13 @@ class ApplySpec(TableSpec):
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The columns of ``TableSpec``; with ``history="intervals"``, also ``valid_from`` and ``valid_to``."""
+        """The columns of ``TableSpec``; with ``history="intervals"``, also those of the interval."""
         schema = super().output
         if self.history == "overwrite":
             return schema
         interval = [pa.field(VALID_FROM, self.position), pa.field(VALID_TO, self.position)]
+        if self.surrogate is not None:
+            interval.insert(0, pa.field(self.surrogate, pa.string()))
         size = len(self.by)
         return pa.schema([*list(schema)[:size], *interval, *list(schema)[size:]])
 
