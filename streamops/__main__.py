@@ -1,4 +1,4 @@
-"""The command line: ``python -m streamops doctor``, and ``python -m streamops state``."""
+"""The command line: ``streamops doctor`` and ``streamops state``, or ``python -m streamops`` with either."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
+from streamops import __version__
 from streamops.environment.doctor import Finding, diagnose, examine, run_smoke_query
 from streamops.kernel.errors import StreamopsError
 
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m streamops")
+    parser.add_argument("--version", action="version", version=f"streamops {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser(
         "doctor",

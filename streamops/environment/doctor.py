@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -14,8 +15,15 @@ from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from streamops.environment.extras import extras
 from streamops.environment.java import find_java
-from streamops.environment.requirements import REQUIRED, compare_version, requirement
+from streamops.environment.platforms import Platform, recognise
+from streamops.environment.requirements import (
+    REQUIRED,
+    compare_version,
+    installed_version,
+    requirement,
+)
 from streamops.environment.settings import (
     MASTER,
     PARTITIONS,
@@ -25,7 +33,12 @@ from streamops.environment.settings import (
     effective,
 )
 from streamops.kernel.errors import StreamopsError
-from streamops.kernel.versions import has_transform, state_messages_problem
+from streamops.kernel.versions import (
+    has_arrow_functions,
+    has_python_sources,
+    has_transform,
+    state_messages_problem,
+)
 
 if TYPE_CHECKING:  # the doctor must be able to report that PySpark is missing
     from pyspark.sql import SparkSession
@@ -57,7 +70,7 @@ class Finding:
 
 
 def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Examine this environment: Python, Java, packages, and the workers' interpreter.
+    """Examine this environment: the platform, Python, Java, packages, extras, and the workers' interpreter.
 
     Parameters
     ----------
@@ -70,12 +83,19 @@ def examine(environ: Mapping[str, str] | None = None) -> list[Finding]:
         One per check. Spark is not started.
     """
     environ = os.environ if environ is None else environ
+    platform = recognise(environ)
+    version = _spark_version()
+    here = [_java(environ), _worker(environ)] if platform is None or not platform.serverless else []
     return [
+        Finding("streamops", True, installed_version("streamops") or "not installed by pip"),
+        *_platform(platform),
         _python(),
-        _java(environ),
-        *map(_package, REQUIRED),
-        _state_api(),
-        _worker(environ),
+        *here[:1],
+        _spark(version, platform),
+        *(_package(name) for name in REQUIRED if name != "pyspark"),
+        *(_features() if version else ()),
+        *_extras(platform),
+        *here[1:],
     ]
 
 
@@ -126,6 +146,16 @@ def run_smoke_query(spark: SparkSession) -> Finding:
     return Finding(name, True, "counted 20 rows of 2 keys over 2 micro-batches")
 
 
+def _platform(platform: Platform | None) -> Iterator[Finding]:
+    if platform is None:
+        yield Finding("platform", True, "no managed runtime was recognised")
+        return
+    name = f"{platform.name} {platform.version}".strip()
+    yield Finding("platform", True, name)
+    for limit, instead in platform.limits:
+        yield Finding("not there", True, limit, instead)
+
+
 def _python() -> Finding:
     found = f"{sys.version.split()[0]} ({sys.executable})"
     if sys.version_info < (3, 11):  # noqa: UP036  (pip would refuse it, a copied folder does not)
@@ -139,6 +169,23 @@ def _java(environ: Mapping[str, str]) -> Finding:
     except StreamopsError as error:
         return Finding("Java", False, str(error.got), error.fix)
     return Finding("Java", True, f"{java.version} ({java.home}, found through {java.source})")
+
+
+def _spark_version() -> str:
+    """The version of the PySpark that is imported: platforms have one of which pip does not know."""
+    try:
+        return str(importlib.import_module("pyspark").__version__)
+    except ImportError:
+        return ""
+
+
+def _spark(version: str, platform: Platform | None) -> Finding:
+    if version:
+        return _version("pyspark", "pyspark", version)
+    remedy = 'pip install "streamops[spark]"'
+    if platform is not None:
+        remedy = "run this in a notebook or job, which have Spark's own folder on PYTHONPATH; do not install another"
+    return Finding("pyspark", False, "cannot be imported", remedy)
 
 
 def _package(name: str) -> Finding:
@@ -155,6 +202,24 @@ def _version(name: str, package: str, version: str) -> Finding:
     return Finding(name, False, f"{version} is {verdict}", f'pip install "{requirement(package)}"')
 
 
+def _features() -> Iterator[Finding]:
+    """What the imported version of Spark has, and what it lacks."""
+    yield _state_api()
+    missing = {
+        "sources.outbox, state.read and the other tools for checkpoints": (
+            has_transform() and has_python_sources(),
+            "4.0",
+        ),
+        "erasure.shred, erasure.unshred, and a schema registry in sources.kafka_events": (
+            has_arrow_functions(),
+            "4.1",
+        ),
+    }
+    for what, (is_there, since) in missing.items():
+        if not is_there:
+            yield Finding("not there", True, what, f"Spark {since}, or a runtime with it")
+
+
 def _state_api() -> Finding:
     name, later = "state API", "transformWithStateInPandas"
     messages = state_messages_problem() if has_transform() else (f"{later} needs Spark 4", "")
@@ -163,6 +228,25 @@ def _state_api() -> Finding:
     why, package = messages
     remedy = f'pip install "{package}", to chain operators' if package else ""
     return Finding(name, True, f"applyInPandasWithState: {why}", remedy)
+
+
+def _extras(platform: Platform | None) -> Iterator[Finding]:
+    found = extras(with_spark=platform is None)
+    missing = []
+    for extra in found:
+        if not extra.is_complete:
+            missing.append(extra.name)
+            continue
+        versions = ", ".join(f"{name} {version}" for name, version in extra.packages.items())
+        needed = " ".join(f'"{requirement}"' for requirement in extra.problems)
+        yield Finding(
+            f"extra {extra.name}",
+            True,
+            versions + (" is too old or too new" if needed else ""),
+            f"pip install {needed}" if needed else "",
+        )
+    if missing:
+        yield Finding("extras not there", True, ", ".join(missing))
 
 
 def _worker(environ: Mapping[str, str]) -> Finding:

@@ -67,8 +67,13 @@ def require_python_sources(what: str, instead: str) -> None:
     RequirementError
         ``VERSION_NOT_SUPPORTED``.
     """
-    if not _has_class("sql.datasource", "DataSource"):
+    if not has_python_sources():
         raise too_old(what, "4.0", instead)
+
+
+def has_python_sources() -> bool:
+    """Whether sources can be written in Python: since Spark 4.0."""
+    return _has_class("sql.datasource", "DataSource")
 
 
 def has_scripted_sources() -> bool:
@@ -157,7 +162,7 @@ def collect_arrow(frame: Any) -> pa.Table:
 
 def create_frame(session: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
     """``createDataFrame`` of an Arrow table; not needed since Spark 4.0."""
-    if _has_class("sql.datasource", "DataSource"):  # since the same version
+    if has_python_sources():  # since the same version
         return session.createDataFrame(table, schema)
     columns = zip(table.columns, _schema(schema), strict=True)
     table = pa.table([part.cast(of.type) for part, of in columns], names=table.column_names)
@@ -206,6 +211,11 @@ def _from_cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for cell in batch.column(0):
             yield from pa.ipc.open_stream(cell.as_buffer())
+
+
+def has_arrow_functions() -> bool:
+    """Whether functions of Arrow columns can have arguments of any type: since Spark 4.1."""
+    return _has_class("sql.pandas.functions", "arrow_udf")
 
 
 def arrow_udf(

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import streamops
 from streamops import __main__ as command_line
 from streamops.environment import doctor, smoke_query
 from streamops.environment.doctor import Finding, diagnose, examine, run_smoke_query
+from streamops.environment.extras import Extra
 from streamops.environment.java import Java
 from streamops.environment.requirements import REQUIRED, numbers, requirement
 from streamops.environment.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
@@ -60,8 +62,8 @@ def test_an_environment_as_it_should_be_has_no_problems(monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "find_java", lambda environ: Java(Path("/java"), 17, "PATH"))
     findings = examine(HERE)
     assert [finding for finding in findings if not finding.ok] == []
-    names = ["Python", "Java", *REQUIRED, "state API", "Python workers"]
-    assert [finding.name for finding in findings] == names
+    names = ["streamops", "platform", "Python", "Java", *REQUIRED, "state API", "Python workers"]
+    assert [of.name for of in findings if not of.name.startswith("extra")] == names
 
 
 def test_the_bounds_are_those_of_the_package_itself() -> None:
@@ -123,6 +125,80 @@ def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", nothing)
     found = doctor._package("pandas")
     assert found == Finding("pandas", False, "not installed", 'pip install "pandas>=1.5.3,<3"')
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Start neither Java nor a worker."""
+    monkeypatch.setattr(doctor, "_java", lambda environ: Finding("Java", True, ""))
+    monkeypatch.setattr(doctor, "_worker", lambda environ: Finding("Python workers", True, ""))
+    return monkeypatch
+
+
+def test_a_missing_pyspark_is_reported_with_its_extra(quick: pytest.MonkeyPatch) -> None:
+    quick.setitem(sys.modules, "pyspark", None)
+    findings = examine(HERE)
+    remedy = 'pip install "streamops[spark]"'
+    assert named(findings, "pyspark") == Finding("pyspark", False, "cannot be imported", remedy)
+    assert "state API" not in [finding.name for finding in findings]
+
+
+def test_on_a_platform_no_second_pyspark_is_advised(quick: pytest.MonkeyPatch) -> None:
+    quick.setitem(sys.modules, "pyspark", None)
+    found = named(examine(HERE | {"GLUE_VERSION": "5.0"}), "pyspark")
+    assert not found.ok
+    assert "pip install" not in found.remedy
+
+
+def test_a_pyspark_that_pip_does_not_know_is_found(quick: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    quick.setattr(metadata, "version", nothing)
+    assert named(examine(HERE), "pyspark").ok
+
+
+def test_a_platform_is_named_and_has_its_own_spark(quick: pytest.MonkeyPatch) -> None:
+    findings = examine(HERE | {"DATABRICKS_RUNTIME_VERSION": "15.4"})
+    assert named(findings, "platform").found == "Databricks Runtime 15.4"
+    names = {finding.name for finding in findings}
+    assert {"Java", "Python workers", "extra delta"} <= names
+    assert not {"extra spark", "extra connect", "extra java"} & names
+
+
+def test_where_spark_runs_elsewhere_java_and_workers_are_not_examined() -> None:
+    findings = examine(HERE | {"DATABRICKS_RUNTIME_VERSION": "client.4.9"})
+    assert named(findings, "platform").found == "Databricks serverless 4.9"
+    assert not {"Java", "Python workers"} & {finding.name for finding in findings}
+    limits = [finding for finding in findings if finding.name == "not there"]
+    assert "availableNow" in limits[0].remedy
+    assert all(finding.ok for finding in limits)
+
+
+def test_what_a_version_of_spark_lacks_is_listed_with_the_version_that_has_it(
+    quick: pytest.MonkeyPatch,
+) -> None:
+    assert "not there" not in [finding.name for finding in examine(HERE)]
+    quick.setattr(doctor, "has_arrow_functions", lambda: False)
+    assert "erasure.shred" in named(examine(HERE), "not there").found
+    quick.setattr(doctor, "has_transform", lambda: False)
+    missing = [finding for finding in examine(HERE) if finding.name == "not there"]
+    assert ["Spark 4.0" in of.remedy for of in missing] == [True, False]
+    assert "sources.outbox" in missing[0].found
+
+
+def test_an_extra_whose_package_is_too_old_is_a_hint(quick: pytest.MonkeyPatch) -> None:
+    old = Extra("delta", {"deltalake": "1.1.4"}, True, ["deltalake>=1.6.6"])
+    none = Extra("redis", {"redis": ""}, False, [])
+    quick.setattr(doctor, "extras", lambda with_spark: [old, none])
+    findings = examine(HERE)
+    assert named(findings, "extra delta") == Finding(
+        "extra delta",
+        True,
+        "deltalake 1.1.4 is too old or too new",
+        'pip install "deltalake>=1.6.6"',
+    )
+    assert named(findings, "extras not there").found == "redis"
 
 
 def test_workers_that_lack_a_package_are_found_out(tmp_path: Path) -> None:
@@ -368,3 +444,10 @@ def test_a_command_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command_line.main([])
     assert "doctor" in capsys.readouterr().err
+
+
+def test_the_command_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"streamops {streamops.__version__}\n"
