@@ -34,7 +34,7 @@ def kill_tasks(campaign: Campaign, report: Report, kills: int) -> None:
     """Let attempts of tasks end between delivery and receipt, and kill both executors now and then."""
     for number in itertools.count():
         missing = kills - report.kills.total()
-        if missing <= 0:
+        if missing <= 0 or report.problems:
             return
         form = FORMS[number % len(FORMS)]
         round_ = campaign.round("tasks", form, batches=_TASKS, executors=True, in_tasks=True)
@@ -55,7 +55,7 @@ def kill_tasks(campaign: Campaign, report: Report, kills: int) -> None:
 def run_copies(campaign: Campaign, report: Report, copies: int) -> None:
     """Let tasks be slow between delivery and receipt until Spark has run copies of them."""
     for number in itertools.count():
-        if report.kills.total() >= copies:
+        if report.kills.total() >= copies or report.problems:
             return
         form = FORMS[number % len(FORMS)]
         settings = {"executors": True, "hosts": True, "in_tasks": True}
@@ -66,7 +66,10 @@ def run_copies(campaign: Campaign, report: Report, copies: int) -> None:
 
 def _finish(campaign: Campaign, report: Report, round_: Round) -> None:
     """Compare the targets of a round whose tasks wrote them, and look for what was left."""
-    report.kills.update(interrupted(round_.settings.tasks))
+    found = interrupted(round_.settings.tasks)
+    if not found:
+        report.problems.append(f"no task of {round_.folder.name} was interrupted")
+    report.kills.update(found)
     at = round_.settings.location
     for target in round_.settings.targets:
         report.problems += (f"{target} has left {name}" for name in left_behind(target, at))

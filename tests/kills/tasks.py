@@ -16,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from streamops.sinks import sink as sinks
 from streamops.sinks.kafka_partitions import PartitionedWrite
+from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sqlalchemy import SqlalchemySink
 from streamops.sinks.tasks import Deliver, Part
 
 WORKER, EXECUTOR = "Python worker", "executor"
@@ -39,7 +40,8 @@ _BOTH = 3.0  # seconds that it may live after its copy has delivered
 
 def write_all_by_tasks() -> None:
     """Take no micro-batch of this process for small."""
-    sinks.SMALL = -2  # type: ignore[attr-defined]
+    for sink in (BatchWriter, SqlalchemySink):
+        sink._small = -2
 
 
 def sabotage(sink: Any, folder: Path, target: str, *, slow: bool = False) -> Any:

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from streamops import sinks
+from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sqlalchemy import SqlalchemySink
 from streamops.spark.identity import Identity
 from streamops.testing import BatchResult, replay
 from tests.kills.__main__ import main
@@ -41,7 +43,7 @@ from tests.kills.targets import (
     rejected_sink,
     results_sink,
 )
-from tests.kills.tasks import interrupted, sabotage
+from tests.kills.tasks import interrupted, sabotage, write_all_by_tasks
 from tests.servers import installed
 
 TABLES = make_input(12, 60, seed=1)
@@ -268,3 +270,13 @@ def test_the_processes_of_a_session_are_stopped_and_ended() -> None:
         shell.wait()
     assert wait_until(lambda: not members(), patience=5)
     assert not wait_until(lambda: False, patience=0.01)
+
+
+def test_no_micro_batch_is_small_where_tasks_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def classes(of: type[BatchWriter]) -> list[type[BatchWriter]]:
+        return [of, *(found for sub in of.__subclasses__() for found in classes(sub))]
+
+    for writer in (BatchWriter, SqlalchemySink):
+        monkeypatch.setattr(writer, "_small", writer._small)
+    write_all_by_tasks()
+    assert {writer._small for writer in classes(BatchWriter)} == {-2}
