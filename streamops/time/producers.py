@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamops.kernel.parameters import parse_delay, require_columns
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import MAX_INSTANT, Duration, parse_duration
 from streamops.spark.clocks import ClockSpec, follow_clock
 from streamops.spark.columns import column, instant_field, micros, now
 from streamops.spark.operator import Operator
@@ -26,6 +26,7 @@ def producers(
     delay: Duration,
     idle: Duration,
     arrival: str | None = None,
+    punctuation: str | None = None,
     expected: Sequence[Any] = (),
 ) -> Operator:
     """Define a watermark that follows the slowest active producer.
@@ -41,7 +42,7 @@ def producers(
     others.
 
     Input        `producer`: any type but maps (null is a producer) · `time`: timestamp (event time) ·
-                 `arrival`: timestamp · other columns of any type
+                 `arrival`, `punctuation`: timestamp · other columns of any type
     Output       the same rows and columns, all nullable
     Output mode  that of the downstream operators; append if there are none
     Watermark    none on the input; the operator defines one on `time`. Downstream operators take no
@@ -70,6 +71,10 @@ def producers(
         micro-batch. With the default, producers are rarely idle in a backlog that is read faster
         than it was written, and after a pause of the query longer than `idle` every producer
         without a row in the first micro-batch is idle.
+    punctuation : str, optional
+        Column of type timestamp. A value says that the producer sends no more events before it. The
+        producer then holds the watermark back no further than this, and at once: without `delay`. The
+        event time of such a row may be null. Null: the row says nothing.
     expected : list of values of `producer`
         Producers to wait for when the query starts for the first time: until each of them has sent
         a row, or `idle` has passed since the first micro-batch, there is no watermark. By default,
@@ -127,6 +132,7 @@ def producers(
         delay=parse_delay(delay, parameter="delay"),
         idle=parse_duration(idle, parameter="idle", minimum=1),
         arrival=arrival,
+        punctuation=punctuation,
         expected=expected,
     )
     return follow_clock(_Producers.where, spec, ProducersCore())
@@ -143,6 +149,8 @@ class _Producers(ProducersSpec, ClockSpec):
         instant_field(frame, self.time, role="time")
         if self.arrival is not None:
             instant_field(frame, self.arrival, role="arrival")
+        if self.punctuation is not None:
+            instant_field(frame, self.punctuation, role="punctuation")
 
     def columns(self) -> Sequence[Column]:
         """Return the producer, the event time, and the arrival."""
@@ -153,7 +161,14 @@ class _Producers(ProducersSpec, ClockSpec):
             # make all other producers look silent. A null stays null; `least` alone ignores it.
             arrived = F.when(arrival.isNotNull(), F.least(arrival, arrived))
         arrived = F.timestamp_micros(arrived).alias(self.arrival or ARRIVAL)
-        return column(self.producer), column(self.time), arrived
+        time = column(self.time)
+        if self.punctuation is not None:
+            # The watermark is `delay` behind the clock, which has a greatest time.
+            until = micros(column(self.punctuation))
+            latest = F.least(F.try_add(until, F.lit(self.delay)), F.lit(MAX_INSTANT))
+            until = F.timestamp_micros(F.when(until.isNotNull(), latest))
+            time = F.greatest(time, until).alias(self.time)
+        return column(self.producer), time, arrived
 
     def projected(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Compute the same for a table: what the test kit packs."""
@@ -163,5 +178,13 @@ class _Producers(ProducersSpec, ClockSpec):
         if self.arrival is not None:
             given = rows.column(self.arrival).cast(arrival_type)
             arrived = pc.if_else(pc.greater(given, arrived), arrived, given)  # null stays null
-        columns = [rows.column(self.producer), rows.column(self.time), arrived]
+        times = rows.column(self.time)
+        if self.punctuation is not None:
+            until, own = (
+                rows.column(name).cast(schema.field(1).type).cast(pa.int64())
+                for name in (self.punctuation, self.time)
+            )
+            until = pc.min_element_wise(pc.add(until, self.delay), MAX_INSTANT, skip_nulls=False)
+            times = pc.max_element_wise(own, until).cast(schema.field(1).type)
+        columns = [rows.column(self.producer), times, arrived]
         return pa.table(columns, schema=schema)

@@ -99,6 +99,8 @@ def correct(**changed: Any) -> Any:
         (producers, {"producer": "ts"}, "DUPLICATE_COLUMN"),
         (producers, {"arrival": "ts"}, "DUPLICATE_COLUMN"),
         (producers, {"arrival": "k"}, "DUPLICATE_COLUMN"),
+        (producers, {"punctuation": "ts"}, "DUPLICATE_COLUMN"),
+        (producers, {"punctuation": 1}, "PARAMETER_TYPE"),
         (producers, {"delay": "-1 second"}, "INVALID_DURATION"),
         (producers, {"delay": None}, "INVALID_DURATION"),
         (producers, {"delay": "1 microsecond"}, "INVALID_DURATION"),

@@ -113,6 +113,48 @@ def test_downstream_windows_equal_their_replay(
         )
 
 
+def test_punctuation_brings_the_watermark_of_a_producer_to_its_value(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A file that has ended, a producer without traffic, and one that breaks its promise."""
+    schema = SCHEMA.append(pa.field("until", INSTANT))
+
+    def until(k: str, s: float | None, event: float | None = None) -> dict[str, Any]:
+        mark = None if s is None else at(s)
+        return {
+            "k": k,
+            "v": 1,
+            "ts": None if event is None else at(event),
+            "at": at(100),
+            "until": mark,
+        }
+
+    script = [
+        [until("a", None, 1), until("b", None, 2)],
+        [until("a", 30), until("b", None, 35)],  # b holds it: 35 - 10
+        [until("b", 30)],
+        [until("a", 20, 29)],  # late, and says nothing new
+        [until("a", 300), until("b", 50, 3)],
+    ]
+    chain = [
+        time.producers("k", **ARGUMENTS, punctuation="until").options(state_api=TWS),
+        windows.tumbling("10 seconds", **COMMON).options(state_api=TWS, shards=SHARDS),
+    ]
+    script[4][0]["until"] = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+    played = Replay(chain, schema).run(script)
+    got = stream(spark, chain, script, schema=schema, directory=tmp_path)
+    assert [r.clock and r.clock.clock for r in got] == [r.clock and r.clock.clock for r in played]
+    for one, other in zip(got, played, strict=True):
+        assert_rows(one.rows, other.rows)
+        assert_rows(one.late_rows, other.late_rows)
+        assert one.watermark == other.watermark
+    clocks = [r.clock.clock for r in played if r.clock]
+    assert clocks == [int(at(s).timestamp() * 1e6) for s in (1, 35, 40, 40, 60)]
+    # The rows at 29 and 3 seconds are late; rows without an event time are rejected by the windows.
+    reasons = [row["reason"] for result in played for row in result.late_rows]
+    assert sorted(reasons) == [*["null_time"] * 3, "straggler", "too_late"]
+
+
 def test_an_arrival_in_the_future_is_replaced_by_now_and_a_null_arrival_is_rejected(
     spark: SparkSession, tmp_path: Path
 ) -> None:

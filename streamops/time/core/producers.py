@@ -63,13 +63,15 @@ class ProducersSpec(Spec):
     delay: int = field(metadata={"shown": show_duration})
     idle: int = field(metadata={"shown": show_duration})
     arrival: str | None = checkpointed()
+    punctuation: str | None = None
     expected: Sequence[Any]
     producer_type: pa.DataType | None = field(default=None, repr=False)
     """Type of the column `producer`, set by ``resolve``."""
 
     def __post_init__(self) -> None:
-        optional = {} if self.arrival is None else {"arrival": self.arrival}
-        require_distinct_columns(producer=self.producer, time=self.time, **optional)
+        optional = {"arrival": self.arrival, "punctuation": self.punctuation}
+        given = {role: name for role, name in optional.items() if name is not None}
+        require_distinct_columns(producer=self.producer, time=self.time, **given)
         if isinstance(self.expected, str | bytes) or not isinstance(self.expected, Sequence):
             raise conditions.NOT_A_LIST.error(
                 producer=self.expected, column=self.producer, got=f"expected={self.expected!r}"
@@ -102,7 +104,7 @@ class ProducersSpec(Spec):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """One shard has the state of all producers."""
-        names = (self.producer, self.time, self.arrival)
+        names = (self.producer, self.time, self.arrival, self.punctuation)
         schema = pa.schema([]) if self.producer_type is None else self.input
         columns = tuple(name for name in names if name is not None)
         return (Input((), schema=schema, columns=columns, accepts_revisions=True),)
