@@ -25,6 +25,7 @@ from streamops.time.core.producers import ProducersCore
 from streamops.time.core.track_clock import TrackClockCore
 from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.grid import GridCore
+from streamops.windows.core.over import OverCore
 from streamops.windows.core.rolling import RollingCore
 from streamops.windows.core.running import RunningCore
 from streamops.windows.core.session import SessionCore
@@ -35,7 +36,7 @@ _CORES: tuple[type[Core[Any]], ...] = (
     *(AsofCore, EnrichCore, IntervalCore, TablesCore, TimelineCore),
     *(PatternCore, SearchCore, SearchAsofCore, PerKeyCore, SeenCore),
     *(ProducersCore, TrackClockCore),
-    *(CompareCore, GridCore, RollingCore, RunningCore, SessionCore, SlidingCore),
+    *(CompareCore, GridCore, OverCore, RollingCore, RunningCore, SessionCore, SlidingCore),
 )
 
 FORMATS: Mapping[str, StateFormat] = {core.STATE.kind: core.STATE for core in _CORES}

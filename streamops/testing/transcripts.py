@@ -21,7 +21,7 @@ A file has one transcript or several, separated by ``---``::
         counts: {stragglers: 1, corrections: 1}
 
 ``spec`` has the parameters of the operator. Aggregates are ``count``, ``sum v``, ``last v by seq`` or,
-with parameters, ``{distinct: v, at_most: 3}``. A required ``time`` is the column ``ts`` by default.
+with parameters, ``{distinct: v, at_most: 3}``; so are functions of other rows: ``lag v``. A required ``time`` is the column ``ts`` by default.
 Measures of matches are ``count a``, ``first a v``, ``classifiers``. A function of one's own is ``module:name``;
 as the ``operator``, one that returns an operator, such as one of ``process.per_shard``.
 ``columns`` has the columns and their types, by default ``{k: string, ts: timestamp}``. A row is a
@@ -410,6 +410,9 @@ def _create(name: Any, arguments: dict[str, Any]) -> Any:
     if "agg" in parameters:
         agg = require_mapping(arguments.get("agg", {}), "agg")
         arguments = arguments | {"agg": {key: _aggregate(v) for key, v in agg.items()}}
+    if isinstance(values := arguments.get("values"), dict):
+        functions = {key: _aggregate(value, family) for key, value in values.items()}
+        arguments = arguments | {"values": functions}
     if "measures" in parameters:
         measures = require_mapping(arguments.get("measures", {}), "measures")
         measures = {key: _measure(value) for key, value in measures.items()}
@@ -451,10 +454,10 @@ def _function(name: Any) -> Any:
         ) from error
 
 
-def _aggregate(value: Any) -> Any:
+def _aggregate(value: Any, family: str = "aggregates") -> Any:
     arguments: dict[Any, Any] = dict(value) if isinstance(value, dict) else {}
     parts = [str(key) for key in list(arguments)[:1]] or str(value).split()
-    function = _import("aggregates", parts[0]) if parts and parts[0].islower() else None
+    function = _import(family, parts[0]) if parts and parts[0].islower() else None
     try:
         match parts[1:]:
             case [] if function and arguments:

@@ -9,6 +9,8 @@
 ``sliding``        at each event, what happened up to ``size`` before it
 ``rolling``        over several horizons, such as 1 hour and 30 days, whenever a value changes
 ``running``        no window: per key over everything so far, whenever it changes
+``over``           each row, with values of the rows before and after it: ``lag``, ``lead``,
+                   ``difference``, ``rate``, ``ewma``
 ``compare``        results of windows beside those of the previous period
 =================  ==============================================================
 """
@@ -21,6 +23,7 @@ from streamops.windows.core.spec import Stragglers as Stragglers
 from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
+from streamops.windows.over import difference, ewma, lag, lead, over, rate
 from streamops.windows.rolling import rolling
 from streamops.windows.running import running
 from streamops.windows.session import session
@@ -31,7 +34,13 @@ __all__ = [
     "calendar",
     "compare",
     "cumulative",
+    "difference",
+    "ewma",
     "hopping",
+    "lag",
+    "lead",
+    "over",
+    "rate",
     "rolling",
     "running",
     "session",

@@ -22,6 +22,11 @@ VALUE_TYPE = codes.COLUMN_TYPE(
     "a number",
     "df.withColumn({column!r}, F.col({column!r}).cast('double')), or leave it out",
 )
+NUMBER_TYPE = codes.COLUMN_TYPE(
+    "{function} cannot compute with column {column!r}",
+    "a number",
+    "df.withColumn({column!r}, F.col({column!r}).cast('double'))",
+)
 LATE_ROWS_IN_INPUT = codes.FRAME_TYPE(
     "the frame includes late rows, which are not results of windows",
     "results only",
@@ -45,7 +50,7 @@ WINDOW_TWICE = codes.INSERTED_TWICE(
 CHANGE_OVERFLOW = codes.NUMERIC_OVERFLOW(
     "a change does not fit into its type",
     "changes that fit into {difference_type}",
-    "cast {name!r} before the comparison: integers to decimal(20,0); or to double, which rounds",
+    "cast {name!r} in the input: integers to decimal(20,0); or to double, which rounds",
 )
 EMPTY_FOR_TOO_SHORT = codes.PARAMETERS_CONTRADICT(
     "no empty window ends that soon after a window with rows",
@@ -102,6 +107,11 @@ NO_VALUE = codes.PARAMETER_MISSING(
     "the name of at least one column",
     'for example values="views", a column of the preceding windows',
 )
+NO_FUNCTION = codes.PARAMETER_MISSING(
+    "no value to compute",
+    "at least one named function of other rows",
+    'values={{"previous": windows.lag("price")}}',
+)
 UNIT_WITHOUT_ZONE = codes.PARAMETER_MISSING(
     "where a {unit} of the calendar starts depends on the time zone",
     "a zone with it, or a fixed duration",
@@ -111,6 +121,11 @@ AGO_WITHOUT_ZONE = codes.PARAMETER_MISSING(
     "when a {unit} ago was depends on the time zone",
     "a zone with it, or a fixed duration",
     'for example zone="Europe/Berlin"; or {parameter}="1 day", which is 24 hours',
+)
+OFFSET_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`offset` is not a number of rows",
+    "an integer, 1 or more",
+    "1 is the row directly before or after; lag reads earlier rows, and lead later ones",
 )
 TOO_MANY_EMPTY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
     "each key would have too many empty windows after its last row",
@@ -146,6 +161,11 @@ WHEN_LONGER_WITHOUT_LENGTH = codes.PARAMETER_WITHOUT_EFFECT(
     "`when_longer` applies to a maximum length only",
     "max_length with it",
     'for example max_length="12 hours", or leave when_longer out',
+)
+NOT_A_FUNCTION = codes.PARAMETER_TYPE(
+    "{name!r} is not a function of other rows",
+    "a mapping of names to functions of windows: lag, lead, difference, rate, ewma",
+    'values={{"previous": windows.lag("price")}}; windows.lag, and not that of Spark',
 )
 REVISED_INPUT = codes.ROWS_REVISED(
     "the input is revised, and stragglers={stragglers!r} ignores revisions",

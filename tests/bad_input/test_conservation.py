@@ -278,6 +278,14 @@ TABLE: dict[str, Poisoned] = {
         windows.rolling("5 seconds", {"10s": "10 seconds"}, **TIMED, agg={"n": agg.count()}),
         (EVENTS,),
     ),
+    "over": Poisoned(
+        windows.over(
+            values={"change": windows.difference("v"), "next": windows.lead("v")},
+            within="5 seconds",
+            **TIMED,
+        ),
+        (EVENTS,),
+    ),
     "patterns": Poisoned(
         patterns.match(
             "low | any low?",

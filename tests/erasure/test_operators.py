@@ -186,6 +186,12 @@ SAME: dict[str, tuple[Make, Any]] = {
         ),
         EVENTS,
     ),
+    "over": (
+        lambda: windows.over(
+            values={"r": windows.lag("v"), "s": windows.lead("v")}, within="9 seconds", **TIMED
+        ),
+        EVENTS,
+    ),
     "running": (
         lambda: windows.running(by="k", agg={"r": agg.approx_count_distinct("v")}),
         EVENTS,
@@ -378,6 +384,14 @@ REFUSED: dict[str, Make] = {
         "10 seconds", time="n", by="k", agg={"r": agg.count()}, delay="5 seconds"
     ),
     "sequence": lambda: changes.apply("k", sequence="n", horizon=1_000),
+    **{
+        name: lambda of=of: windows.over(values={"r": of}, within="9 seconds", **TIMED)  # type: ignore[misc]
+        for name, of in {
+            "difference": windows.difference("n"),
+            "rate": windows.rate("n"),
+            "ewma": windows.ewma("n", half_life="9 seconds"),
+        }.items()
+    },
     "patterns, sum": lambda: matched(
         {"row": patterns.current("v").is_null()}, "row+", r=patterns.sum("row", "n")
     ),

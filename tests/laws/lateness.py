@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from streamops.testing import laws
+from streamops.testing.laws.cases import same_tables
 from tests.oracles.windows import GridOracle
 
 
@@ -35,3 +36,20 @@ def every_late_row_in_the_side_output_is_counted(case: laws.Case) -> None:
             assert len(step.late) == late + counts.rejected
         else:
             assert len(step.late) == 0
+
+
+def nothing_happens_before_the_deadline(case: laws.Case) -> None:
+    """A step without rows changes nothing before ``next_deadline``, which is not overdue.
+
+    Where it is not exact: a pane that enters a horizon, or a row that is known, need not change anything.
+    """
+    core, spec, no_rows = case.core, case.spec, case.pack(case.empty_batch())
+    for step in case.steps:
+        deadline = core.next_deadline(spec, step.state)
+        if deadline is None:
+            assert not step.state.rows
+            continue
+        assert step.state.watermark is None or deadline > step.state.watermark
+        early = core.step(spec, step.state, no_rows, deadline - 1)
+        assert not len(early.output) + len(early.late)
+        same_tables(step.state, early.state, "before the deadline")

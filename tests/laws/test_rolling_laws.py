@@ -19,11 +19,11 @@ from streamops import aggregates as agg
 from streamops.kernel.columns import concat, take
 from streamops.testing import laws
 from streamops.testing.laws import to_rows
-from streamops.testing.laws.cases import same_tables
 from streamops.windows.core import sliding
 from tests.laws.lateness import (
     every_late_row_in_the_side_output_is_counted,
     every_row_is_counted_once,
+    nothing_happens_before_the_deadline,
 )
 from tests.laws.rolling_strategies import case_of, histories
 from tests.laws.strategies import table_of
@@ -31,23 +31,6 @@ from tests.oracles.rolling import RollingOracle
 from tests.oracles.windows import key_of, same
 
 pytestmark = pytest.mark.laws
-
-
-def nothing_happens_before_the_deadline(case: laws.Case) -> None:
-    """A step without rows changes nothing before ``next_deadline``, which is not overdue.
-
-    At the deadline a pane enters or leaves a horizon, which need not change a value.
-    """
-    core, spec, no_rows = case.core, case.spec, case.pack(case.empty_batch())
-    for step in case.steps:
-        deadline = core.next_deadline(spec, step.state)
-        if deadline is None:
-            assert not step.state.rows
-            continue
-        assert step.state.watermark is None or deadline > step.state.watermark
-        early = core.step(spec, step.state, no_rows, deadline - 1)
-        assert not len(early.output) + len(early.late)
-        same_tables(step.state, early.state, "before the deadline")
 
 
 CORE = [law for law in laws.CORE if law.__name__ != "the_deadline_is_exact"]

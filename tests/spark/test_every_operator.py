@@ -249,6 +249,20 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "over": Case(
+        windows.over(
+            values={
+                "before": windows.lag("k"),
+                "after": windows.lead("v"),
+                "rate": windows.rate("v"),
+                "average": windows.ewma("v", half_life="3 seconds"),
+            },
+            within="20 seconds",
+            **TIMED,
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
     "running": Case(windows.running(by="k", agg=COUNT, changes="retract"), (EVENT,), EVENTS),
     "compare": Case(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),

@@ -55,6 +55,7 @@ NAMES = {
     "sinks": sinks,
     "numbered": numbered,
     "added": added,
+    **{name: getattr(windows, name) for name in ("lag", "lead", "rate", "ewma")},
     "minute": dt.timedelta(minutes=1),
 }
 MADE_OTHERWISE = {
@@ -102,6 +103,7 @@ windows.calendar("day", "Europe/Berlin", time="ts", agg={"n": count(), "last": l
 windows.compare("week", values="n", by="k", zone="UTC")
 windows.cumulative("1 day", "1 hour", time="ts", agg={"n": count()}).options(shards=4)
 windows.hopping("1 hour", "10 minutes", time="ts", by=["k", "j"], agg={"n": count()})
+windows.over(time="ts", values={"p": lag("v"), "q": lead("v", 2), "r": rate("v", per="1 minute"), "s": ewma("v", half_life="1 hour")}, within="1 day", by="k")
 windows.rolling("1 hour", {"day": "1 day"}, time="ts", by="k", agg={"n": count()})
 windows.running(agg={"mean": mean("v")}, by="k")
 windows.session("10 minutes", time="ts", agg={"n": count()}, by="k")

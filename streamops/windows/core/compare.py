@@ -362,17 +362,17 @@ def _correct(
     )  # it consists of stragglers only
     revision[chosen[again]] += 1
 
-    def rows_of_change(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
+    def rows_ofsubtract(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
         candidates = [found[positions] for found in previous]
         return _result_rows(windows, chosen[positions], rows, candidates, at, change)
 
     emitted = [
-        rows_of_change(deleted, windows.old, number, DELETE),
-        rows_of_change(first, windows.new, revision, INSERT),
+        rows_ofsubtract(deleted, windows.old, number, DELETE),
+        rows_ofsubtract(first, windows.new, revision, INSERT),
     ]
     if spec.retracts:
-        emitted.append(rows_of_change(again, windows.old, number, PREIMAGE))
-    emitted.append(rows_of_change(again, windows.new, revision, POSTIMAGE))
+        emitted.append(rows_ofsubtract(again, windows.old, number, PREIMAGE))
+    emitted.append(rows_ofsubtract(again, windows.new, revision, POSTIMAGE))
     counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
 
@@ -433,7 +433,7 @@ def compare_values(
     columns = []
     for name, value, before in zip(spec.values, values, previous, strict=True):
         try:
-            change = _change(value, before)
+            change = subtract(value, before)
         except pa.ArrowInvalid:
             raise _overflow(spec, about, name, value, before) from None
         base = to_floats(before)
@@ -444,7 +444,8 @@ def compare_values(
     return columns
 
 
-def _change(value: pa.Array, before: pa.Array) -> pa.Array:
+def subtract(value: pa.Array, before: pa.Array) -> pa.Array:
+    """Subtract numbers exactly; an overflow is an ``ArrowInvalid``."""
     dtype = difference_type(value.type)
     wide = pa.decimal256(WIDEST_DECIMAL + 1, dtype.scale) if pa.types.is_decimal(dtype) else dtype
     return pc.subtract_checked(value.cast(wide), before.cast(wide)).cast(dtype)
@@ -457,7 +458,7 @@ def _overflow(
 
     def fails(row: int) -> bool:
         try:
-            _change(value[: row + 1], before[: row + 1])
+            subtract(value[: row + 1], before[: row + 1])
         except pa.ArrowInvalid:
             return True
         return False

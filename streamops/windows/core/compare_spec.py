@@ -132,9 +132,7 @@ class CompareSpec(WindowSpec):
             )
 
     def _require_number(self, schema: pa.Schema, name: str) -> None:
-        dtype = schema.field(name).type
-        is_number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
-        if not (is_number or pa.types.is_decimal(dtype)):
+        if not is_number(schema.field(name).type):
             refuse_type(conditions.VALUE_TYPE, schema, name)
 
     def _revised(self, schema: pa.Schema) -> Revised:
@@ -156,6 +154,12 @@ class CompareSpec(WindowSpec):
                 got=f"{how}: a column {CHANGE_TYPE if has_changes else REVISION!r}",
             )
         return "changes" if has_changes else "upserts"
+
+
+def is_number(dtype: pa.DataType) -> bool:
+    """Whether values of this type are integers, floats or decimals."""
+    types = pa.types
+    return bool(types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype))
 
 
 def difference_type(dtype: pa.DataType) -> pa.DataType:

@@ -427,7 +427,7 @@ def test_a_change_that_does_not_fit_is_an_error(
         f"  got:       {now} after {before} in 'v' of {{'k': 'a'}}, "
         "window of 1970-01-01 00:00:00.000030Z\n"
         f"  expected:  changes that fit into {type_name}\n"
-        "  fix:       cast 'v' before the comparison: integers to decimal(20,0); or to double, which rounds"
+        "  fix:       cast 'v' in the input: integers to decimal(20,0); or to double, which rounds"
         "\n  see:       docs/errors.md#numeric_overflow"
     )
     with pytest.raises(CapacityError, match=r"in 'v' of \{\}, window of 1970"):
