@@ -19,7 +19,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 borders converge crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -154,6 +154,9 @@ constraints: $(STAMP) ## Install the newest versions of all packages, and write 
 audit: $(STAMP) ## Ask PyPI for known vulnerabilities of these versions. Needs PyPI itself, not a mirror.
 	[ -x build/audit/bin/pip-audit ] || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install -q pip-audit==2.10.1; }
 	build/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
+
+release-check: ## Build wheel and sdist, check metadata and version, install each extra by itself, and run the README's example. TAG=v0.1.0 also compares the tag.
+	scripts/release-check $(TAG)
 
 hooks: $(STAMP) ## Let git check format, lint and import direction before each commit.
 	$(PYTHON) -m pre_commit install
