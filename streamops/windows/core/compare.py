@@ -362,17 +362,17 @@ def _correct(
     )  # it consists of stragglers only
     revision[chosen[again]] += 1
 
-    def rows_ofsubtract(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
+    def rows_of_change(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
         candidates = [found[positions] for found in previous]
         return _result_rows(windows, chosen[positions], rows, candidates, at, change)
 
     emitted = [
-        rows_ofsubtract(deleted, windows.old, number, DELETE),
-        rows_ofsubtract(first, windows.new, revision, INSERT),
+        rows_of_change(deleted, windows.old, number, DELETE),
+        rows_of_change(first, windows.new, revision, INSERT),
     ]
     if spec.retracts:
-        emitted.append(rows_ofsubtract(again, windows.old, number, PREIMAGE))
-    emitted.append(rows_ofsubtract(again, windows.new, revision, POSTIMAGE))
+        emitted.append(rows_of_change(again, windows.old, number, PREIMAGE))
+    emitted.append(rows_of_change(again, windows.new, revision, POSTIMAGE))
     counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
 
