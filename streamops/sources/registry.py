@@ -12,14 +12,13 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from streamops.kernel.errors import RequirementError, located
 from streamops.kernel.parameters import require_package
-from streamops.kernel.versions import in_utc
+from streamops.kernel.versions import arrow_udf, in_utc
 from streamops.sources import conditions
 from streamops.sources.core.registered import Decoder, Lookup, Reader, Written
 from streamops.spark.columns import contains_type, map_type
@@ -284,7 +283,7 @@ class Decoding:
         columns = [
             StructField(f"c{n}", map_type(part.dataType, relax=True)) for n, part in enumerate(row)
         ]
-        decode = F.arrow_udf(self.decode, StructType([*columns, *_FACTS]))  # type: ignore[attr-defined]
+        decode: Any = arrow_udf(self.decode, StructType([*columns, *_FACTS]), None)
         decoded: Column = decode.asNondeterministic()(value.cast("binary"))  # or Spark repeats it
         return decoded
 
