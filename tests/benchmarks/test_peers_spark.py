@@ -11,7 +11,7 @@ from benchmarks.peers.inputs import SMALL, WORKLOADS, standard
 from benchmarks.peers.running import check_all
 from benchmarks.peers.systems import SYSTEMS
 
-pytestmark = [pytest.mark.spark, pytest.mark.smoke]
+pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("name", ["streamops", "native"])

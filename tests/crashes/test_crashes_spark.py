@@ -63,18 +63,23 @@ def roll_back(
     return {"points": [*map(list, points)], "restarts": restarts, "differences": differences}
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("query", "names", "points"),
     [
-        (Query("hdfs", NATIVE, "native", numbers=(), some=(LAST,)), SOME, 36),
-        (
+        pytest.param(
+            Query("hdfs", NATIVE, "native", numbers=(), some=(LAST,)),
+            SOME,
+            36,
+            id="windows of Spark",
+        ),
+        pytest.param(
             Query("rocksdb", ("apply",), numbers=(), some=(LAST,)),
             SOME - {"state written, sink not"},
             9,
+            id="a core",
+            marks=pytest.mark.smoke,
         ),
     ],
-    ids=["windows of Spark", "a core"],
 )
 def test_some_points(
     spark: SparkSession,
