@@ -38,10 +38,10 @@ def apply(
     again. The intervals of a key never overlap, and at most one is open.
 
     Input        as in ``normalize``
-    Output       key columns · `surrogate`: string · "intervals": valid_from, valid_to: of the type of
-                 `sequence`, a struct of several · values · revision: int · _change_type: string · rejected:
-                 struct<reason, row>, null except in rejected rows. Rows are identified by `key`, or
-                 with "intervals" by `key` and valid_from
+    Output       key columns · "intervals": `surrogate`: string; valid_from, valid_to: of the type of
+                 `sequence`, a struct of several · values · revision: int · _change_type: string ·
+                 rejected: struct<reason, row>, null except in rejected rows. Rows are identified by
+                 `key`, or with "intervals" by `key` and valid_from
     Output mode  append
     Watermark    none; a watermark of the frame is not kept
     State        "overwrite": as in ``normalize``. "intervals": the changes of each key within the

@@ -223,7 +223,6 @@ class BatchWriter(ABC):
     """
 
     where: ClassVar[str]
-    _small: ClassVar[int] = SMALL
 
     checkpoint: str | None = None
 
@@ -337,6 +336,7 @@ class Sink(BatchWriter):
         What happens if a repeated micro-batch has other rows than the first time.
     """
 
+    _small: ClassVar[int] = SMALL
     name: str
     new_checkpoint: NewCheckpoint = "refuse"
     repeated: Repeated = "fail"
@@ -413,7 +413,7 @@ class Sink(BatchWriter):
         if together is None:
             return projection.collect()
         action = self._foresee(schema, self._delivery(schema.empty_table(), batch_id, identity))
-        deliver = self._prepare(schema, batch_id, action) if action != "skip" else deliver_nothing
+        deliver = deliver_nothing if action == "skip" else self._prepare(schema, batch_id, action)
         receipts = projection.run_tasks(deliver, together)
         session.is_small, session.width = receipts.size <= most // 2, receipts.width
         return receipts

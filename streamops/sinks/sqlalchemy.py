@@ -214,9 +214,8 @@ class SqlalchemySink(StagingSink):
     """A function that writes micro-batches, for use with ``DataStreamWriter.foreachBatch``."""
 
     where = _WHERE
-    _small = (
-        128 << 10
-    )  # drivers send the updates of rows one by one, so tasks pay from 3,000 rows on
+    # Drivers send the updates of rows one by one: from 3,000 rows on, tasks are faster.
+    _small = 128 << 10
 
     url: str = field(metadata={"shown": show_database_url})
     table: str

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from streamops.sinks.kafka_partitions import PartitionedWrite
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 from streamops.sinks.tasks import Deliver, Part
 
@@ -40,7 +40,7 @@ _BOTH = 3.0  # seconds that it may live after its copy has delivered
 
 def write_all_by_tasks() -> None:
     """Take no micro-batch of this process for small."""
-    for sink in (BatchWriter, SqlalchemySink):
+    for sink in (Sink, SqlalchemySink):
         sink._small = -2
 
 

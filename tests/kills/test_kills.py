@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import sinks
-from streamops.sinks.sink import BatchWriter
+from streamops.sinks.sink import Sink
 from streamops.sinks.sqlalchemy import SqlalchemySink
 from streamops.spark.identity import Identity
 from streamops.testing import BatchResult, replay
@@ -273,10 +273,10 @@ def test_the_processes_of_a_session_are_stopped_and_ended() -> None:
 
 
 def test_no_micro_batch_is_small_where_tasks_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def classes(of: type[BatchWriter]) -> list[type[BatchWriter]]:
+    def classes(of: type[Sink]) -> list[type[Sink]]:
         return [of, *(found for sub in of.__subclasses__() for found in classes(sub))]
 
-    for writer in (BatchWriter, SqlalchemySink):
+    for writer in (Sink, SqlalchemySink):
         monkeypatch.setattr(writer, "_small", writer._small)
     write_all_by_tasks()
-    assert {writer._small for writer in classes(BatchWriter)} == {-2}
+    assert {writer._small for writer in classes(Sink)} == {-2}
