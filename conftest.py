@@ -48,6 +48,8 @@ collect_ignore = ["examples/flights", "examples/orders"]  # their tests are in t
 _IS_SPARK_41 = importlib.util.find_spec("pyspark.sql.streaming.datasource") is None
 if _IS_SPARK_41:
     collect_ignore.append("streamops/testing/source.py")  # for Spark 4.2 and later
+if importlib.util.find_spec("pyspark.sql.streaming.stateful_processor") is None:
+    collect_ignore.append("streamops/spark/shard_processor.py")  # for Spark 4.0 and later
 collect_ignore_glob = ["examples/pipeline/*"]  # what `spark-pipelines run` imports
 
 

@@ -3,8 +3,9 @@
     python -m benchmarks.rolling
 
 Views of pages over 40 days. The values of five horizons, from an hour to 30 days, are computed every ten minutes:
-by one `windows.rolling`, and by five `windows.hopping` whose results are joined. Both are replayed in the same
-micro-batches without Spark, from the rows to the stored states and the output. CPU seconds are those of this process.
+by one `windows.rolling`, and by five `windows.hopping` whose results are joined by page and end of the window, those of
+30 days with the others by `joins.interval`. All are replayed in the same micro-batches without Spark, from the rows to the
+stored states and the output. CPU seconds are those of this process.
 
 Then ten million labelled rows get a page and a time each. What was served is the last row of the page that the stream had emitted.
 What `joins.asof` finds in a batch result must have the same bits.
@@ -70,6 +71,37 @@ def replay(operator: Operator, batches: list[pa.Table]) -> tuple[float, list[pa.
     return used, [result.table for result in results], marks
 
 
+def join_by_hand(outputs: dict[str, list[pa.Table]]) -> tuple[float, int]:
+    """CPU seconds of the joins of all horizons with the longest one, and the rows of the result."""
+    *others, longest = outputs
+    joined, used = [_of_horizon(table, longest) for table in outputs[longest]], 0.0
+    for name in others:
+        right = [_of_horizon(table, name) for table in outputs[name]]
+        operator = joins.interval(
+            None,
+            "0 seconds",
+            "0 seconds",
+            by="k",
+            time=(f"end_{longest}", f"end_{name}"),
+            how="left",
+            delay=("0 seconds", "0 seconds"),
+        )
+        query = Replay(operator, (joined[0].schema, right[0].schema), shards=1)
+        start = process_time()
+        results = query.run(zip(joined, right, strict=True))
+        used += process_time() - start
+        joined = [result.table.drop_columns(["status"]) for result in results[: len(right)]]
+    return used, sum(map(len, joined))
+
+
+def _of_horizon(table: pa.Table, name: str) -> pa.Table:
+    """The results of a window under the names of its horizon."""
+    own = {"k": "k", "window_end": f"end_{name}"} | {
+        value: f"{value}_{name}" for value in AGGREGATES
+    }
+    return table.select(list(own)).rename_columns(own)
+
+
 def rolling() -> Operator:
     """All horizons in one operator."""
     return windows.rolling(EVERY, HORIZONS, time="ts", by="k", agg=AGGREGATES, delay=DELAY)
@@ -80,12 +112,19 @@ def compare_costs(batches: list[pa.Table]) -> tuple[list[pa.Table], list[int]]:
     rows = sum(map(len, batches))
     print("| operator | CPU s | rows of output |\n|---|---:|---:|", flush=True)
     total = output = 0.0
+    by_name = {}
     for name, size in HORIZONS.items():
         by_hand = windows.hopping(size, EVERY, time="ts", by="k", agg=AGGREGATES, delay=DELAY)
         used, tables, _ = replay(by_hand, batches)
+        by_name[name] = tables
         total, output = total + used, output + sum(map(len, tables))
         print(f"| hopping {name} | {used:.1f} | {sum(map(len, tables)):,} |", flush=True)
     print(f"| five hopping, not joined | {total:.1f} | {output:,.0f} |", flush=True)
+    used, joined = join_by_hand(by_name)
+    by_name.clear()
+    total += used
+    print(f"| their joins | {used:.1f} | {joined:,} |", flush=True)
+    print(f"| five hopping, joined | {total:.1f} | {joined:,} |", flush=True)
     used, tables, marks = replay(rolling(), batches)
     print(f"| rolling | {used:.1f} ({used / total:.2f}) | {sum(map(len, tables)):,} |", flush=True)
     print(f"{rows:,} rows in {len(batches)} micro-batches", flush=True)

@@ -62,10 +62,11 @@ from streamops.spark.packing import (
     unpacker,
     write_cells,
 )
-from streamops.spark.processors import Begin, run_steps
+from streamops.spark.processors import run_steps
 from streamops.spark.results import declare
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
-from streamops.spark.step import STATE_BYTES, ShardStep, Stored, StoredRow
+from streamops.spark.state_rows import Begin, StoredRow
+from streamops.spark.step import STATE_BYTES, ShardStep, Stored
 
 
 @dataclass(frozen=True, slots=True)

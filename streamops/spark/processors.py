@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from streamops.kernel.versions import spark_class
 from streamops.spark.packing import EMITTED, freeze_imports
-from streamops.spark.step import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, ShardStep, StoredRow
+from streamops.spark.state_rows import STATE_SCHEMA, Begin, read_group
+from streamops.spark.step import ShardStep
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql.streaming.stateful_processor import (
-        ExpiredTimerInfo,
-        MapState,
-        StatefulProcessor,
-        StatefulProcessorHandle,
-        TimerValues,
-    )
-else:
-    StatefulProcessor = spark_class("sql.streaming.stateful_processor", "StatefulProcessor")
-
-Begin = Callable[[StoredRow | None, list[bytes]], StoredRow]
-"""Put packs that were there before the first micro-batch into the stored state, if there is any."""
 
 
 def run_steps(
@@ -62,6 +50,9 @@ def run_steps(
         timeout = GroupStateTimeout.EventTimeTimeout if event_time else GroupStateTimeout.NoTimeout
         function = _state_function(step, event_time)
         return shards.applyInPandasWithState(function, EMITTED, STATE_SCHEMA, "append", timeout)
+    # Imported here: Spark 3.5 has no such processors.
+    from streamops.spark.shard_processor import ShardProcessor
+
     mode = "EventTime" if event_time else "None"
     if initial is None:
         processor = ShardProcessor(step, event_time)
@@ -74,11 +65,6 @@ def run_steps(
         mode,
         initialState=rows.select("shard", "packed").groupBy("shard"),
     )
-
-
-def read_group(frames: Iterator[pd.DataFrame]) -> list[bytes]:
-    """The packs of a group, empty ones included."""
-    return [bytes(pack) for frame in frames for pack in frame["packed"]]
 
 
 def _state_function(
@@ -106,81 +92,3 @@ def _state_function(
         yield emitted
 
     return run
-
-
-class _MapStore:
-    """The segments of the current shard, in a map state."""
-
-    def __init__(self, state: MapState) -> None:
-        self.state = state
-
-    def read(self, number: int) -> str:
-        """Return a segment; empty if there is none of this number."""
-        found = self.state.getValue((number,))
-        return "" if found is None else str(found[0])
-
-    def write(self, number: int, blob: str) -> None:
-        """Store a segment."""
-        self.state.updateValue((number,), (blob,))
-
-    def remove(self, number: int) -> None:
-        """Remove a segment."""
-        self.state.removeKey((number,))
-
-
-class ShardProcessor(StatefulProcessor):
-    """The processor for ``transformWithStateInPandas``."""
-
-    def __init__(self, step: ShardStep[Any], event_time: bool, begin: Begin | None = None) -> None:
-        self.step, self.event_time, self.begin = step, event_time, begin
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state: one value per shard, and its segments."""
-        freeze_imports("step")
-        self.handle = handle
-        self.stored = handle.getValueState("stored", STATE_SCHEMA)
-        self.store: _MapStore | None = None
-        if self.step.has_segments:
-            self.store = _MapStore(handle.getMapState(SEGMENTS, *SEGMENT_SCHEMAS))
-
-    def handleInitialState(self, key: Any, initialState: Any, timerValues: TimerValues) -> None:
-        """Store rows that were there before the first micro-batch; Spark may call it repeatedly."""
-        packs = [pack for pack in read_group(iter([initialState])) if pack]
-        if packs and self.begin is not None:
-            self.stored.update(self.begin(self.stored.get(), packs))
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[Any], timerValues: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        """Process the rows of the shard, or an empty pack."""
-        yield self._step(key[0], read_group(rows), timerValues, fired=None)
-
-    def handleExpiredTimer(
-        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
-    ) -> Iterator[pd.DataFrame]:
-        """The watermark moved while no rows arrived."""
-        yield self._step(key[0], [], timerValues, fired=expiredTimerInfo.getExpiryTimeInMs())
-
-    def _step(
-        self, shard: int, packs: list[bytes], timers: TimerValues, fired: int | None
-    ) -> pd.DataFrame:
-        before = self.stored.get()  # None if there is no state: each call is a round trip
-        if not self.event_time:
-            after, emitted = self.step(before, packs, shard=shard, store=self.store)
-            if after is not None:
-                self.stored.update(after)
-            return emitted
-        watermark = timers.getCurrentWatermarkInMs()
-        timer = None if before is None else self.step.last_watermark(before) + 1
-        if timer is not None and timer not in (fired, watermark + 1):
-            # Spark removes the timer that fired; this one would wake the shard once more.
-            self.handle.deleteTimer(timer)
-        after, emitted = self.step(before, packs, watermark, shard=shard, store=self.store)
-        if after is not None:
-            self.stored.update(after)
-        if timer != watermark + 1:
-            self.handle.registerTimer(watermark + 1)
-        return emitted
-
-    def close(self) -> None:
-        """Nothing to release."""

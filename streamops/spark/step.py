@@ -26,28 +26,13 @@ from streamops.kernel.segments import (
 )
 from streamops.spark.packing import NOTHING, emit_frame, read_packs, write_cells
 from streamops.spark.retained import STATE, Key, forget_segments, recall, retain
+from streamops.spark.state_rows import StoredRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
 StateHeader = tuple[StateFormat, Identity, int]
 """Format, identity and number of shards: what stored state is checked against."""
-
-StoredRow = tuple[int, int | None, int | None, int, str]
-"""The fields of :class:`Stored`."""
-
-STATE_SCHEMA = "fingerprint bigint, watermark bigint, deadline bigint, entries bigint, blob string"
-"""Flat types only; the blob is a frame of the kernel's codec, in base64.
-
-The blob is text because Spark hands binary state to Python by appending it to a string builder byte
-by byte: with 14 MB of state that was an eighth of the Java samples of a profile.
-"""
-
-SEGMENTS = "segments"
-"""Name of the map state with the segments of a shard."""
-
-SEGMENT_SCHEMAS = "number bigint", "blob string"
-"""Its key and its value."""
 
 STATE_BYTES = "state_bytes"
 _OF_EVERY_STEP = ("side_output", "state_rows", STATE_BYTES, "watermark")
@@ -56,7 +41,7 @@ _OF_EVERY_STEP = ("side_output", "state_rows", STATE_BYTES, "watermark")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The state of a shard as Spark stores it: one row of :data:`STATE_SCHEMA`."""
+    """The state of a shard as Spark stores it: one row of :data:`streamops.spark.state_rows.STATE_SCHEMA`."""
 
     fingerprint: int
     watermark: int | None

@@ -20,7 +20,8 @@ from pyspark.sql.types import IntegerType, LongType, NullType, StringType, Struc
 from streamops.environment.requirements import numbers
 from streamops.kernel.errors import CheckpointError
 from streamops.kernel.versions import require_state_reader, to_arrow
-from streamops.spark.step import SEGMENTS, STATE_SCHEMA, Stored
+from streamops.spark.state_rows import SEGMENTS, STATE_SCHEMA
+from streamops.spark.step import Stored
 from streamops.state import conditions
 from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
 from streamops.state.shards import StoredShard

@@ -30,7 +30,8 @@ from streamops.spark.drive import resolve, shards_of, watermark_delays
 from streamops.spark.metadata import INSTANT, WATERMARK, operator_metadata
 from streamops.spark.operator import Operator
 from streamops.spark.packing import EMITTED_ARROW, packer, unpacker
-from streamops.spark.step import STATE_SCHEMA, ShardStep, Stored, StoredRow
+from streamops.spark.state_rows import STATE_SCHEMA, StoredRow
+from streamops.spark.step import ShardStep, Stored
 from streamops.testing import conditions
 from streamops.testing.batches import (
     Chain,

@@ -28,7 +28,7 @@ from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.core import ClockMetrics, Metrics
 from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.spark.definition import DEFAULT_SHARDS, MAX_SHARDS, Engine, StateApi
-from streamops.spark.step import STATE_SCHEMA
+from streamops.spark.state_rows import STATE_SCHEMA
 from streamops.time.core import producers, track_clock
 from streamops.time.core.producers import ProducersCore
 from streamops.time.core.track_clock import TrackClockCore

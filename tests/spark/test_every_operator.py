@@ -38,7 +38,7 @@ from tests.process.silences import silences
 from tests.sourcing.alarms import alarms
 from tests.sourcing.seats import COMMAND, commands, seats
 
-pytestmark = [pytest.mark.spark, pytest.mark.smoke]
+pytestmark = pytest.mark.spark
 
 Rows = list[dict[str, Any]]
 TS = pa.timestamp("us", tz="UTC")
@@ -473,12 +473,27 @@ NOT_IN_A_BATCH = {
     "producers": "defines a watermark, and a batch has none",
     "tumbling_corrections": "emits early results, and a batch has final ones only",
 }
-GROUPS = {
-    "first": {name: CASES[name] for name in [*CASES][::3]},
-    "second": {name: CASES[name] for name in [*CASES][1::3]},
-    "third": {name: CASES[name] for name in [*CASES][2::3]},
+VARIANTS = {
+    "tumbling_corrections",
+    "per_key_timers",
+    "per_key_as_rows_arrive",
+    "per_key_in_a_chain",
+    "decide_in_a_chain",
+    "silences_in_a_chain",
+    "search, as of",
+    "history",
+    "patterns, first",
+    "patterns, initial",
 }
-"""Three queries: tests run in two processes."""
+"""Other parameters of operators: `make test` runs each operator once."""
+_ONCE = [name for name in CASES if name not in VARIANTS]
+GROUPS = {
+    "first": {name: CASES[name] for name in _ONCE[::3]},
+    "second": {name: CASES[name] for name in _ONCE[1::3]},
+    "third": {name: CASES[name] for name in _ONCE[2::3]},
+    "variants": {name: CASES[name] for name in VARIANTS},
+}
+"""Several queries: tests run in two processes."""
 
 
 @pytest.fixture
@@ -489,7 +504,10 @@ def one_partition(spark: SparkSession) -> Any:
     spark.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(n, marks=[] if n == "variants" else pytest.mark.smoke) for n in GROUPS],
+)
 def test_every_operator_as_a_stream_and_after_a_restart(
     one_partition: SparkSession, tmp_path: Path, group: str
 ) -> None:
@@ -500,6 +518,7 @@ def test_every_operator_as_a_stream_and_after_a_restart(
         check_stream(one_partition, {name: case}, tmp_path / name)
 
 
+@pytest.mark.smoke
 def test_every_operator_as_a_batch(one_partition: SparkSession) -> None:
     check_batch(
         one_partition,

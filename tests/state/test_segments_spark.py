@@ -13,9 +13,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from streamops import sketches, state
 from streamops.kernel import segments
-from streamops.spark import processors
-from streamops.spark.processors import ShardProcessor
-from streamops.spark.step import SEGMENTS, STATE_SCHEMA
+from streamops.spark import shard_processor
+from streamops.spark.shard_processor import ShardProcessor
+from streamops.spark.state_rows import SEGMENTS, STATE_SCHEMA
 from streamops.state.checkpoint import Checkpoint
 from streamops.state.stores import read_segments
 from streamops.testing import micro_batches
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_a_release_without_segments_continues(
             self.stored = handle.getValueState("stored", STATE_SCHEMA)
 
     with monkeypatch.context() as patched:
-        patched.setattr(processors, "ShardProcessor", Before)
+        patched.setattr(shard_processor, "ShardProcessor", Before)
         found = run(spark, OPERATOR, source, folder, 0)
     (operator,) = Checkpoint(folder / "checkpoint").operators
     assert SEGMENTS not in operator.variables
@@ -143,7 +143,7 @@ def test_filters_continue_from_a_release_without_segments_and_on_other_shards(
 
     one, other = tmp_path / "one", tmp_path / "other"
     with monkeypatch.context() as patched:
-        patched.setattr(processors, "ShardProcessor", Before)
+        patched.setattr(shard_processor, "ShardProcessor", Before)
         assert new_keys(one, range(20), 2) == [*range(20)]
     assert SEGMENTS not in Checkpoint(one).operators[0].variables
     assert new_keys(one, range(10, 30), 2) == [*range(20, 30)]
