@@ -35,12 +35,13 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import SchemaError
 from streamops.kernel.grids import FixedGrid
-from streamops.kernel.groups import Ids, Mask, ordered_pair_codes, pair_codes
+from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.hashing import require_hashable, xxhash64
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Core, Table, checkpointed
 from streamops.kernel.parameters import refuse_taken_names, show_duration
 from streamops.kernel.time import (
+    AFTER_ALL,
     BEFORE_ALL,
     MAX_INSTANT,
     Instants,
@@ -54,7 +55,6 @@ from streamops.windows.core.panes import (
     add_panes,
     aggregate_rows,
     empty_states,
-    find_keys,
     pane_schema,
 )
 from streamops.windows.core.sliding import Ordered, merge_windows
@@ -139,6 +139,11 @@ class RollingSpec(GridSpec):
         return np.array([length for _, length in self.horizons], np.int64)
 
     @property
+    def changes(self) -> list[int]:
+        """How long after its start a pane enters all horizons, and leaves each of them."""
+        return [self.every, *(self.every + length for _, length in self.horizons)]
+
+    @property
     def stores_rows(self) -> bool:
         """Whether rows are stored until their pane is closed, because their order matters."""
         dtypes = (dtype for summary in self.summaries for _, dtype in summary.fields)
@@ -190,10 +195,11 @@ class RollingCore(Core[RollingSpec]):
         tables = dict(state.tables)
         if spec.stores_rows:
             tables["rows"], panes = _close_rows(spec, tables["rows"], rows, watermark)
-        tables["panes"] = add_panes(spec, tables["panes"], panes.select(pane_schema(spec).names))
+        panes = add_panes(spec, tables["panes"], panes.select(pane_schema(spec).names))
+        tables["panes"], codes = _sort(spec, panes)
         if watermark is None:
             return Step(State(None, tables), spec.output.empty_table(), late, counts)
-        output = _publish(spec, tables["panes"], previous, watermark)
+        output = _publish(spec, tables["panes"], codes, previous, watermark)
         tables["panes"] = _evict(spec, tables["panes"], watermark)
         counts += Metrics(results=len(output))
         return Step(State(watermark, tables), output, late, counts)
@@ -201,12 +207,16 @@ class RollingCore(Core[RollingSpec]):
     def next_deadline(self, spec: RollingSpec, state: State) -> int | None:
         """When the next pane enters or leaves a horizon: a value may change, or it may not."""
         watermark = BEFORE_ALL if state.watermark is None else state.watermark
-        instants = _instants(spec, integers(state.tables["panes"], "pane")).ravel()
+        panes = integers(state.tables["panes"], "pane")
+        due = [
+            panes[panes > watermark - after].min(initial=AFTER_ALL - after) + after
+            for after in spec.changes
+        ]
         if spec.stores_rows:
-            entries = _panes_of(spec, state.tables["rows"]) + spec.every
-            instants = np.concatenate([instants, entries])
-        due = instants[instants > watermark]
-        return int(due.min()) if len(due) else None
+            ends = _panes_of(spec, state.tables["rows"]) + spec.every
+            due.append(ends.min(initial=AFTER_ALL))
+        deadline = int(min(due))
+        return None if deadline == AFTER_ALL else deadline
 
     def check(self, spec: RollingSpec, state: State) -> None:
         """Panes lie on the grid and are unique per key, and nothing is stored for too long."""
@@ -265,43 +275,51 @@ def _is_hashable(dtype: pa.DataType) -> bool:
     return True
 
 
-def _instants(spec: RollingSpec, panes: Instants) -> Instants:
-    """The borders at which each pane enters all horizons, and leaves each of them."""
-    instants: Instants = (panes + spec.every)[:, None] + np.append(0, spec.lengths)
-    return instants
-
-
 def _evict(spec: RollingSpec, panes: pa.Table, watermark: int) -> pa.Table:
     """Remove panes that have left all horizons."""
     alive = integers(panes, "pane") + spec.every + spec.lengths.max() > watermark
     return panes if alive.all() else panes.filter(pa.array(alive)).combine_chunks()
 
 
-def _publish(spec: RollingSpec, panes: pa.Table, previous: int | None, watermark: int) -> pa.Table:
+def _sort(spec: RollingSpec, panes: pa.Table) -> tuple[pa.Table, Ids]:
+    """The panes by key and time, and the numbers of their keys. Stored ones are in order already."""
+    keys = keys_of(panes, spec)
+    codes = key_codes(keys, len(panes))
+    if len(keys) > 1:  # number them as they appear, as the codes of one column are
+        codes = Groups.of(codes)[0].ids
+    positions = ordered_pair_codes(codes, integers(panes, "pane"))
+    if (positions[1:] > positions[:-1]).all():
+        return panes, codes
+    order = np.argsort(positions, kind="stable")
+    return take(panes, order), codes[order]
+
+
+def _publish(
+    spec: RollingSpec, panes: pa.Table, codes: Ids, previous: int | None, watermark: int
+) -> pa.Table:
     """The values that changed after the previous watermark, up to this one."""
     low, high = BEFORE_ALL if previous is None else previous, min(watermark, MAX_INSTANT)
-    instants = _instants(spec, integers(panes, "pane"))
-    due = (instants > low) & (instants <= high)
-    touched = due.any(axis=1)
-    if not touched.any():
-        return spec.output.empty_table()
-    if not touched.all():
-        of_keys = np.flatnonzero(find_keys(spec, panes, take(panes, np.flatnonzero(touched))))
-        panes, instants, due = take(panes, of_keys), instants[of_keys], due[of_keys]
-    codes = key_codes(keys_of(panes, spec), len(panes))
     starts = integers(panes, "pane")
-    order = np.lexsort((starts, codes))
-    entries = Ordered(
-        states_of(take(panes, order), spec), codes[order], starts[order] // spec.every
+    due = [
+        np.flatnonzero((starts > low - after) & (starts <= high - after)) for after in spec.changes
+    ]
+    rows = np.concatenate(due)
+    if not len(rows):
+        return spec.output.empty_table()
+    borders = np.concatenate(
+        [starts[of] + after for of, after in zip(due, spec.changes, strict=True)]
     )
-
-    rows, _ = np.nonzero(due)
-    candidates, borders = codes[rows], instants[due]
+    candidates = codes[rows]
     firsts = np.unique(ordered_pair_codes(candidates, borders), return_index=True)[1]
-    candidates, borders = candidates[firsts], borders[firsts]
+    rows, candidates, borders = rows[firsts], candidates[firsts], borders[firsts]
+    is_touched = np.zeros(codes.max() + 1, np.bool_)
+    is_touched[candidates] = True
+    of_keys = is_touched[codes]
+    states = panes if of_keys.all() else take(panes, np.flatnonzero(of_keys))
+    entries = Ordered(states_of(states, spec), codes[of_keys], starts[of_keys] // spec.every)
     values = _Values.of(spec, entries, candidates, borders)
     changed = np.flatnonzero(values.differ)
-    index = pa.array(rows[firsts[changed]])
+    index = pa.array(rows[changed])
     keys = [key.take(index) for key in keys_of(panes, spec)]
     columns = [*keys, pa.array(borders[changed]).cast(INSTANT), *values.after(changed)]
     return result_rows(spec, columns)

@@ -310,7 +310,9 @@ def _merge_levels(
         position = np.cumsum(which) - 1
         rows = np.flatnonzero(which[level.ids])
         groups = Groups(position[level.ids[rows]], int(which.sum()))
-        states = merge_states(spec, groups, _take_states(states, below[rows]))
+        states = _take_states(states, below[rows])
+        if len(rows) > groups.count:  # otherwise each block has one member
+            states = merge_states(spec, groups, states)
         pieces.append(_take_states(states, position[blocks]))
         below = position
     return pieces
