@@ -30,9 +30,7 @@ def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:
             else:
                 text = "".join(output.get("text") or data.get("text/plain", ""))
                 parts.append(f"```text\n{text.rstrip()}\n```" if text.strip() else "")
-    download = (
-        f'<a href="../{path.name}" download>Download this notebook</a>: it needs no other file.'
-    )
+    download = f'<a href="../{path.name}" download>Download this notebook</a>.'
     return "\n\n".join(part for part in [*parts, download] if part) + "\n", pictures
 
 

@@ -51,7 +51,7 @@ def test_every_source_has_its_notebook() -> None:
     scripts = sorted((ROOT / "notebooks").glob("*.py"))
     sources = [path.stem for path in scripts if path.read_text().startswith("# ---\n# jupyter")]
     names = [
-        *("changes", "erasure", "functions", "joins", "patterns"),
+        *("changes", "chapter", "erasure", "functions", "joins", "patterns"),
         *("search", "sinks", "sketches", "time", "windows"),
     ]
     assert sources == [path.stem for path in NOTEBOOKS] == names
