@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,10 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TIMEZONE = "spark.sql.session.timeZone"
+_LOG = logging.getLogger("streamops.spark")
+_MANY = 4
+"""So many partitions per shard are worth a message."""
+_advised: set[int] = set()
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 _PROGRESS = "spark.ui.showConsoleProgress"
 _COSMETIC = {"spark.app.name", _PROGRESS}
@@ -172,3 +177,27 @@ def refuse_policy(spark: SparkSession) -> None:
     policy = effective(spark, _POLICY) or "min"
     if policy.lower() != "min":
         raise conditions.WATERMARK_POLICY.error(got=f"{_POLICY}={policy}")
+
+
+def advise_partitions(spark: SparkSession, operator: str, shards: int) -> None:
+    """Log that most shuffle partitions of a stream have no shard, which makes each micro-batch slow.
+
+    It is logged once for each number of partitions: every further operator would repeat it.
+    """
+    found = effective(spark, PARTITIONS) or ""
+    partitions = int(found) if found.isdecimal() else 0  # it is "auto" on some platforms
+    if partitions < _MANY * shards or partitions in _advised:
+        return
+    _advised.add(partitions)
+    _LOG.warning(
+        "%s has %d shards, and the session %d shuffle partitions: %d of them never have rows, and still"
+        " run Python in every micro-batch. Unless another operator of the query needs them, call"
+        ' spark.conf.set("%s", "%d") before the first start of the query: its checkpoint fixes the number.'
+        " On a cluster of more cores, use as many shards: .options(shards=...).",
+        operator,
+        shards,
+        partitions,
+        partitions - shards,
+        PARTITIONS,
+        shards,
+    )

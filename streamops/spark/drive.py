@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamops.environment.settings import refuse_policy
+from streamops.environment.settings import advise_partitions, refuse_policy
 from streamops.kernel.columns import fix_types, suit
 from streamops.kernel.core import SIDES, State
 from streamops.kernel.errors import located
@@ -294,6 +294,7 @@ def _native(query: _Query) -> DataFrame:
 
 def _stream(query: _Query) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
+    advise_partitions(query.frames[0].sparkSession, operator.name, step.shards)
     choice = choose_state_api(
         query.sources,
         operator.execution.state_api,

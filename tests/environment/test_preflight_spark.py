@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 
 from streamops import aggregates as agg
 from streamops import joins, windows
+from streamops.environment import settings
 from streamops.kernel.errors import RequirementError, SchemaError, SpecError, WatermarkError
 from streamops.spark.metadata import METRICS, WATERMARK
+from tests.settings import configured
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +54,28 @@ def test_a_watermark_tighter_than_the_lateness_is_refused(spark: SparkSession) -
 def test_a_batch_needs_no_watermark(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "ts timestamp")
     assert frame.transform(tumbling()).columns == ["window_start", "window_end", "n"]
+
+
+@pytest.mark.parametrize(("partitions", "messages"), [(200, 1), (7, 0)])
+def test_shuffle_partitions_without_a_shard_are_reported_once(
+    spark: SparkSession,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    messages: int,
+) -> None:
+    monkeypatch.setattr(settings, "_advised", set())
+    with configured(spark, {settings.PARTITIONS: str(partitions)}), caplog.at_level("WARNING"):
+        for _ in range(3):
+            events(spark).transform(tumbling(delay="1 minute").options(shards=2))
+        spark.createDataFrame([], "ts timestamp").transform(tumbling())
+    found = [record.message for record in caplog.records if record.name == "streamops.spark"]
+    assert len(found) == messages
+    for message in found:
+        assert (
+            "windows.tumbling has 2 shards, and the session 200 shuffle partitions: 198" in message
+        )
+        assert 'spark.conf.set("spark.sql.shuffle.partitions", "2")' in message
 
 
 def test_a_native_engine_that_cannot_say_it_is_refused(spark: SparkSession) -> None:
