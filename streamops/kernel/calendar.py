@@ -175,7 +175,7 @@ _SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 89, "year": 365}  # da
 
 
 class Period(Protocol):
-    """The distance between a window and the previous one."""
+    """The distance between a window and an earlier one."""
 
     @property
     def at_least(self) -> int:
@@ -216,9 +216,9 @@ class FixedPeriod(Period):
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod(Period):
-    """A unit of the calendar in a time zone.
+    """A unit of the calendar in a time zone, or several of them.
 
-    The previous window has the local times of start and end one unit earlier: the first occurrence if
+    The previous window has the local times of start and end that many units earlier: the first occurrence if
     a local time occurs twice, the first instant after the gap if it is skipped. The end is the local
     time that would follow without a change of the clock at that instant. If there is no such window,
     the previous one has the same length, provided that its start was not skipped. If the window starts
@@ -236,30 +236,32 @@ class CalendarPeriod(Period):
 
     unit: Unit
     zone: str
+    units: int = 1
 
     @property
     def at_least(self) -> int:
-        """The length of the shortest unit, minus two days for changes of the clock."""
-        return (_SHORTEST[self.unit] - 2) * DAY
+        """The length of the shortest units, minus two days for changes of the clock."""
+        return (_SHORTEST[self.unit] * self.units - 2) * DAY
 
     def before(self, start: Instants, end: Instants) -> list[Windows]:
         """Return windows by local times of both ends, then by length, then from the start of a gap."""
         reading, since = to_local(self.zone, start), self._ended(start)
-        begin, _, occurs, begins = self._moved(reading, -1)
-        over, _, _, ends = self._moved(self._ended(end), -1)
+        begin, _, occurs, begins = self._moved(reading, -self.units)
+        over, _, _, ends = self._moved(self._ended(end), -self.units)
         candidates = [
             (begin, np.where(begins & ends, over, begin)),
             (begin, np.where(begins & occurs, begin + (end - start), begin)),
         ]
         if (since < reading).any():
-            begin, _, _, begins = self._moved(since, -1)
+            begin, _, _, begins = self._moved(since, -self.units)
             candidates.append((begin, np.where(begins & ends & (since < reading), over, begin)))
         return candidates
 
     def over(self, start: Instants, end: Instants) -> Instants:
         """Return the maximum of the last occurrence of the local end, and the start plus the length."""
-        _, begin, _, _ = self._moved(to_local(self.zone, start), 1)
-        _, over, _, _ = self._moved(np.maximum(to_local(self.zone, end), self._ended(end)), 1)
+        _, begin, _, _ = self._moved(to_local(self.zone, start), self.units)
+        ended = np.maximum(to_local(self.zone, end), self._ended(end))
+        _, over, _, _ = self._moved(ended, self.units)
         latest: Instants = np.maximum(over, begin + (end - start))
         return latest
 

@@ -127,6 +127,21 @@ OFFSET_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "an integer, 1 or more",
     "1 is the row directly before or after; lag reads earlier rows, and lead later ones",
 )
+PERIODS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`periods` is not a number of earlier periods",
+    "an integer from 1 to {most_periods:,}",
+    "periods=8 compares with the same window of the last eight periods",
+)
+THRESHOLD_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`threshold` is not a number of deviations",
+    "a finite number above 0",
+    "3.5, the default; a higher one flags fewer windows",
+)
+MIN_PERIODS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`min_periods` is not a number of earlier periods",
+    "an integer from 1 to periods",
+    "leave it out: more than half of them; or raise periods",
+)
 TOO_MANY_EMPTY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
     "each key would have too many empty windows after its last row",
     "at most {most_windows:,} empty windows after one with rows",
@@ -146,6 +161,11 @@ TOO_LATE_WITHOUT_CORRECTIONS = codes.PARAMETER_WITHOUT_EFFECT(
     "`too_late` applies to corrections only",
     "stragglers='update' or 'retract' with it",
     "stragglers='route' delivers every late row",
+)
+BAND_WITHOUT_PERIODS = codes.PARAMETER_WITHOUT_EFFECT(
+    "`{parameter}` applies to the band of several periods only",
+    "periods=2 or more with it",
+    "for example periods=8, or leave {parameter} out",
 )
 WEEK_START_OF_A_PERIOD = codes.PARAMETER_WITHOUT_EFFECT(
     "`week_start` applies to weeks only",

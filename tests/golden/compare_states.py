@@ -87,6 +87,9 @@ class History:
             revised=spec.revised,
             allowed_lateness=spec.allowed_lateness,
             stragglers=spec.stragglers,
+            periods=spec.periods,
+            threshold=spec.threshold,
+            min_periods=spec.fewest,
         )
         for batch, hour in self.batches:
             oracle.step(to_rows(self.table(batch)), AUTUMN + hour * HOUR)
@@ -114,6 +117,27 @@ HISTORIES = [
         (
             ([(0, "EWR", 0.5, 4, Decimal("9.99")), (1, None, NAN, None, None)], 1),
             ([(2, "EWR", 0.5, 6, Decimal("-0.05")), (3, None, NAN, 2**40, None)], 3),
+        ),
+    ),
+    History(
+        "windows.compare-v1-band",
+        {
+            "period": "2 hours",
+            "periods": 3,
+            "stragglers": "update",
+            "allowed_lateness": "4 hours",
+        },
+        PLAIN,
+        (
+            (
+                [
+                    (0, "EWR", 0.5, 4, Decimal("9.99")),
+                    (1, "ä", None, 2**60, None),
+                    (2, "EWR", 0.5, 6, Decimal("1.50")),
+                ],
+                3,
+            ),
+            ([(4, "EWR", 0.5, 9, Decimal("0.00")), (3, "ä", None, 2**60 + 1, None)], 4),
         ),
     ),
     # Over the night in which the clock of New York is put back.

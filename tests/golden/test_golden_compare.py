@@ -59,6 +59,7 @@ def test_state_of_version_1_is_refused_by_another_version(history: History) -> N
     ("name", "changed"),
     [
         ("period", {"period": "3 hours", "zone": None}),
+        ("periods", {"periods": 4}),
         ("values", {"values": ("n",)}),
         ("by", {"by": ("origin",)}),
         ("allowed_lateness", {"allowed_lateness": "7 seconds"}),

@@ -60,6 +60,7 @@ def oracles(draw: st.DrawFn) -> tuple[CompareOracle, int]:
     if draw(st.sampled_from([False, False, True])):
         size, period, zone = HOUR, draw(st.sampled_from(["day", "day", "week"])), "Europe/Berlin"
         lateness = HOUR * draw(st.sampled_from([60, 30, 500, 0]))
+    periods = draw(st.sampled_from([1, 2, 5, 3, 4]))
     settings = CompareOracle(
         period=period,
         zone=zone,
@@ -69,6 +70,9 @@ def oracles(draw: st.DrawFn) -> tuple[CompareOracle, int]:
         allowed_lateness=lateness,
         stragglers=stragglers,
         too_late=draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        periods=periods,
+        threshold=draw(st.sampled_from([3.5, 1.0, 0.5])) if periods > 1 else 3.5,
+        min_periods=draw(st.integers(1, periods)),
     )
     return settings, size
 
@@ -175,5 +179,8 @@ def spec_of(settings: CompareOracle, delay: int) -> CompareSpec:
         allowed_lateness=dt.timedelta(microseconds=settings.allowed_lateness),
         stragglers=settings.stragglers,  # type: ignore[arg-type]
         too_late=settings.too_late,  # type: ignore[arg-type]
+        periods=settings.periods,
+        threshold=settings.threshold,
+        min_periods=settings.min_periods if settings.periods > 1 else None,
     ).parameters
     return made.resolve((SCHEMAS[settings.revised],), carried=(None,), shards=1)

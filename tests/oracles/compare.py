@@ -1,6 +1,6 @@
-"""Comparisons of windows with the previous period, row by row, in simple Python.
+"""Comparisons of windows with earlier periods, row by row, in simple Python.
 
-Only the accepted rows and the last result of each window are stored. Every previous window is found
+Only the accepted rows and the last result of each window are stored. Every earlier window is found
 among all of them whenever it is needed.
 """
 
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import math
+import statistics
 import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from tests.oracles.side_output import late_row
@@ -56,23 +59,26 @@ def first_after_gap(zone: str, reading: dt.datetime) -> int:
     )
 
 
-def moved(reading: dt.datetime, unit: str) -> dt.datetime | None:
-    """The same reading one unit earlier; None where there is no such day."""
+def moved(reading: dt.datetime, unit: str, units: int = 1) -> dt.datetime | None:
+    """The same reading some units earlier; None where there is no such day."""
     if unit in ("day", "week"):
-        return reading - dt.timedelta(days=1 if unit == "day" else 7)
-    months = reading.year * 12 + reading.month - 1 - {"month": 1, "quarter": 3, "year": 12}[unit]
+        return reading - units * dt.timedelta(days=1 if unit == "day" else 7)
+    length = {"month": 1, "quarter": 3, "year": 12}[unit]
+    months = reading.year * 12 + reading.month - 1 - units * length
     try:
         return reading.replace(year=months // 12, month=months % 12 + 1)
     except ValueError:
         return None
 
 
-def previous_windows(period: int | str, zone: str, start: int, end: int) -> list[Interval]:
-    """The candidates for the previous window, the preferred one first."""
+def previous_windows(
+    period: int | str, zone: str, start: int, end: int, units: int = 1
+) -> list[Interval]:
+    """The candidates for the window some periods before, the preferred one first."""
     if isinstance(period, int):
-        return [(start - period, end - period)]
+        return [(start - units * period, end - units * period)]
     from_inside = clock(zone, start - 1) + MICROSECOND, clock(zone, end - 1) + MICROSECOND
-    begin, over = moved(clock(zone, start), period), moved(from_inside[1], period)
+    begin, over = moved(clock(zone, start), period, units), moved(from_inside[1], period, units)
     found = []
     if begin is not None:
         instants = showing(zone, begin)
@@ -81,7 +87,7 @@ def previous_windows(period: int | str, zone: str, start: int, end: int) -> list
             found.append((first, first_showing(zone, over)))
         if instants:
             found.append((first, first + end - start))
-    since = moved(from_inside[0], period)
+    since = moved(from_inside[0], period, units)
     if from_inside[0] < clock(zone, start) and since is not None and over is not None:
         found.append((first_showing(zone, since), first_showing(zone, over)))
     return found
@@ -104,6 +110,9 @@ class CompareOracle:
     allowed_lateness: int = 0
     stragglers: str = "drop"
     too_late: str = "drop"
+    periods: int = 1
+    threshold: float = 3.5
+    min_periods: int = 1
 
     watermark: int | None = None
     arrived: list[Row] = field(default_factory=list)
@@ -173,13 +182,15 @@ class CompareOracle:
         ]
 
     def bound(self) -> int:
-        """Maximum rows of state: windows that ended less than a period, and an hour for daylight
+        """Maximum rows of state: windows that ended less than all periods, and an hour for daylight
         saving time, before the watermark.
         """
         keeps = self.allowed_lateness if self.corrects else 0
-        back = self.period
-        if isinstance(back, str):
-            back = {"day": 25, "week": 169}[back] * 3_600_000_000
+        if isinstance(self.period, str):
+            hours = {"day": 24, "week": 168}[self.period] * self.periods + 1
+            back = hours * 3_600_000_000
+        else:
+            back = self.period * self.periods
         windows = {(key_of(r, self.by), r["window_start"], r["window_end"]) for r in self.arrived}
         return sum(not self._passed(end + back + keeps) for _, _, end in windows)
 
@@ -218,10 +229,12 @@ class CompareOracle:
 
     def _compared(self, window: Window, there: dict[Window, Row]) -> Row:
         key, (start, end) = window
-        candidates = previous_windows(self.period, self.zone, start, end)
-        previous = next(
-            (there[key, candidate] for candidate in candidates if (key, candidate) in there), {}
-        )
+        earlier: list[Row] = []
+        for units in range(1, self.periods + 1):
+            candidates = previous_windows(self.period, self.zone, start, end, units)
+            found = (there[key, candidate] for candidate in candidates if (key, candidate) in there)
+            earlier.append(next(found, {}))
+        previous = earlier[0]
         row = there[window]
         output: Row = {name: row[name] for name in self.by}
         output |= {"window_start": start, "window_end": end}
@@ -231,7 +244,28 @@ class CompareOracle:
             change = value - before if known else None
             output |= {name: value, f"previous_{name}": before, f"change_{name}": change}
             output[f"rate_{name}"] = float(change) / float(before) if known and before else None
+            if self.periods > 1:
+                output |= self._band(name, value, [row.get(name) for row in earlier])
         return output
+
+    def _band(self, name: str, value: Any, earlier: list[Any]) -> Row:
+        """The median and deviation in exact arithmetic, rounded at last."""
+        known = [Fraction(item) for item in earlier if item is not None and math.isfinite(item)]
+        median = deviation = is_anomaly = None
+        if known:
+            center = statistics.median(known)
+            median = float(center)
+            deviation = 1.4826 * float(statistics.median(abs(item - center) for item in known))
+            is_known = value is not None and not math.isnan(value)
+            if is_known and len(known) >= self.min_periods:
+                distance = math.inf if math.isinf(value) else float(abs(Fraction(value) - center))
+                is_anomaly = distance > self.threshold * deviation
+        return {
+            f"median_{name}": median,
+            f"deviation_{name}": deviation,
+            f"count_{name}": len(known),
+            f"anomaly_{name}": is_anomaly,
+        }
 
     def _row(self, window: Window, last: Published, change: str) -> Row:
         row = dict(last.values)

@@ -59,10 +59,10 @@ def test_it_reads_results_and_other_windows_read_events() -> None:
 
 
 def test_a_period_is_a_duration_or_a_unit_of_the_calendar_in_a_zone() -> None:
-    assert bound(period="90 minutes").previous_period == FixedPeriod(5_400_000_000)
-    assert bound(period=dt.timedelta(days=7)).previous_period == FixedPeriod(604_800_000_000)
+    assert bound(period="90 minutes").back(1) == FixedPeriod(5_400_000_000)
+    assert bound(period=dt.timedelta(days=7)).back(1) == FixedPeriod(604_800_000_000)
     week = bound(period="week", zone="Europe/Berlin")
-    assert week.previous_period == CalendarPeriod("week", "Europe/Berlin")
+    assert week.back(1) == CalendarPeriod("week", "Europe/Berlin")
 
 
 def test_the_output_has_four_columns_per_value() -> None:
@@ -94,6 +94,40 @@ def test_the_output_has_four_columns_per_value() -> None:
         "previous_spent": (0, "spent"),
         "views": (0, "views"),
         "previous_views": (0, "views"),
+    }
+
+
+def test_a_band_has_four_more_columns_per_value() -> None:
+    spec = bound(values=["spent", "views"], periods=8)
+    added = [
+        name
+        for name in spec.output.names
+        if name not in bound(values=["spent", "views"]).output.names
+    ]
+    assert added == [
+        f"{word}_{value}"
+        for value in ("spent", "views")
+        for word in ("median", "deviation", "count", "anomaly")
+    ]
+    types = [pa.float64(), pa.float64(), pa.int32(), pa.bool_()]
+    assert [spec.output.field(name).type for name in added] == 2 * types
+    assert [(n, bound(periods=n).fewest) for n in (2, 3, 8)] == [(2, 2), (3, 2), (8, 5)]
+    # Names of a band are taken only where there is one.
+    assert bound(pa.schema([*SCHEMA, ("median_views", pa.string())]), by="median_views").by
+
+
+def test_the_identity_has_a_band_if_there_is_one() -> None:
+    def added(**arguments: Any) -> dict[str, Any]:
+        alone = {k: v for k, v in arguments.items() if k == "stragglers"}
+        with_band, without = bound(**arguments).identity, bound(**alone).identity
+        return {k: v for k, v in with_band.items() if k not in without}
+
+    assert added(periods=8, threshold=3.0) == {"periods": 8}
+    # Preimages are computed again, with the threshold that they were published by.
+    assert added(periods=8, threshold=3.0, stragglers="retract") == {
+        "periods": 8,
+        "threshold": 3.0,
+        "min_periods": 5,
     }
 
 
@@ -131,6 +165,8 @@ def test_a_comparison_is_shown_as_it_is_written() -> None:
     assert repr(windows.compare("1 week", values=["a", "b"], by="page")) == (
         "windows.compare(period='7 days', values=('a', 'b'), by=('page',))"
     )
+    band = windows.compare("7 days", values="a", periods=8, threshold=3)
+    assert repr(band) == "windows.compare(period='7 days', values=('a',), periods=8, threshold=3)"
     assert repr(windows.compare("week", zone="UTC", values="a")) == (
         "windows.compare(period='week', values=('a',), zone='UTC')"
     )
@@ -139,7 +175,7 @@ def test_a_comparison_is_shown_as_it_is_written() -> None:
 def test_the_example_of_the_docstring_is_true() -> None:
     outcome = doctest.testmod(importlib.import_module("streamops.windows.compare"))
     skipped = getattr(outcome, "skipped", 0)  # Python 3.13 counts these among the attempted ones
-    assert (outcome.attempted - skipped, outcome.failed) == (3, 0)
+    assert (outcome.attempted - skipped, outcome.failed) == (4, 0)
 
 
 # What is not.
@@ -168,6 +204,19 @@ def test_the_example_of_the_docstring_is_true() -> None:
         ({"allowed_lateness": "-1 second"}, "INVALID_DURATION"),
         ({"stragglers": "keep"}, "UNKNOWN_CHOICE"),
         ({"too_late": "route"}, "PARAMETER_WITHOUT_EFFECT"),
+        ({"periods": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"periods": True}, "PARAMETER_OUT_OF_RANGE"),
+        ({"periods": 1_001}, "PARAMETER_OUT_OF_RANGE"),
+        ({"threshold": 0, "periods": 8}, "PARAMETER_OUT_OF_RANGE"),
+        ({"threshold": float("nan"), "periods": 8}, "PARAMETER_OUT_OF_RANGE"),
+        ({"threshold": float("inf"), "periods": 8}, "PARAMETER_OUT_OF_RANGE"),
+        ({"threshold": True, "periods": 8}, "PARAMETER_OUT_OF_RANGE"),
+        ({"periods": 8, "min_periods": 9}, "PARAMETER_OUT_OF_RANGE"),
+        ({"periods": 8, "min_periods": 0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"periods": 8, "min_periods": 2.0}, "PARAMETER_OUT_OF_RANGE"),
+        ({"threshold": 3.0}, "PARAMETER_WITHOUT_EFFECT"),
+        ({"min_periods": 1}, "PARAMETER_WITHOUT_EFFECT"),
+        ({"by": "anomaly_views", "periods": 8}, "NAME_TAKEN"),
     ],
     ids=repr,
 )

@@ -113,7 +113,13 @@ def test_a_restart_continues_and_refuses_other_parameters(
 ) -> None:
     def operator(period: str = "20 seconds") -> Any:
         return windows.compare(
-            period, delay="5 seconds", stragglers="retract", allowed_lateness="1 minute", **COMMON
+            period,
+            periods=3,
+            min_periods=1,
+            delay="5 seconds",
+            stragglers="retract",
+            allowed_lateness="1 minute",
+            **COMMON,
         ).options(shards=SHARDS)
 
     played = Replay(operator(), RESULTS)
@@ -124,6 +130,7 @@ def test_a_restart_continues_and_refuses_other_parameters(
         assert_rows(one.rows, other.rows)
         assert one.counts == other.counts
     assert sum(item.counts.corrections for item in whole) >= 3
+    assert {row["anomaly_n"] for item in whole for row in item.rows} == {None, False, True}
     more = [[result("a", 200, 1)]]
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, operator("10 seconds"), more, schema=RESULTS, directory=tmp_path)
@@ -307,3 +314,9 @@ def test_types_and_comments_are_those_of_the_frame(spark: SparkSession) -> None:
         "decimal(5,2)", "decimal(5,2)", "decimal(6,2)", "double",
     ]  # fmt: skip
     assert result.count() == 1
+    band = frame.transform(windows.compare("1 day", values=["s", "d"], by="a.b", periods=2))
+    names = [f"{word}_{v}" for v in "sd" for word in ("median", "deviation", "count", "anomaly")]
+    types = {field.name: field.dataType.simpleString() for field in band.schema.fields}
+    assert [types[name] for name in names] == ["double", "double", "int", "boolean"] * 2
+    (row,) = band.select(*names).collect()
+    assert tuple(row) == (None, None, 0, None) * 2

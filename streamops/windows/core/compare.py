@@ -1,18 +1,19 @@
-"""Comparison of window results with those of the previous period.
+"""Comparison of window results with those of earlier periods.
 
 The input has one row per key and window, and its event time is the end of the window. A comparison is
 published on time, once the operator's watermark reaches that end. A row is a *straggler* if the end of
 its window is at or below the watermark of the step before, and *too late* if it is below by the allowed
 lateness or more. With corrections, a straggler changes the comparison of its own window, and of the
-windows whose previous window it is.
+windows that are compared with it: of the next period, or of the next ones if there are several.
 
 The published comparisons are a view of the stored windows: the view before the step is compared with
-the view after it. A window is stored until no window that it is the previous one of can arrive or change.
+the view after it. A window is stored until no window that is compared with it can arrive or change.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -54,6 +55,7 @@ from streamops.kernel.time import (
     format_instant,
 )
 from streamops.windows import conditions
+from streamops.windows.core.bands import find_bands
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL, CompareSpec, difference_type
 from streamops.windows.core.tables import (
     classify_lateness,
@@ -167,10 +169,17 @@ class WindowTable:
             revision[: self.stored] = integers(self.table, "revision")[: self.stored]
         return revision
 
-    def previous(self, chosen: Ids) -> list[Ids]:
-        """Candidates for the previous window of each of these windows: positions, or -1."""
-        candidates = self.spec.previous_period.before(self.start[chosen], self.end[chosen])
-        return [self._find(self.codes[chosen], start, end) for start, end in candidates]
+    def earlier(self, chosen: Ids) -> list[list[Ids]]:
+        """Candidates for the earlier windows of each of these windows, by period: positions, or -1."""
+        start, end = self.start[chosen], self.end[chosen]
+        back = [
+            self.spec.back(number).before(start, end) for number in range(1, self.spec.periods + 1)
+        ]
+        wanted = [candidate for candidates in back for candidate in candidates]
+        starts, ends = (np.concatenate(edges) for edges in zip(*wanted, strict=True))
+        found = self._find(np.tile(self.codes[chosen], len(wanted)), starts, ends)
+        positions = iter(found.reshape(len(wanted), len(chosen)))
+        return [[next(positions) for _ in candidates] for candidates in back]
 
     def _find(self, codes: Ids, start: Instants, end: Instants) -> Ids:
         stored, wanted = (self.codes, self.start, self.end), (codes, start, end)
@@ -187,29 +196,28 @@ class WindowTable:
         window = (self.start[chosen], self.end[chosen])
         return [*keys, *(pa.array(edge).cast(INSTANT) for edge in window)]
 
-    def values(self, rows: Ids, chosen: Ids, previous: Sequence[Ids]) -> list[pa.Array]:
-        """The values of windows, followed by those of their previous windows.
+    def results(self, rows: Ids, chosen: Ids, earlier: Sequence[Sequence[Ids]]) -> list[pa.Array]:
+        """The values of windows and their comparisons with earlier windows.
 
         Parameters
         ----------
         rows : array of int64
             ``old`` or ``new``.
-        previous : sequence of arrays
-            Candidates for the previous window. The first one that exists is used.
+        earlier : sequence of sequences of arrays
+            Candidates for the earlier windows, by period. The first one that exists is used.
         """
-        before = np.full(len(chosen), -1)
-        for found in reversed(previous):
-            at = np.where(found < 0, -1, rows[found])
-            before = np.where(at < 0, before, at)
-        own = rows[chosen]
-        columns = [
-            combine_chunks(self.table.column(f"value.{i}")) for i in range(len(self.spec.values))
-        ]
-        return [
-            column.take(pa.array(which, mask=which < 0))
-            for which in (own, before)
-            for column in columns
-        ]
+        before = np.full((len(earlier), len(chosen)), -1)
+        for period, candidates in zip(before, earlier, strict=True):
+            for found in reversed(candidates):
+                at = np.where(found < 0, -1, rows[found])
+                period[:] = np.where(at < 0, period, at)
+        own, count = rows[chosen], len(self.spec.values)
+        columns = [combine_chunks(self.table.column(f"value.{i}")) for i in range(count)]
+        values, previous = (
+            [column.take(pa.array(which, mask=which < 0)) for column in columns]
+            for which in (own, before.ravel())
+        )
+        return compare_values(self.spec, self.about(chosen), values, previous)
 
     def retain(self, alive: Mask, revision: npt.NDArray[np.int32]) -> pa.Table:
         """The state table with these windows and revisions."""
@@ -275,9 +283,9 @@ class CompareCore(Core[CompareSpec]):
             (windows.new >= 0) & (windows.end > was_by) & (windows.end <= now_by)
         )
         revision[prompt] = 0
-        emitted.append(
-            _result_rows(windows, prompt, windows.new, windows.previous(prompt), revision, INSERT)
-        )
+        values = windows.results(windows.new, prompt, windows.earlier(prompt))
+        columns = [*windows.about(prompt), *values]
+        emitted.append(result_rows(spec, columns, revision[prompt], INSERT))
         counts += corrected + Metrics(results=len(prompt))
 
         alive = _alive(spec, windows.start, windows.end, now_by)
@@ -293,14 +301,14 @@ class CompareCore(Core[CompareSpec]):
             is_open &= np.asarray(combine_chunks(table.column("is_there")))
         if not len(table):
             return None
-        lasts = spec.previous_period.at_least + spec.retention  # a lower bound
+        lasts = spec.longest.at_least + spec.retention  # a lower bound
         due = np.where(is_open, end, end + lasts)
         first = int(np.argmin(due))
         if is_open[first]:
             return int(due[first])
-        until = int(spec.previous_period.over(start[[first]], end[[first]])[0]) + spec.retention
+        until = int(spec.longest.over(start[[first]], end[[first]])[0]) + spec.retention
         near = np.flatnonzero(~is_open & (due < until))
-        due[near] = spec.previous_period.over(start[near], end[near]) + spec.retention
+        due[near] = spec.longest.over(start[near], end[near]) + spec.retention
         return min(until, int(due.min()))
 
     def check(self, spec: CompareSpec, state: State) -> None:
@@ -314,7 +322,7 @@ class CompareCore(Core[CompareSpec]):
             f"twice: {details}"
         )
         assert (start < end).all(), f"an empty window: {details}"
-        assert (spec.previous_period.over(start, end) + spec.retention > watermark).all(), (
+        assert (spec.longest.over(start, end) + spec.retention > watermark).all(), (
             f"overdue: {details}"
         )
         if spec.corrects:
@@ -331,9 +339,9 @@ def _alive(spec: CompareSpec, start: Instants, end: Instants, by: int) -> Mask:
 
     The exact period is computed only for windows near their eviction: calendar arithmetic is slow.
     """
-    alive = end + (spec.previous_period.at_least + spec.retention) > by
+    alive = end + (spec.longest.at_least + spec.retention) > by
     old = np.flatnonzero(~alive)
-    alive[old] = spec.previous_period.over(start[old], end[old]) + spec.retention > by
+    alive[old] = spec.longest.over(start[old], end[old]) + spec.retention > by
     return alive
 
 
@@ -345,14 +353,14 @@ def _correct(
     if not stale.any():  # no window that ended before the step has changed
         return [], Metrics()
     chosen = np.flatnonzero((windows.end <= was_by) & np.isin(windows.codes, windows.codes[stale]))
-    previous = windows.previous(chosen)
+    earlier = windows.earlier(chosen)
     hit = stale[chosen]
-    for found in previous:
+    for found in itertools.chain.from_iterable(earlier):
         hit |= (found >= 0) & stale[found]
-    chosen, previous = chosen[hit], [found[hit] for found in previous]
+    chosen, earlier = chosen[hit], [[found[hit] for found in period] for period in earlier]
 
     existed, exists = windows.old[chosen] >= 0, windows.new[chosen] >= 0
-    was, now = (windows.values(rows, chosen, previous) for rows in (windows.old, windows.new))
+    was, now = (windows.results(rows, chosen, earlier) for rows in (windows.old, windows.new))
     again = np.flatnonzero(existed & exists & rows_differ(was, now))
     deleted, first = np.flatnonzero(existed & ~exists), np.flatnonzero(~existed & exists)
     anew = int((revision[chosen[first]] >= 0).sum())
@@ -362,35 +370,22 @@ def _correct(
     )  # it consists of stragglers only
     revision[chosen[again]] += 1
 
-    def rows_of_change(positions: Ids, rows: Ids, at: Revisions, change: str) -> pa.Table:
-        candidates = [found[positions] for found in previous]
-        return _result_rows(windows, chosen[positions], rows, candidates, at, change)
+    def rows_of_change(
+        positions: Ids, values: list[pa.Array], at: Revisions, change: str
+    ) -> pa.Table:
+        where, index = chosen[positions], pa.array(positions)
+        columns = [*windows.about(where), *(column.take(index) for column in values)]
+        return result_rows(spec, columns, at[where], change)
 
     emitted = [
-        rows_of_change(deleted, windows.old, number, DELETE),
-        rows_of_change(first, windows.new, revision, INSERT),
+        rows_of_change(deleted, was, number, DELETE),
+        rows_of_change(first, now, revision, INSERT),
     ]
     if spec.retracts:
-        emitted.append(rows_of_change(again, windows.old, number, PREIMAGE))
-    emitted.append(rows_of_change(again, windows.new, revision, POSTIMAGE))
+        emitted.append(rows_of_change(again, was, number, PREIMAGE))
+    emitted.append(rows_of_change(again, now, revision, POSTIMAGE))
     counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return emitted, counts
-
-
-def _result_rows(
-    windows: WindowTable,
-    chosen: Ids,
-    rows: Ids,
-    previous: list[Ids],
-    revision: Revisions,
-    change: str,
-) -> pa.Table:
-    """Rows of the output for these windows, before or after the step."""
-    values = windows.values(rows, chosen, previous)
-    count = len(windows.spec.values)
-    about = windows.about(chosen)
-    columns = compare_values(windows.spec, about, values[:count], values[count:])
-    return result_rows(windows.spec, [*about, *columns], revision[chosen], change)
 
 
 def _classify(
@@ -424,14 +419,16 @@ def compare_values(
     spec: CompareSpec,
     about: Sequence[pa.Array],
     values: Sequence[pa.Array],
-    previous: Sequence[pa.Array],
+    earlier: Sequence[pa.Array],
 ) -> list[pa.Array]:
-    """Values, previous values, changes and rates, in the order of the output.
+    """Values, previous values, changes and rates, and bands if there are any, in the order of the output.
 
-    ``about`` has the key and window columns, for errors.
+    ``about`` has the key and window columns, for errors. Of each value, ``earlier`` has those of one
+    period before, then those of two periods before, and so on.
     """
     columns = []
-    for name, value, before in zip(spec.values, values, previous, strict=True):
+    for name, value, all_before in zip(spec.values, values, earlier, strict=True):
+        before = all_before.slice(0, len(value))
         try:
             change = subtract(value, before)
         except pa.ArrowInvalid:
@@ -441,6 +438,10 @@ def compare_values(
         with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
             rate = np.divide(to_floats(change), base, out=np.zeros(len(base)), where=known)
         columns += [value, before, change, pa.array(rate, mask=~known)]
+        if spec.has_band:
+            columns += find_bands(
+                value, all_before, spec.periods, threshold=spec.threshold, fewest=spec.fewest
+            )
     return columns
 
 

@@ -1,7 +1,8 @@
-"""Parameters of the comparison of windows with those of the previous period."""
+"""Parameters of the comparison of windows with those of earlier periods."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -11,7 +12,7 @@ import pyarrow as pa
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.calendar import CalendarPeriod, FixedPeriod, Period, Unit
-from streamops.kernel.core import Input
+from streamops.kernel.core import Identity, Input
 from streamops.kernel.lateness import has_side_output
 from streamops.kernel.operator import checkpointed, with_types
 from streamops.kernel.parameters import (
@@ -27,7 +28,12 @@ Revised = Literal["never", "upserts", "changes"]
 
 WIDEST_DECIMAL = 38  # digits
 
+MOST_PERIODS = 1_000
+
+DEFAULT_THRESHOLD = 3.5  # of Iglewicz and Hoaglin
+
 _PREFIXES = ("previous_", "change_", "rate_")
+_BAND_PREFIXES = ("median_", "deviation_", "count_", "anomaly_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,12 @@ class CompareSpec(WindowSpec):
         Time zone of the unit.
     values : tuple of str
         The columns to compare.
+    periods : int
+        How many earlier periods; with two or more, each value has a band.
+    threshold : float
+        Deviations from the median above which a value is an anomaly.
+    min_periods : int, optional
+        How many earlier values there must be.
     revised : str
         Resolved: the input is never revised, revised by upserts, or a change stream.
     """
@@ -54,6 +66,9 @@ class CompareSpec(WindowSpec):
     period: int | Unit = checkpointed(metadata={"shown": show_length})
     zone: str | None = checkpointed()
     values: tuple[str, ...] = checkpointed(with_types)
+    periods: int = 1
+    threshold: float = DEFAULT_THRESHOLD
+    min_periods: int | None = None
     revised: Revised = checkpointed(default="never", repr=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +77,9 @@ class CompareSpec(WindowSpec):
         self.refuse_too_late_without_corrections()
         if not self.values:
             raise conditions.NO_VALUE.error(got=f"values={self.values!r}")
-        added = [name for v in self.values for name in (v, *(prefix + v for prefix in _PREFIXES))]
+        self._require_band()
+        prefixes = ("", *_PREFIXES, *(_BAND_PREFIXES if self.has_band else ()))
+        added = [prefix + name for name in self.values for prefix in prefixes]
         given = {"by": list(self.by), "values": list(self.values)}
         refuse_taken_names([*self.by, *added], RESERVED, given)
 
@@ -97,12 +114,36 @@ class CompareSpec(WindowSpec):
         return {"window_start": "window_start"}
 
     @property
-    def previous_period(self) -> Period:
-        """Finds the window one period before another."""
+    def has_band(self) -> bool:
+        """Whether values are compared with the band of several earlier ones."""
+        return self.periods > 1
+
+    @property
+    def fewest(self) -> int:
+        """How many earlier values a window needs before it can be an anomaly: by default, more than half."""
+        return self.periods // 2 + 1 if self.min_periods is None else self.min_periods
+
+    def back(self, periods: int) -> Period:
+        """Return what finds the window that many periods before another."""
         if isinstance(self.period, int):
-            return FixedPeriod(self.period)
+            return FixedPeriod(self.period * periods)
         assert self.zone is not None, "without a zone the period is a duration"
-        return CalendarPeriod(self.period, self.zone)
+        return CalendarPeriod(self.period, self.zone, periods)
+
+    @property
+    def longest(self) -> Period:
+        """Finds the earliest window that another one is compared with."""
+        return self.back(self.periods)
+
+    @property
+    def identity(self) -> Identity:
+        """A band adds its periods, and all that decides what a preimage has, if there are any."""
+        found = dict(super(CompareSpec, self).identity)
+        if self.has_band:
+            found["periods"] = self.periods
+            if self.retracts:
+                found |= {"threshold": self.threshold, "min_periods": self.fewest}
+        return found
 
     @property
     def value_columns(self) -> list[tuple[str, pa.DataType]]:
@@ -112,6 +153,9 @@ class CompareSpec(WindowSpec):
             dtype = self.input.field(name).type
             columns += [(name, dtype), (f"previous_{name}", dtype)]
             columns += [(f"change_{name}", difference_type(dtype)), (f"rate_{name}", pa.float64())]
+            if self.has_band:
+                types = (pa.float64(), pa.float64(), pa.int32(), pa.bool_())
+                columns += [(p + name, t) for p, t in zip(_BAND_PREFIXES, types, strict=True)]
         return columns
 
     @property
@@ -119,6 +163,28 @@ class CompareSpec(WindowSpec):
         """Output columns with values of an input column."""
         pairs = ((name, (0, name)) for name in (*self.by, *self.values))
         return {**dict(pairs), **{f"previous_{name}": (0, name) for name in self.values}}
+
+    def _require_band(self) -> None:
+        """Refuse parameters of a band that are out of range, or without effect."""
+        if type(self.periods) is not int or not 1 <= self.periods <= MOST_PERIODS:
+            raise conditions.PERIODS_OUT_OF_RANGE.error(
+                most_periods=MOST_PERIODS, got=f"periods={self.periods!r}"
+            )
+        threshold: object = self.threshold
+        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+        if not (is_number and self.threshold > 0 and math.isfinite(self.threshold)):
+            raise conditions.THRESHOLD_OUT_OF_RANGE.error(got=f"threshold={self.threshold!r}")
+        least = self.min_periods
+        given = {"threshold": self.threshold != DEFAULT_THRESHOLD, "min_periods": least is not None}
+        if not self.has_band and any(given.values()):
+            name = next(name for name, is_given in given.items() if is_given)
+            raise conditions.BAND_WITHOUT_PERIODS.error(
+                parameter=name, got=f"{name}={getattr(self, name)!r}, periods=1"
+            )
+        if least is not None and (type(least) is not int or not 1 <= least <= self.periods):
+            raise conditions.MIN_PERIODS_OUT_OF_RANGE.error(
+                got=f"min_periods={least!r}, periods={self.periods}"
+            )
 
     def _refuse_other_frames(self, schema: pa.Schema) -> None:
         """Refuse frames that are not results of windows, or that include late rows."""

@@ -40,6 +40,9 @@ class Stream:
         too_late: Any = "drop",
         revised: Any = "never",
         lateness: int = 0,
+        periods: int = 1,
+        threshold: float = 3.5,
+        min_periods: int | None = None,
     ) -> None:
         fields = [("k", pa.string()), ("window_start", UTC), ("window_end", UTC)]
         fields += [("v", dtype or pa.int64())]
@@ -57,6 +60,9 @@ class Stream:
             zone=period.zone if isinstance(period, CalendarPeriod) else None,
             values=("v",),
             revised=revised,
+            periods=periods,
+            threshold=threshold,
+            min_periods=min_periods,
         )
         self.state: State = State.empty(CompareCore().layout(self.spec))
         self.counts = Metrics()
