@@ -30,6 +30,7 @@ CASES: list[tuple[Operator, pa.Schema]] = [
     (windows.compare("1 day", **COMMON), PLAIN),
     (windows.compare("1 day", **COMMON, **CORRECTS), CHANGES),
     (windows.compare("day", zone="Europe/Berlin", **COMMON, **CORRECTS), CHANGES),
+    (windows.compare("12 hours", periods=3, **COMMON, **CORRECTS), CHANGES),
 ]
 
 
@@ -52,7 +53,9 @@ def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.
 
 
 @pytest.mark.parametrize("batches", [240, pytest.param(1_000, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize(("transform", "schema"), CASES, ids=["drop", "retract", "calendar"])
+@pytest.mark.parametrize(
+    ("transform", "schema"), CASES, ids=["drop", "retract", "calendar", "band"]
+)
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
     transform: Operator, schema: pa.Schema, batches: int
 ) -> None:
