@@ -19,7 +19,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 borders converge crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in lint check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,11 +70,19 @@ test-in:
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -n auto --dist worksteal -m "$(NO_JVM) and not exhaustive" --ignore=tests/examples --ignore=tests/docs --ignore=tests/architecture
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -q -rs -n 2 --dist worksteal -m "smoke and spark and not kafka"
 
-check: $(STAMP) ## Check format, lint, types and import direction; run the quickest tests. No JVM, a minute.
+define STYLE
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) tests/architecture/rules.py
 	$(PYTHON) tests/architecture/vocabulary.py
+endef
+
+lint: $(STAMP) ## Check format, lint, types and import direction.
+	$(STYLE)
+	$(PYTHON) -m mypy
+
+check: $(STAMP) ## Do what make lint does, and run the quickest tests. No JVM, a minute.
+	$(STYLE)
 	@# Types are checked at the same time. Rewriting assertions to show their values takes a third of
 	@# the time of the tests, so only the tests that fail are run again with it.
 	$(PYTHON) -m mypy & types=$$!; \
