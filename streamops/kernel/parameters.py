@@ -50,13 +50,16 @@ _MEANINGS = {
 }
 """What the choices of a parameter mean, where users take it for something else."""
 _SYNONYMS = {
+    "ffill": "previous",
     "full_outer": "full",
     "ignore": "drop",
+    "interpolate": "linear",
     "keep": "route",
     "late": "route",
     "left_anti": "anti",
     "left_outer": "left",
     "left_semi": "semi",
+    "locf": "previous",
     "outer": "full",
     "right_outer": "right",
     "side_output": "route",

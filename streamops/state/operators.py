@@ -26,6 +26,7 @@ from streamops.time.core.track_clock import TrackClockCore
 from streamops.windows.core.compare import CompareCore
 from streamops.windows.core.grid import GridCore
 from streamops.windows.core.over import OverCore
+from streamops.windows.core.resample import ResampleCore
 from streamops.windows.core.rolling import RollingCore
 from streamops.windows.core.running import RunningCore
 from streamops.windows.core.session import SessionCore
@@ -36,7 +37,8 @@ _CORES: tuple[type[Core[Any]], ...] = (
     *(AsofCore, EnrichCore, IntervalCore, TablesCore, TimelineCore),
     *(PatternCore, SearchCore, SearchAsofCore, PerKeyCore, SeenCore),
     *(ProducersCore, TrackClockCore),
-    *(CompareCore, GridCore, OverCore, RollingCore, RunningCore, SessionCore, SlidingCore),
+    *(CompareCore, GridCore, OverCore, ResampleCore, RollingCore, RunningCore),
+    *(SessionCore, SlidingCore),
 )
 
 FORMATS: Mapping[str, StateFormat] = {core.STATE.kind: core.STATE for core in _CORES}

@@ -410,7 +410,8 @@ def _create(name: Any, arguments: dict[str, Any]) -> Any:
     if "agg" in parameters:
         agg = require_mapping(arguments.get("agg", {}), "agg")
         arguments = arguments | {"agg": {key: _aggregate(v) for key, v in agg.items()}}
-    if isinstance(values := arguments.get("values"), dict):
+    if name == "windows.over":
+        values = require_mapping(arguments.get("values", {}), "values")
         functions = {key: _aggregate(value, family) for key, value in values.items()}
         arguments = arguments | {"values": functions}
     if "measures" in parameters:

@@ -11,6 +11,7 @@
 ``running``        no window: per key over everything so far, whenever it changes
 ``over``           each row, with values of the rows before and after it: ``lag``, ``lead``,
                    ``difference``, ``rate``, ``ewma``
+``resample``       irregular rows on a regular grid, with the row before, or between two rows
 ``compare``        results of windows beside those of the previous period
 =================  ==============================================================
 """
@@ -24,6 +25,7 @@ from streamops.windows.core.spec import TooLate as TooLate
 from streamops.windows.cumulative import cumulative
 from streamops.windows.hopping import hopping
 from streamops.windows.over import difference, ewma, lag, lead, over, rate
+from streamops.windows.resample import resample
 from streamops.windows.rolling import rolling
 from streamops.windows.running import running
 from streamops.windows.session import session
@@ -41,6 +43,7 @@ __all__ = [
     "lead",
     "over",
     "rate",
+    "resample",
     "rolling",
     "running",
     "session",

@@ -112,6 +112,11 @@ NO_FUNCTION = codes.PARAMETER_MISSING(
     "at least one named function of other rows",
     'values={{"previous": windows.lag("price")}}',
 )
+NO_METHOD = codes.PARAMETER_MISSING(
+    "no column to resample",
+    "at least one column, and what it has between rows",
+    'values={{"temperature": "linear", "state": "previous"}}',
+)
 UNIT_WITHOUT_ZONE = codes.PARAMETER_MISSING(
     "where a {unit} of the calendar starts depends on the time zone",
     "a zone with it, or a fixed duration",
@@ -146,6 +151,11 @@ TOO_MANY_EMPTY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
     "each key would have too many empty windows after its last row",
     "at most {most_windows:,} empty windows after one with rows",
     "shorten empty_for, or use longer windows",
+)
+TOO_MANY_INSTANTS = codes.PARAMETER_OUT_OF_RANGE(
+    "each row would be repeated at too many instants",
+    "at most {most_windows:,} instants after a row: max_gap / every",
+    "shorten max_gap, or lengthen every",
 )
 TOO_MANY_WINDOWS = codes.PARAMETER_OUT_OF_RANGE(
     "each event would lie in too many windows",
@@ -186,6 +196,11 @@ NOT_A_FUNCTION = codes.PARAMETER_TYPE(
     "{name!r} is not a function of other rows",
     "a mapping of names to functions of windows: lag, lead, difference, rate, ewma",
     'values={{"previous": windows.lag("price")}}; windows.lag, and not that of Spark',
+)
+NOT_METHODS = codes.PARAMETER_TYPE(
+    "`values` does not say what the columns have between rows",
+    "a mapping of columns to 'previous', 'linear' or 'null'",
+    'values={{"temperature": "linear", "state": "previous"}}',
 )
 REVISED_INPUT = codes.ROWS_REVISED(
     "the input is revised, and stragglers={stragglers!r} ignores revisions",

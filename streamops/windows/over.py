@@ -13,7 +13,8 @@ from streamops.kernel.parameters import (
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
 from streamops.windows import conditions
-from streamops.windows.core.over import Late, OverCore, OverSpec, RowFunction
+from streamops.windows.core.ordered_rows import Late
+from streamops.windows.core.over import OverCore, OverSpec, RowFunction
 
 
 def lag(column: str, offset: int = 1) -> RowFunction:

@@ -286,6 +286,10 @@ TABLE: dict[str, Poisoned] = {
         ),
         (EVENTS,),
     ),
+    "resample": Poisoned(
+        windows.resample("2 seconds", values={"v": "linear"}, max_gap="5 seconds", **TIMED),
+        (EVENTS,),
+    ),
     "patterns": Poisoned(
         patterns.match(
             "low | any low?",

@@ -138,8 +138,8 @@ def test_the_table_has_the_cases_that_are_tested() -> None:
     )
     tested = {name.partition(",")[0] for group in cases for name in group}
     families = {
-        "tumbling", "hopping", "cumulative", "calendar", "over", "rolling", "session", "sliding", "chain",
-        "track_clock", "producers", "late rows", "asof", "timeline", "event time", "sequence",
+        "tumbling", "hopping", "cumulative", "calendar", "over", "resample", "rolling", "session", "sliding",
+        "chain", "track_clock", "producers", "late rows", "asof", "timeline", "event time", "sequence",
         "patterns",
     }  # fmt: skip
     assert {name for name in tested - families if f"{name}`" not in OF_USES} == set()

@@ -192,6 +192,12 @@ SAME: dict[str, tuple[Make, Any]] = {
         ),
         EVENTS,
     ),
+    "resample": (
+        lambda: windows.resample(
+            "2 seconds", values={"v": "previous"}, max_gap="9 seconds", **TIMED
+        ),
+        EVENTS,
+    ),
     "running": (
         lambda: windows.running(by="k", agg={"r": agg.approx_count_distinct("v")}),
         EVENTS,
@@ -392,6 +398,9 @@ REFUSED: dict[str, Make] = {
             "ewma": windows.ewma("n", half_life="9 seconds"),
         }.items()
     },
+    "resample, linear": lambda: windows.resample(
+        "2 seconds", values={"n": "linear"}, max_gap="9 seconds", **TIMED
+    ),
     "patterns, sum": lambda: matched(
         {"row": patterns.current("v").is_null()}, "row+", r=patterns.sum("row", "n")
     ),

@@ -12,7 +12,7 @@ FAULTS = read_faults()
 
 AREAS = {
     *(f"windows.{name}" for name in ("grid", "session", "sliding", "compare", "running")),
-    *(f"windows.{name}" for name in ("rolling", "over")),
+    *(f"windows.{name}" for name in ("rolling", "over", "resample")),
     *(f"joins.{name}" for name in ("interval", "enrich", "tables", "timeline")),
     *(f"joins.asof.{direction}" for direction in ("backward", "forward", "nearest")),
     *(f"changes.{name}" for name in ("latest", "normalize", "apply", "history")),

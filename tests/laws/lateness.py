@@ -38,6 +38,13 @@ def every_late_row_in_the_side_output_is_counted(case: laws.Case) -> None:
             assert len(step.late) == 0
 
 
+def every_row_that_is_not_accepted_is_routed(case: laws.Case) -> None:
+    """Where nothing is corrected: every late or rejected row, and no other, if late rows are routed."""
+    for step in case.steps:
+        late = step.metrics.too_late + step.metrics.rejected
+        assert len(step.late) == (late if case.spec.routes else 0)
+
+
 def nothing_happens_before_the_deadline(case: laws.Case) -> None:
     """A step without rows changes nothing before ``next_deadline``, which is not overdue.
 

@@ -263,6 +263,30 @@ CASES: dict[str, Case] = {
         (EVENT,),
         EVENTS,
     ),
+    "resample": Case(
+        windows.resample(
+            "3 seconds", values={"v": "linear"}, max_gap="20 seconds", stragglers="route", **TIMED
+        ),
+        (EVENT,),
+        EVENTS,
+    ),
+    "resample_in_a_chain": Case(
+        [
+            windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
+            windows.resample(
+                "10 seconds",
+                time="window_start",
+                by="k",
+                values={"n": "previous"},
+                max_gap="1 minute",
+            ),
+            windows.tumbling(
+                "20 seconds", time="window_start", by="k", agg={"total": agg.sum("n")}
+            ),
+        ],
+        (EVENT,),
+        EVENTS,
+    ),
     "running": Case(windows.running(by="k", agg=COUNT, changes="retract"), (EVENT,), EVENTS),
     "compare": Case(
         windows.compare("20 seconds", values="n", by="k", delay="10 seconds"),

@@ -22,41 +22,37 @@ import pyarrow as pa
 
 from streamops.kernel.columns import (
     combine_chunks,
-    concat,
     filter_rows,
-    key_codes,
-    take,
-    timestamp_micros,
     to_doubles,
     type_name,
 )
-from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
-from streamops.kernel.groups import Floats, Ids, Mask, ordered_pair_codes
-from streamops.kernel.lateness import LATE, Arrivals, late_field
-from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed, with_types
-from streamops.kernel.ordering import ranks
-from streamops.kernel.parameters import (
-    refuse_taken_names,
-    refuse_type,
-    require_choice,
-    require_columns,
-)
+from streamops.kernel.core import State, StateFormat
+from streamops.kernel.groups import Floats, Ids, Mask
+from streamops.kernel.lateness import LATE, late_field
+from streamops.kernel.operator import ShardSpec, Table, checkpointed
+from streamops.kernel.parameters import refuse_taken_names, refuse_type, require_columns
 from streamops.kernel.time import (
     AFTER_ALL,
     BEFORE_ALL,
     Instants,
-    advance_watermark,
     format_duration,
 )
 from streamops.windows import conditions
 from streamops.windows.core.compare import subtract
 from streamops.windows.core.compare_spec import difference_type, is_number
+from streamops.windows.core.ordered_rows import (
+    OrderedCore,
+    OrderedSpec,
+    in_order,
+    row_schema,
+    stored_columns,
+    times_of,
+    whole_milliseconds,
+)
 from streamops.windows.core.spec import DURATION
 
 Function = Literal["lag", "lead", "difference", "rate", "ewma"]
-Late = Literal["drop", "route"]
 
-_MILLISECOND = 1_000
 _HALF_LIVES = 128
 """Weighted sums start anew every so many half-lives: the weights of a period fit into a double."""
 
@@ -118,7 +114,7 @@ class RowFunction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverSpec(ShardSpec):
+class OverSpec(OrderedSpec):
     """Parameters of functions over the rows of a key. Durations are microseconds.
 
     Parameters
@@ -127,22 +123,15 @@ class OverSpec(ShardSpec):
         What is computed, under which name.
     within : int
         How far rows that see each other are apart at most.
-    tie_break : tuple of str
-        Columns that order rows with the same event time.
-    stragglers : "drop" or "route"
-        What happens to late rows.
     """
 
-    time: str = checkpointed()
     values: tuple[tuple[str, RowFunction], ...] = checkpointed(
         lambda _, values: [[name, repr(of)] for name, of in values]
     )
     within: int = checkpointed(metadata=DURATION)
-    tie_break: tuple[str, ...] = checkpointed()
-    stragglers: Late
 
     def __post_init__(self) -> None:
-        require_choice(self.stragglers, Late, parameter="stragglers")
+        super(OverSpec, self).__post_init__()
         if not self.values:
             raise conditions.NO_FUNCTION.error(got="values={}")
         self._refuse_names([])
@@ -172,17 +161,6 @@ class OverSpec(ShardSpec):
         return (*self.tie_break, *(of.column for _, of in self.values if not of.copies))
 
     @property
-    def identity(self) -> Identity:
-        """Also the columns of the rows, which are stored."""
-        names = tuple(sorted(self.input.names))
-        return {**super(OverSpec, self).identity, "columns": with_types(self, names)}
-
-    @property
-    def routes(self) -> bool:
-        """Whether late rows go to the side output."""
-        return self.stragglers == "route"
-
-    @property
     def ahead(self) -> int:
         """How many rows after a row its values read."""
         return max((of.offset for _, of in self.values if of.function == "lead"), default=0)
@@ -200,7 +178,7 @@ class OverSpec(ShardSpec):
     @property
     def held_back(self) -> int:
         """How far a row that waits for others can lie behind the watermark; whole milliseconds."""
-        return -(-self.within // _MILLISECOND) * _MILLISECOND if self.ahead else 0
+        return whole_milliseconds(self.within) if self.ahead else 0
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:
@@ -216,71 +194,39 @@ class OverSpec(ShardSpec):
         return pa.schema([*self.input, *values, *late])
 
 
-def _stored_columns(spec: OverSpec) -> dict[str, str]:
-    """Where the state has the columns of the input."""
-    columns = {name: f"row.{name}" for name in sorted(spec.input.names)}
-    return columns | {name: f"key.{at}" for at, name in enumerate(spec.by)}
-
-
-def row_schema(spec: OverSpec) -> pa.Schema:
-    """Columns of the stored rows: key columns, the others by name, and the sums of averages."""
-    columns = _stored_columns(spec)
-    names = [*spec.by, *(name for name in columns if name not in spec.by)]
+def _row_schema(spec: OverSpec) -> pa.Schema:
+    """Columns of the stored rows, and the sums of averages."""
     sums = [(f"average.{at}.{n}", t) for at in range(len(spec.averages)) for n, t in _SUMS.items()]
-    return pa.schema([*((columns[n], spec.input.field(n).type) for n in names), *sums])
+    return pa.schema([*row_schema(spec), *sums])
 
 
-class OverCore(Core[OverSpec]):
+class OverCore(OrderedCore[OverSpec]):
     """Functions over the rows of a key in the order of event time."""
 
     STATE = StateFormat("windows.over", 1)
-    TABLES: ClassVar = {"rows": Table(row_schema)}
+    TABLES: ClassVar = {"rows": Table(_row_schema)}
 
-    def step(
-        self, spec: OverSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
-    ) -> Step:
-        """Process one micro-batch. See the docstring of the module."""
-        (packed,) = inputs
-        watermark = advance_watermark(state.watermark, watermark)
-        previous, now = (BEFORE_ALL if w is None else w for w in (state.watermark, watermark))
-        arrived = Arrivals.of(spec, packed, state.watermark)
-        table = concat([state.tables["rows"], _as_stored(spec, arrived.rows)])
-        is_known = _times(spec, table) <= now
-        known = _Known.of(spec, filter_rows(table, is_known), previous)
-        averages = [_weighted_sums(spec, known, at) for at in range(len(spec.averages))]
-
-        # A row was emitted in the step that decided it.
-        decided_before = ~known.is_new & known.decided(spec, known.old_ends, previous)
-        is_decided = known.decided(spec, known.ends, now)
-        output = _emit(spec, known, averages, np.flatnonzero(is_decided & ~decided_before))
-
-        stored = filter_rows(known.with_sums(averages), known.is_stored(spec, now))
-        tables = {"rows": concat([stored, filter_rows(table, ~is_known)])}
-        metrics = arrived.metrics + Metrics(results=len(output))
-        return Step(State(watermark, tables), output, arrived.late, metrics)
+    def emit(
+        self, spec: OverSpec, known: pa.Table, previous: int, now: int
+    ) -> tuple[pa.Table, pa.Table]:
+        """Rows whose values are decided. A row was emitted in the step that decided it."""
+        rows = _Known.of(spec, known, previous)
+        averages = [_weighted_sums(spec, rows, at) for at in range(len(spec.averages))]
+        decided_before = ~rows.is_new & rows.decided(spec, rows.old_ends, previous)
+        is_decided = rows.decided(spec, rows.ends, now)
+        output = _emit(spec, rows, averages, np.flatnonzero(is_decided & ~decided_before))
+        return output, filter_rows(rows.with_sums(averages), rows.is_stored(spec, now))
 
     def next_deadline(self, spec: OverSpec, state: State) -> int | None:
         """When a row is known, or a known one is forgotten."""
         table, watermark = state.tables["rows"], state.watermark
-        now, times = (
-            BEFORE_ALL if watermark is None else watermark,
-            _times(spec, state.tables["rows"]),
-        )
+        now, times = BEFORE_ALL if watermark is None else watermark, times_of(spec, table)
         known = _Known.of(spec, filter_rows(table, times <= now), now)
         # Rows before one that waits are stored as long as it waits.
         waits = ~known.decided(spec, known.ends, now)
         ends = known.times[waits | ~known.have(waits)] + spec.within
         due = np.concatenate([times[times > now], ends])
         return int(due.min()) if len(due) else None
-
-    def check(self, spec: OverSpec, state: State) -> None:
-        """No row is stored for too long, and no key has too many known rows."""
-        rows, watermark = state.tables["rows"], state.watermark
-        now = BEFORE_ALL if watermark is None else watermark
-        known = _Known.of(spec, filter_rows(rows, _times(spec, rows) <= now), now)
-        assert known.is_stored(spec, now).all(), (
-            f"overdue: watermark {watermark}\n{rows.to_pylist()}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,16 +259,7 @@ class _Known:
     @staticmethod
     def of(spec: OverSpec, table: pa.Table, previous: int) -> _Known:
         """Sort rows by key, event time, and what breaks ties."""
-        codes, times = key_codes(_keys(spec, table), len(table)), _times(spec, table)
-        keyed = ordered_pair_codes(codes, times)
-        order = np.argsort(keyed, kind="stable")
-        tied = np.flatnonzero(np.diff(keyed[order]) == 0)
-        if len(tied):
-            tied = np.union1d(tied, tied + 1)
-            order[tied] = order[tied][
-                _tie_order(spec, take(table, order[tied]), keyed[order[tied]])
-            ]
-        codes, times = codes[order], times[order]
+        table, codes, times = in_order(spec, table)
         is_new = times > previous
         first = np.flatnonzero(np.diff(codes, prepend=codes[:1] - 1))
         sizes = np.diff(first, append=len(codes))
@@ -330,7 +267,7 @@ class _Known:
         before = np.append(0, np.cumsum(~is_new))
         old_ends = begins + before[ends] - before[begins]
         positions = np.arange(len(codes))
-        return _Known(take(table, order), times, is_new, positions, begins, old_ends, ends)
+        return _Known(table, times, is_new, positions, begins, old_ends, ends)
 
     def decided(self, spec: OverSpec, ends: Ids, watermark: int) -> Mask:
         """Which rows have all their values, with the rows of their keys up to ``ends``."""
@@ -373,35 +310,9 @@ class _Known:
         return table
 
 
-def _times(spec: OverSpec, table: pa.Table) -> Instants:
-    return timestamp_micros(table.column(_stored_columns(spec)[spec.time]))[0]
-
-
-def _keys(spec: OverSpec, table: pa.Table) -> list[pa.Array]:
-    return [combine_chunks(table.column(f"key.{at}")) for at in range(len(spec.by))]
-
-
-def _as_stored(spec: OverSpec, rows: pa.Table) -> pa.Table:
-    """Rows of the input in the columns of the state."""
-    schema, names = row_schema(spec), {of: name for name, of in _stored_columns(spec).items()}
-    columns = [
-        rows.column(names[f.name]) if f.name in names else pa.nulls(len(rows), f.type)
-        for f in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def _tie_order(spec: OverSpec, tied: pa.Table, keyed: Ids) -> Ids:
-    """The order of rows that share a key and an event time: by the tie-break, then by all columns."""
-    columns = _stored_columns(spec)
-    names = dict.fromkeys([*spec.tie_break, *columns])
-    by = [ranks(combine_chunks(tied.column(columns[name]))) for name in names]
-    return np.lexsort([*by[::-1], keyed])
-
-
 def _emit(spec: OverSpec, known: _Known, averages: Sequence[_Average], rows: Ids) -> pa.Table:
     """Rows of the output for these known rows."""
-    columns, index = _stored_columns(spec), pa.array(rows)
+    columns, index = stored_columns(spec), pa.array(rows)
     output = [known.column(columns[name]).take(index) for name in spec.input.names]
     for name, of in spec.values:
         if of.function == "ewma":
@@ -456,7 +367,7 @@ def _weighted_sums(spec: OverSpec, known: _Known, at: int) -> _Average:
     """
     of = spec.averages[at]
     assert of.length is not None
-    column, times = known.column(_stored_columns(spec)[of.column]), known.times
+    column, times = known.column(stored_columns(spec)[of.column]), known.times
     period = min(_HALF_LIVES * of.length, AFTER_ALL)
     number = times // period
     runs = known.positions == known.begins
