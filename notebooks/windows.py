@@ -36,9 +36,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from drawing import picture, show
+from drawing import ON_TIME, REMOVED, STRAGGLER, TOO_LATE, picture, show
 from pyspark.sql import functions as F
-from windows_pictures import by_batch, days_of_new_york, false_spike, four_policies, two_clocks
+from windows_pictures import (
+    by_batch,
+    days_of_new_york,
+    false_spike,
+    four_policies,
+    over_time,
+    two_clocks,
+)
 
 from streamops import aggregates as agg
 from streamops import local_session, plots, windows
@@ -320,6 +327,104 @@ picture(
     plots.plot_windows(sliding, morning, **of_users),
     "Sliding",
     'windows.sliding("30 minutes", …): (t − 30 minutes, t] of instant t',
+)
+
+# %% [markdown]
+# **Rolling**: over several horizons at once, here the last ten minutes and the last hour, whenever one of the values changes. These
+# are features of a model: at any time, the newest row of a user has them.
+
+# %%
+horizons = {"10m": "10 minutes", "1h": "1 hour"}
+rolling = rows_of(windows.rolling("1 minute", horizons, **per_user))
+of_ann = rolling[rolling["user"] == "ann"].set_index("window_end").sort_index()
+seen = morning[morning["user"] == "ann"].set_index("ts")
+step = {"drawstyle": "steps-post"}
+show(
+    over_time(
+        "Rolling",
+        f"Events of ann in the last ten minutes, and in the last hour: {len(of_ann)} rows, one per change.",
+        pd.Series(0, seen.index),
+        "events",
+        {
+            "last 10 minutes": (of_ann["n_10m"], {"color": STRAGGLER, **step}),
+            "last hour": (of_ann["n_1h"], {"color": ON_TIME, **step}),
+        },
+    )
+)
+
+# %% [markdown]
+# **Over**: each row, with values of the rows before and after it. A thermometer sends readings now and then. Each gets the change
+# since the one before, per hour, and an average whose weights halve every ten minutes.
+
+# %%
+celsius = {
+    1: 18.0,
+    4: 18.9,
+    9: 20.6,
+    11: 19.8,
+    18: 21.9,
+    22: 21.2,
+    27: 22.8,
+    47: 19.0,
+    52: 18.1,
+    58: 19.2,
+}
+readings = pd.DataFrame({"ts": [at(minute) for minute in celsius], "celsius": celsius.values()})
+thermometer = spark.createDataFrame(readings)
+trend = thermometer.transform(
+    windows.over(
+        time="ts",
+        values={
+            "before": windows.lag("celsius"),
+            "per_hour": windows.rate("celsius", per="1 hour"),
+            "average": windows.ewma("celsius", half_life="10 minutes"),
+        },
+        within="1 hour",
+    )
+).toPandas()
+trend = trend.set_index("ts").sort_index()
+print(trend.round(2).head(4).to_string())
+measured = readings.set_index("ts")["celsius"]
+show(
+    over_time(
+        "Over",
+        "Readings, and their average: ewma with a half-life of ten minutes.",
+        measured,
+        "readings",
+        {"average": (trend["average"], {"color": STRAGGLER})},
+    )
+)
+
+# %% [markdown]
+# **Resample**: the same readings on a regular grid, every five minutes. Between two readings is a line, if they are at most ten
+# minutes apart. From 09:27 to 09:47 the thermometer was silent: there is no line, so the values are null, and ten minutes after the last
+# reading the rows end. They begin again with the next one.
+
+# %%
+regularly = windows.resample(
+    "5 minutes", time="ts", values={"celsius": "linear"}, max_gap="10 minutes"
+)
+regular = thermometer.transform(regularly).toPandas().set_index("ts").sort_index()
+unknown = regular[regular["celsius"].isna()].index
+between = pd.concat([measured, pd.Series({at(37): np.nan})]).sort_index()
+show(
+    over_time(
+        "Resample",
+        'windows.resample("5 minutes", values={"celsius": "linear"}, max_gap="10 minutes", …)',
+        measured,
+        "readings",
+        {
+            "at most 10 minutes apart": (between, {"color": REMOVED}),
+            "resampled": (
+                regular["celsius"],
+                {"color": STRAGGLER, "marker": "s", "linestyle": "none"},
+            ),
+            "null": (
+                pd.Series(measured.min(), unknown),
+                {"color": TOO_LATE, "marker": "x", "linestyle": "none"},
+            ),
+        },
+    )
 )
 
 # %% [markdown]

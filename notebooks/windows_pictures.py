@@ -10,6 +10,7 @@ import matplotlib.dates as mdates
 import pandas as pd
 from drawing import (
     FILL,
+    GRID,
     INK,
     ON_TIME,
     REMOVED,
@@ -180,6 +181,26 @@ def four_policies(answers: Mapping[str, Sequence[Any]]) -> Figure:
             "straggler": dot(STRAGGLER, "D"), "too late": dot(TOO_LATE, "X"),
         },
     )  # fmt: skip
+    return figure
+
+
+def over_time(
+    title: str,
+    subtitle: str,
+    rows: pd.Series,
+    named: str,
+    lines: Mapping[str, tuple[pd.Series, Mapping[str, Any]]],
+) -> Figure:
+    """Rows as dots, and what is computed from them as lines, by their names. All are series over time."""
+    height = 3.9
+    figure, axes = blank(title, subtitle, height)
+    key: dict[str, Any] = {named: dot(ON_TIME)}
+    for label, (values, style) in lines.items():
+        (key[label],) = axes.plot(values.index, values, **{"linewidth": 1.8, **style})
+    dots(axes, rows.index, rows)
+    axes.grid(axis="y", color=GRID)
+    time_axis(axes, 10)
+    key_of(figure, height, key)
     return figure
 
 

@@ -160,14 +160,11 @@ class ResampleCore(OrderedCore[ResampleSpec]):
         now = BEFORE_ALL if state.watermark is None else state.watermark
         times = times_of(spec, state.tables["rows"])
         known = times[times <= now]
-        due = known + spec.max_gap if spec.interpolates else _after(spec, now)[: len(known)]
-        due = np.concatenate([times[times > now], due])
+        # Each known row governs the next instant, or it would not be stored.
+        next_instant = (now // spec.every + 1) * spec.every
+        of_known = known + spec.max_gap if spec.interpolates else np.full_like(known, next_instant)
+        due = np.concatenate([times[times > now], of_known])
         return int(due.min()) if len(due) else None
-
-
-def _after(spec: ResampleSpec, watermark: int) -> Instants:
-    """The next instant of the grid."""
-    return np.array([(watermark // spec.every + 1) * spec.every])
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +244,7 @@ def _interpolate(
 ) -> pa.Array:
     """Values on the line between a row and the next one, if these are at most `max_gap` apart.
 
-    It is never outside of both values. Between an infinity and another value, it is that infinity.
+    A value is never outside of both. Between an infinity and a finite number, it is that infinity.
     """
     values, is_valid = to_doubles(column), np.asarray(column.is_valid())
     following = np.minimum(rows + 1, len(values) - 1)

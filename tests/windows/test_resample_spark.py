@@ -1,0 +1,89 @@
+"""Rows on a grid on Spark, with a comparison and a join behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamops import aggregates as agg
+from streamops import joins, windows
+from streamops.kernel.errors import WatermarkError
+from streamops.testing import assert_rows, at, micro_batches
+from streamops.testing.streaming import run_query
+
+pytestmark = pytest.mark.spark
+
+READINGS = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("v", pa.float64())])
+BATCHES = [
+    [{"k": "a", "ts": at(second), "v": float(second)} for second in seconds]
+    for seconds in ([5, 65], [190, 125], [900])
+]
+
+
+def on_a_grid(readings: DataFrame) -> DataFrame:
+    grid = windows.resample(
+        "1 minute", time="ts", by="k", values={"v": "linear"}, max_gap="2 minutes", delay="1 second"
+    )
+    return readings.transform(grid.options(shards=2))
+
+
+def rows_of(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
+    return [row for _, table, _ in run_query(frame, folder, 200) for row in table.to_pylist()]
+
+
+def test_an_instant_is_compared_with_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    """As a window that ends with it."""
+    grid = on_a_grid(micro_batches(spark, BATCHES, schema=READINGS))
+    named = grid.withColumnRenamed("ts", "window_end")
+    start = F.col("window_end") - F.expr("INTERVAL 1 MINUTE")
+    compared = named.withColumn("window_start", start).transform(
+        windows.compare("1 minute", values="v", by="k").options(shards=2)
+    )
+    found = rows_of(compared.select("window_end", "v", "change_v"), tmp_path)
+    values = [(60, 60.0, None), (120, 120.0, 60.0), (180, 180.0, 60.0), (240, None, None)]
+    values.append((300, None, None))
+    names = ("window_end", "v", "change_v")
+    assert_rows(found, [dict(zip(names, (at(s), *of), strict=True)) for s, *of in values])
+
+
+def test_interpolation_behind_windows_needs_their_lateness(spark: SparkSession) -> None:
+    readings = micro_batches(spark, BATCHES, schema=READINGS)
+    grid: dict[str, Any] = {"time": "window_start", "by": "k", "max_gap": "2 minutes"}
+
+    def after_windows(method: Any, **lateness: Any) -> DataFrame:
+        means = windows.tumbling(
+            "1 minute", time="ts", by="k", agg={"v": agg.mean("v")}, delay="1 minute", **lateness
+        )
+        filled = windows.resample("1 minute", values={"v": method}, **grid)
+        return readings.transform(means).transform(filled)
+
+    assert after_windows("previous").columns == [
+        "k",
+        "window_start",
+        "v",
+        "observed_at",
+    ]
+    assert after_windows("linear", allowed_lateness="2 minutes").columns == [
+        "k",
+        "window_start",
+        "v",
+        "observed_at",
+    ]
+    with pytest.raises(WatermarkError) as refused:
+        after_windows("linear", allowed_lateness="1 minute")
+    assert refused.value.code == "WATERMARK_TOO_TIGHT"
+
+
+def test_a_row_is_joined_with_the_instant_before(spark: SparkSession, tmp_path: Path) -> None:
+    readings = micro_batches(spark, BATCHES, schema=READINGS)
+    grid = on_a_grid(readings).withColumnRenamed("v", "smooth")
+    rows = micro_batches(spark, BATCHES, schema=READINGS).withWatermark("ts", "1 second")
+    join = joins.asof(grid, by="k", time="ts", version="ts", sequence="ts")
+    found = rows_of(rows.transform(join.options(shards=2)).select("v", "smooth"), tmp_path)
+    values = [(5.0, None), (65.0, 60.0), (125.0, 120.0), (190.0, 180.0)]
+    assert_rows(found, [{"v": v, "smooth": smooth} for v, smooth in values])
