@@ -153,6 +153,28 @@ MISTAKES = (
         'gap="1 minute"',
         lambda: windows.session("0 seconds", time="ts", agg=COUNT),
     ),
+    Mistake(
+        "gaps filled as in pandas",
+        "UNKNOWN_CHOICE",
+        "values['v']='previous'",
+        lambda: windows.resample(
+            "1 minute",
+            time="ts",
+            values={"v": "ffill"},
+            max_gap="1 hour",
+        ),
+    ),
+    Mistake(
+        "one method for a column",
+        "PARAMETER_TYPE",
+        'values={"temperature": "linear"',
+        lambda: windows.resample(
+            "1 minute",
+            time="ts",
+            values="v",
+            max_gap="1 hour",
+        ),
+    ),
     # Late rows
     Mistake(
         "stragglers=late",
