@@ -104,7 +104,7 @@ def resample(
     Notes
     -----
     An instant is emitted once the watermark reaches it. With "linear", all instants wait until the watermark
-    reaches the next row of the key, or is `max_gap` behind the row before.
+    reaches the next row of the key, or is `max_gap` past the row before.
 
     A null is a value: the instants after it are null. To fill it, drop the row before.
 

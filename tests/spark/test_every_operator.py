@@ -275,14 +275,12 @@ CASES: dict[str, Case] = {
             windows.tumbling("10 seconds", agg={"n": agg.count()}, **TIMED),
             windows.resample(
                 "10 seconds",
-                time="window_start",
+                time="window_end",
                 by="k",
                 values={"n": "previous"},
                 max_gap="1 minute",
             ),
-            windows.tumbling(
-                "20 seconds", time="window_start", by="k", agg={"total": agg.sum("n")}
-            ),
+            windows.tumbling("20 seconds", time="window_end", by="k", agg={"total": agg.sum("n")}),
         ],
         (EVENT,),
         EVENTS,

@@ -51,31 +51,38 @@ def test_an_instant_is_compared_with_the_one_before(spark: SparkSession, tmp_pat
     assert_rows(found, [dict(zip(names, (at(s), *of), strict=True)) for s, *of in values])
 
 
+def after_windows(readings: DataFrame, method: Any, **lateness: Any) -> DataFrame:
+    """The mean of each minute, and of those without readings the value of the method."""
+    means = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"v": agg.mean("v")}, delay="1 minute", **lateness
+    )
+    filled = windows.resample(
+        "1 minute", time="window_end", by="k", values={"v": method}, max_gap="2 minutes"
+    )
+    return readings.transform(means.options(shards=2)).transform(filled.options(shards=2))
+
+
+@pytest.mark.parametrize(
+    ("method", "lateness", "values"),
+    [
+        ("previous", {}, [5.0, 65.0, 65.0, 190.0, 190.0, 190.0]),
+        ("linear", {"allowed_lateness": "2 minutes"}, [5.0, 65.0, 127.5, 190.0, None, None]),
+    ],
+)
+def test_means_without_readings_are_filled_behind_windows(
+    spark: SparkSession, tmp_path: Path, method: str, lateness: Any, values: list[float | None]
+) -> None:
+    batches = [[row for row in batch if row["v"] != 125] for batch in BATCHES]
+    readings = micro_batches(spark, batches, schema=READINGS)
+    frame = after_windows(readings, method, **lateness).select("window_end", "v")
+    expected = [{"window_end": at(60 * n), "v": value} for n, value in enumerate(values, 1)]
+    assert_rows(rows_of(frame, tmp_path), expected)
+
+
 def test_interpolation_behind_windows_needs_their_lateness(spark: SparkSession) -> None:
     readings = micro_batches(spark, BATCHES, schema=READINGS)
-    grid: dict[str, Any] = {"time": "window_start", "by": "k", "max_gap": "2 minutes"}
-
-    def after_windows(method: Any, **lateness: Any) -> DataFrame:
-        means = windows.tumbling(
-            "1 minute", time="ts", by="k", agg={"v": agg.mean("v")}, delay="1 minute", **lateness
-        )
-        filled = windows.resample("1 minute", values={"v": method}, **grid)
-        return readings.transform(means).transform(filled)
-
-    assert after_windows("previous").columns == [
-        "k",
-        "window_start",
-        "v",
-        "observed_at",
-    ]
-    assert after_windows("linear", allowed_lateness="2 minutes").columns == [
-        "k",
-        "window_start",
-        "v",
-        "observed_at",
-    ]
     with pytest.raises(WatermarkError) as refused:
-        after_windows("linear", allowed_lateness="1 minute")
+        after_windows(readings, "linear", allowed_lateness="1 minute")
     assert refused.value.code == "WATERMARK_TOO_TIGHT"
 
 
