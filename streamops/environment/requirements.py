@@ -13,7 +13,7 @@ REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pandas": ("1.5.3", "3"),
     "pyarrow": ("14", None),
     "numpy": ("1.23", None),
-    "tzdata": ("2024.1", None),
+    "tzdata": ("2022.1", None),
 }
 """By package: the oldest supported version, and the first unsupported one."""
 
