@@ -4,22 +4,22 @@ VENV   := .venv
 PYTHON := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 DOCS   := build/docs
-JVM    := spark or connect or postgres or mariadb or kafka or opensearch or redis or prometheus or slow
+JVM    := spark or connect or debezium or postgres or mariadb or kafka or opensearch or redis or prometheus or slow
 NO_JVM := not ($(JVM) or soak)
 QUICK  := $(NO_JVM) and not laws
 # SQL and records are covered by tests on real servers.
 COVERED := not (spark or connect or slow or laws or soak)
 # What has a task of its own, as it takes long.
-ALONE  := not (crashes or soak)
+ALONE  := not (crashes or soak or debezium)
 # `make check` has a minute: what needs Spark, plays whole histories or reads saved states is not even imported.
 LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
-borders converge crashes soak kill bench-sinks: export STREAMOPS_REQUIRE_SERVERS = 1
+borders converge crashes histories soak kill bench-sinks test-debezium: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in lint check format test-spark laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in lint check format test-spark test-debezium histories laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,14 @@ test-all: $(STAMP) ## Run what make test leaves out, but crashes and soak: examp
 test-connectors: $(STAMP) ## Run the tests of writer="spark" with Spark 4.1 and the connectors of Delta Lake and Iceberg, which Maven and pip must get.
 	STREAMOPS_REQUIRE_SERVERS=1 scripts/get-connectors
 	$(PYTHON) -m pytest -q -rs tests/sinks/test_spark_writers.py
+
+test-debezium: $(STAMP) ## Let Debezium's connectors read PostgreSQL and MariaDB, and compare the mirrors with the tables. Ten minutes.
+	scripts/get-postgres && scripts/get-mariadb && scripts/get-kafka && scripts/get-debezium
+	$(PYTHON) -m pytest -q -rs -m debezium tests/debezium
+
+histories: $(STAMP) ## Play a thousand random histories through Debezium's connectors, and kill them, their servers and the query. An hour.
+	scripts/get-postgres && scripts/get-mariadb && scripts/get-kafka && scripts/get-debezium
+	$(PYTHON) -m tests.debezium.histories $(ARGUMENTS)
 
 # What `make test` runs, but the examples and what looks at this environment.
 test-oldest: ## Run the tests of make test with the oldest supported versions of all packages, on Python 3.11.

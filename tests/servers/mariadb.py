@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,13 @@ class Server:
         Its program.
     folder : Path
         Its socket, its log, and its data, which outlive its process.
+    settings : sequence of str
+        Options of its program; without any it has no port.
     """
 
     installed: Path
     folder: Path
+    settings: Sequence[str] = ("--skip-networking",)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -74,7 +77,7 @@ class Server:
                 subprocess.run(command, check=True, stdout=log, stderr=log)
             # A test that is killed takes its server with it.
             command = ["setpriv", "--pdeathsig", "KILL", str(self.installed), "--no-defaults", *own]
-            command += [f"--datadir={data}", f"--socket={self.socket}", "--skip-networking"]
+            command += [f"--datadir={data}", f"--socket={self.socket}", *self.settings]
             # Another server that starts removes the temporary tables that it finds in its folder.
             command += [f"--tmpdir={self.folder}"]
             # What is committed is with the operating system, which survives.
@@ -107,10 +110,10 @@ class Server:
 
 
 @contextmanager
-def running(installed: Path) -> Iterator[Server]:
-    """Start a server with a database `test`, yield it, and stop it."""
+def running(installed: Path, *settings: str) -> Iterator[Server]:
+    """Start a server with a database `test` and other settings, yield it, and stop it."""
     with tempfile.TemporaryDirectory(prefix="streamops-") as folder:
-        server = Server(installed, Path(folder))
+        server = Server(installed, Path(folder), *([settings] if settings else []))
         try:
             server.start()
             yield server
