@@ -142,7 +142,8 @@ def from_debezium(
     -----
     Reasons: "unparsable_json" (also text after the JSON, and invalid UTF-8), "no_operation",
     "unknown_operation", "no_row", "row_does_not_fit", "null_key", "no_row_before" (with `preimages`
-    "publish"), "no_sequence". Records of operation `m`, logical decoding messages, are dropped.
+    "publish"), "value_not_sent" (in a row of a new key), "no_sequence". Records of operation `m`, logical
+    decoding messages, are dropped.
 
     A row fits if every value is exactly the one sent: integers and decimals are not cut, floats not made
     infinite, times have no digits beyond microseconds, and numbers and times of day are not read as

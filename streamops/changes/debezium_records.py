@@ -66,6 +66,7 @@ REASONS = (
     "row_does_not_fit",
     "null_key",
     "no_row_before",
+    "value_not_sent",
     "no_sequence",
 )
 """Reasons for which a record is rejected, by precedence."""
@@ -239,6 +240,7 @@ class _Reader:
         records = _add(records, **texts)
         records = _add(records, **{name: self._row(name) for name in _IMAGES})
         records = _add(records, **{f"{name}_unsent": self._unsent(name) for name in _IMAGES})
+        records = _add(records, unavailable=self._unavailable())
         records = _add(records, reason=self._reason())
         records = _add(records, change=F.explode(self._changes()))
         return records.select(*self._result())
@@ -308,6 +310,7 @@ class _Reader:
             .when(self._is_invalid(), "row_does_not_fit")
             .when(no_key, "null_key")
             .when(self._has_no_preimage(), "no_row_before")
+            .when(self._is_partial_insert(), "value_not_sent")
             .when(_temp("sequence").isNull(), "no_sequence")
         )
 
@@ -330,16 +333,8 @@ class _Reader:
 
     def _changes(self) -> Column:
         """The changes of a record, in their order: an array of none, one, or two."""
-        op, before, after = _temp("op"), _temp("before"), _temp("after")
+        op, unavailable = _temp("op"), _temp("unavailable")
         no_names = F.array().cast("array<string>")
-        unavailable = F.array_compact(
-            F.array(
-                *(
-                    F.when(_is_unsent("after", n) & ~self._is_in_before(n), F.lit(n))
-                    for n in self.row.names
-                )
-            )
-        )
 
         def change(change_type: str | None, row: Column, names: Column = no_names) -> Column:
             return F.struct(
@@ -353,7 +348,6 @@ class _Reader:
         update = [change(POSTIMAGE, self._saved_row(), unavailable)]
         if self.spec.preimages == "publish":
             update.insert(0, change(PREIMAGE, self._sent_row("before")))
-        moves = reduce(Column.__or__, (before[n] != after[n] for n in self.spec.key))
         no_change = change(None, F.lit(None))
         tombstone = F.array(change(None, _temp("key")))
         if self.spec.tombstones == "drop":
@@ -364,10 +358,33 @@ class _Reader:
             .when(op == MESSAGE, F.slice(F.array(no_change), 1, 0))
             .when(op == TRUNCATED, F.array(change(TRUNCATE, F.lit(None))))
             .when(op == DELETED, F.array(delete))
-            .when((op == "u") & self._has_key_before() & moves, F.array(delete, insert))
+            .when((op == "u") & self._has_key_before() & self._moves(), F.array(delete, insert))
             .when(op == "u", F.array(*update))
             .otherwise(F.array(insert))
         )
+
+    def _unavailable(self) -> Column:
+        """Names of the columns whose value is neither in the row after a change nor in that before it."""
+        names = (
+            F.when(_is_unsent("after", n) & ~self._is_in_before(n), F.lit(n))
+            for n in self.row.names
+        )
+        return F.array_compact(F.array(*names))
+
+    def _is_partial_insert(self) -> Column:
+        """Whether a row of a new key has a placeholder: no previous change of the key has the value.
+
+        Postgres sends such rows if an update changes the key, but not a large value.
+        """
+        is_new = (_temp("op") != "u") | (self._has_key_before() & self._moves())
+        has_placeholder = F.exists(
+            _temp("unavailable"), lambda name: F.map_contains_key(_temp("after_texts"), name)
+        )
+        return _temp("op").isin(*_SAVED) & is_new & has_placeholder
+
+    def _moves(self) -> Column:
+        before, after = _temp("before"), _temp("after")
+        return reduce(Column.__or__, (before[n] != after[n] for n in self.spec.key))
 
     def _has_no_preimage(self) -> Column:
         """Whether a row that must be retracted was not sent whole."""

@@ -281,6 +281,7 @@ def test_every_record_equals_the_oracle(spark: SparkSession, preimages: Any, abs
         "no_row",
         "row_does_not_fit",
         "null_key",
+        "value_not_sent",
         "no_sequence",
         *(["no_row_before"] if preimages == "publish" else []),
     }
@@ -301,7 +302,7 @@ def test_types_tombstones_and_sequences_from_columns(spark: SparkSession) -> Non
         {"id": 4, "at": None, "d": None, "o": PLACEHOLDER},
         {"id": 5, "d": 1},
     ]
-    values = [json.dumps(record("c", None, row, None)) for row in rows]
+    values = [json.dumps(record("u", None, row, None)) for row in rows]
     values[0] = values[0].replace("0.12345678901234568", "0.12345678901234567891")
     made = [(value, None, number) for number, value in enumerate(values)]
     made += [(None, '{"id":9}', 5), (values[0], None, None)]
@@ -412,7 +413,7 @@ def test_values_are_exactly_those_sent_or_do_not_fit(spark: SparkSession) -> Non
     for number, (type_, value, _) in enumerate(VALUES):
         image = f'{{"id":{number},"{columns[type_]}":{value}}}'
         images = f'"before":{image},"after":null' if number % 2 else f'"after":{image}'
-        made.append((number, f'{{"op":"{"d" if number % 2 else "c"}",{images}}}'))
+        made.append((number, f'{{"op":"{"d" if number % 2 else "u"}",{images}}}'))
     frame = spark.createDataFrame(made, "number int, value string")
     for given in (schema, StructType.fromDDL(schema)):
         reading = changes.from_debezium(given, key="id", sequence=["number"], keep=["number"])
@@ -437,7 +438,7 @@ def test_null_elements_of_not_null_types_do_not_fit(spark: SparkSession) -> None
         .add("m", MapType(StringType(), IntegerType(), False))
     )
     images = ['"a":["x"],"m":{"y":1}', '"a":["x",null]', '"m":{"y":null}', f'"a":["{PLACEHOLDER}"]']
-    made = [(f'{{"op":"c","after":{{"id":1,{image}}}}}', n) for n, image in enumerate(images)]
+    made = [(f'{{"op":"u","after":{{"id":1,{image}}}}}', n) for n, image in enumerate(images)]
     frame = spark.createDataFrame(made, "value string, offset int")
     reading = changes.from_debezium(row_type, key="id", sequence=["offset"])
     first, *misfits, unavailable = frame.transform(reading).collect()

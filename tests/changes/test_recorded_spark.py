@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from streamops import changes
-from streamops.testing import replay
 from tests.debezium.columns import MODES, TYPES
-from tests.debezium.mirror import Mirror, decoded, differences, parsed, schema_of
-from tests.debezium.record import Recording, recorded
+from tests.debezium.mirror import decoded, differences, mirrors_of, parsed, schema_of
+from tests.debezium.record import recorded
+from tests.debezium.scenarios import SCENARIOS, SCHEMA, found_in
 
 pytestmark = pytest.mark.spark
 TABLES = dict(recorded("types-*"))
@@ -27,7 +23,7 @@ def test_the_mirrors_equal_the_tables_in_columns_of_one_form(spark: SparkSession
     columns = {c: [part for part in TYPES[c] if part.name in COMMON] for c in TYPES}
     assert {len(found) for found in columns.values()} == {len(COMMON)}
     schema = schema_of(columns["mariadb"], MODES["text"])
-    mirrors = mirrors_of(spark, TABLES, schema)
+    mirrors = mirrors_of(spark, {name: found.messages for name, found in TABLES.items()}, schema)
     assert len(mirrors) == len(MODES) * len(TYPES)
     for name, mirror in mirrors.items():
         about = TABLES[name].about
@@ -44,30 +40,19 @@ def test_the_mirror_equals_the_table(spark: SparkSession, name: str) -> None:
     recording = TABLES[name]
     connector = recording.about["connector"]
     columns, mode = TYPES[connector], MODES[recording.about["mode"]].of(connector)
-    (mirror,) = mirrors_of(spark, {name: recording}, schema_of(columns, mode)).values()
+    (mirror,) = mirrors_of(spark, {name: recording.messages}, schema_of(columns, mode)).values()
     assert mirror.rejected == []
     expected = parsed(recording.about["table"], columns, mode)
     assert differences(decoded(mirror.rows.values(), columns, mode), expected) == []
 
 
-def mirrors_of(
-    spark: SparkSession, recordings: Mapping[str, Recording], schema: str
-) -> dict[str, Mirror]:
-    """The tables that the messages describe, in the order of the topics, with restarts."""
-    messages = [
-        (key, value, n, name)
-        for name, recording in recordings.items()
-        for n, (key, value) in enumerate(recording.messages)
-    ]
-    frame = spark.createDataFrame(messages, "key string, value string, n int, name string")
-    reading = changes.from_debezium(schema, key="id", message_key="key", keep=["n", "name"])
-    every = frame.transform(reading).toArrow().sort_by("n")
-    table = changes.apply("id", sequence="_sequence", time="_changed_at", horizon="7 days")
-    result = {}
-    for name in recordings:
-        rows = every.filter(pc.equal(every["name"], name)).drop(["n", "name"])
-        mirror = result[name] = Mirror("id")
-        batches = [rows.slice(start, 7) for start in range(0, rows.num_rows, 7)]
-        for batch in replay(table, batches, restart=True):
-            mirror.add(batch.rows)
-    return result
+@pytest.mark.smoke
+def test_special_changes_make_mirrors_that_equal_the_tables(spark: SparkSession) -> None:
+    recordings = dict(recorded("changes-*"))
+    mirrors = mirrors_of(spark, {n: found.messages for n, found in recordings.items()}, SCHEMA)
+    for name, recording in recordings.items():
+        _, connector, table = name.split("-")
+        scenario = SCENARIOS[connector][table]
+        found = found_in(mirrors[name], scenario, recording.about["table"])
+        assert found == ([], [*scenario.reasons]), name
+    assert len(mirrors) == sum(map(len, SCENARIOS.values()))

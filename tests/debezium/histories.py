@@ -383,16 +383,7 @@ def run_round(first: int, count: int, steps: int) -> tuple[int, Counter[str], li
             _await_ends(systems, name, prefix)
         arrived = follower.finish()
         differing: list[Any] = []
-        messages = sum(
-            len(
-                systems.broker.read(
-                    history.database.topic(prefixes[history.database.connector], history.table)
-                )
-            )
-            for history in histories
-            if history.database.topic(prefixes[history.database.connector], history.table)
-            in arrived
-        )
+        messages = _count_messages(systems, list(arrived))
         for history in histories:
             topic = history.database.topic(prefixes[history.database.connector], history.table)
             rows = arrived.get(topic, next(iter(arrived.values())).slice(0, 0))
@@ -410,6 +401,18 @@ _JSON = {
         ("_schemas_enable", "false"),
     )
 }
+
+
+def _count_messages(systems: Systems, topics: list[str]) -> int:
+    """How many messages topics of one partition have."""
+    from confluent_kafka import TopicPartition
+
+    consumer = systems.broker.consumer()
+    try:
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, 0))[1] for topic in topics]
+    finally:
+        consumer.close()
+    return sum(ends)
 
 
 def _kill(systems: Systems, follower: Follower, what: str) -> None:

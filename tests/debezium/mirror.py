@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops import changes
+from streamops.testing import replay
 from tests.debezium.columns import Column, Mode, text_expression
 from tests.debezium.systems import Database
 from tests.kafka.broker import Broker
 
 Row = dict[str, Any]
+Message = tuple[str | None, str | None]
+"""Its key and its value."""
 
 
 @dataclass
@@ -68,6 +72,29 @@ def follow(
     writer = result.writeStream.foreachBatch(add).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
+
+
+def mirrors_of(
+    spark: SparkSession, topics: Mapping[str, Sequence[Message]], schema: str
+) -> dict[str, Mirror]:
+    """The tables that the messages describe, in the order of the topics, with restarts."""
+    messages = [
+        (key, value, n, name)
+        for name, found in topics.items()
+        for n, (key, value) in enumerate(found)
+    ]
+    frame = spark.createDataFrame(messages, "key string, value string, number int, topic string")
+    reading = changes.from_debezium(schema, key="id", message_key="key", keep=["number", "topic"])
+    every = frame.transform(reading).toArrow().sort_by("number")
+    table = changes.apply("id", sequence="_sequence", time="_changed_at", horizon="7 days")
+    result = {}
+    for name in topics:
+        rows = every.filter(pc.equal(every["topic"], name)).drop(["number", "topic"])
+        mirror = result[name] = Mirror("id")
+        batches = [rows.slice(start, 7) for start in range(0, rows.num_rows, 7)]
+        for batch in replay(table, batches, restart=True):
+            mirror.add(batch.rows)
+    return result
 
 
 def schema_of(columns: Sequence[Column], mode: Mode) -> str:

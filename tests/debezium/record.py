@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.debezium.columns import MODES, TYPES
-from tests.debezium.mirror import texts_of
+from tests.debezium.mirror import Message, texts_of
+from tests.debezium.scenarios import SCENARIOS, play, rows_of
 from tests.debezium.scripts import write_values
 from tests.debezium.systems import running
 from tests.debezium.worker import VERSION
@@ -29,7 +30,7 @@ class Recording:
     """Messages of a topic, as text, and what is known of their table."""
 
     about: dict[str, Any]
-    messages: list[tuple[str | None, str | None]]
+    messages: list[Message]
 
     def write(self, name: str) -> None:
         """Write it into a file."""
@@ -47,7 +48,7 @@ def recorded(pattern: str) -> Iterator[tuple[str, Recording]]:
         yield path.name.partition(".")[0], Recording(about, [(k, v) for k, v in messages])
 
 
-def messages_of(broker: Broker, topic: str) -> list[tuple[str | None, str | None]]:
+def messages_of(broker: Broker, topic: str) -> list[Message]:
     """The keys and values of a topic as text."""
     return [(_text(record.key()), _text(record.value())) for record in broker.read(topic)]
 
@@ -71,6 +72,19 @@ def main() -> None:
                 }
                 recording = Recording(about, messages_of(systems.broker, topic))
                 recording.write(f"types-{connector}-{name}")
+                print(connector, name, len(recording.messages), "messages", flush=True)
+    with running() as systems:
+        for connector, database in systems.databases.items():
+            play(systems, connector)
+            for name, scenario in SCENARIOS[connector].items():
+                about = {
+                    "connector": connector,
+                    "debezium": VERSION,
+                    "table": rows_of(database, scenario),
+                }
+                topic = database.topic(connector, name)
+                recording = Recording(about, messages_of(systems.broker, topic))
+                recording.write(f"changes-{connector}-{name}")
                 print(connector, name, len(recording.messages), "messages", flush=True)
 
 

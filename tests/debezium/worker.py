@@ -205,7 +205,7 @@ class Worker:
         return len(states) > 1 and all(part["state"] == "RUNNING" for part in states)
 
     def _await(self, check: Any) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + 3 * PATIENCE  # its classes are many
         while True:
             try:
                 if check() is not False:

@@ -61,6 +61,9 @@ class DebeziumOracle:
             return "null_key"
         if self.preimages == "publish" and op in {"u", "d"} and not self._has_preimage(record):
             return "no_row_before"
+        for change_type, _, missing in changes:
+            if change_type == "insert" and any(name in after for name in missing):
+                return "value_not_sent"
         sequence = position(record.get("source") or {}, record.get("transaction") or {}, op)
         if sequence is None:
             return "no_sequence"
