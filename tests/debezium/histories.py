@@ -366,6 +366,7 @@ def run_round(first: int, count: int, steps: int) -> tuple[int, Counter[str], li
             prefixes[database.connector] = prefix
             systems.worker.create(prefix, database.settings(prefix, **MODES, **_JSON))
             database.execute("CREATE TABLE ends (id int PRIMARY KEY)")
+            _await_log(systems, database, prefix)
         follower = Follower(Path(folder), systems)
         follower.start()
         events = ["worker", "broker", "postgresql", "mariadb", "follower"]
@@ -429,17 +430,34 @@ def _kill(systems: Systems, follower: Follower, what: str) -> None:
         systems.databases[what].restart()
 
 
+def _await_log(systems: Systems, database: Database, prefix: str) -> None:
+    """Wait until a connector has read its snapshot, and reads the log.
+
+    A snapshot that is interrupted begins again: rows that were deleted in between stay in the mirror.
+    """
+    topic, number, end = database.topic(prefix, "ends"), -1, time.monotonic() + 180
+    while not any(b'"op":"c"' in (record.value() or b"") for record in _read(systems, topic)):
+        assert time.monotonic() < end, "the connector reads no log"
+        database.execute(f"INSERT INTO ends VALUES ({number})")
+        number -= 1
+        time.sleep(0.5)
+    time.sleep(2)  # it stores its position twice per second
+
+
+def _read(systems: Systems, topic: str) -> list[Any]:
+    """The records of a topic, which may not be there yet."""
+    with suppress(Exception):
+        if topic in systems.broker.admin().list_topics(timeout=5).topics:
+            return systems.broker.read(topic)
+    return []
+
+
 def _await_ends(systems: Systems, name: str, prefix: str) -> None:
     """Wait until all that was written is in the topics."""
     database = systems.databases[name]
     database.execute("INSERT INTO ends VALUES (1)")
     end, topic = time.monotonic() + 180, database.topic(prefix, "ends")
-    while True:
-        with suppress(Exception):
-            if topic in systems.broker.admin().list_topics(
-                timeout=5
-            ).topics and systems.broker.read(topic):
-                return
+    while not any(b'"id":1' in (record.key() or b"") for record in _read(systems, topic)):
         if time.monotonic() > end:
             raise RuntimeError(systems.worker.log.read_text()[-8_000:])
         with suppress(OSError, RuntimeError):

@@ -77,13 +77,10 @@ def main() -> None:
         for connector, database in systems.databases.items():
             play(systems, connector)
             for name, scenario in SCENARIOS[connector].items():
-                about = {
-                    "connector": connector,
-                    "debezium": VERSION,
-                    "table": rows_of(database, scenario),
-                }
+                rows: list[Any] = rows_of(database, scenario)
+                known = {"connector": connector, "debezium": VERSION, "table": rows}
                 topic = database.topic(connector, name)
-                recording = Recording(about, messages_of(systems.broker, topic))
+                recording = Recording(known, messages_of(systems.broker, topic))
                 recording.write(f"changes-{connector}-{name}")
                 print(connector, name, len(recording.messages), "messages", flush=True)
 

@@ -102,6 +102,8 @@ def _common(schema: str, change: str) -> list[Scenario]:
                 "DELETE FROM {table} WHERE id = 3",
             ],
             ["u: t", "d", "x", "y"],
+            # A change of `k` is a delete and an insert of one position: of one key, by which the mirror has rows.
+            ["conflict"],
         ),
         Scenario(
             "snapshot",
