@@ -130,7 +130,7 @@ def over(
     Parameters
     ----------
     time : str
-        Event-time column, of type timestamp.
+        Event-time column, of type timestamp; of results of windows, ``window_end``.
     values : mapping of str to function
         The values by output column: :func:`lag`, :func:`lead`, :func:`difference`, :func:`rate`, :func:`ewma`.
     within : duration

@@ -52,7 +52,7 @@ def resample(
         The distance of the rows of the result, > 0: a ``timedelta`` or text such as "1 minute". It is counted
         from 1970-01-01 UTC.
     time : str
-        Event-time column, of type timestamp.
+        Event-time column, of type timestamp; of results of windows, ``window_end``.
     values : mapping of str to "previous", "linear" or "null"
         The columns of the result, and what they have at an instant without a row. "previous": the value of
         the last row, of any type. "linear": the number on the line between the row before and the row after,
