@@ -68,6 +68,7 @@ def test_the_markers_are_those_of_the_makefile() -> None:
     assert JVM.split(" or ") == [
         "spark",
         "connect",
+        "debezium",
         "postgres",
         "mariadb",
         "kafka",
