@@ -522,8 +522,8 @@ for result in results:
 # - **Sessions do not know `"update"`.** A straggler can merge two sessions, and an upsert cannot take one back.
 # - **They do not make processing time reproducible.** Nothing can.
 # - **They do not answer within milliseconds.** They work in micro-batches; Spark's Real-Time Mode allows no Python operator.
-# - **They do not keep a large state cheaply.** The state of a shard is read and written whole, and should stay at a
-#   few megabytes; the number of shards of a checkpoint cannot be changed.
+# - **They do not keep a large state for free.** What a micro-batch changes is read and written: of fixed windows a part of
+#   a shard, of the others a shard as a whole, which should stay at a few megabytes. `state.rescale` changes the number of shards.
 # - **They do not join or follow changes.** `streamops.joins` and `streamops.changes` do.
 #
 # The rules, to the last microsecond, are in [docs/windows.md](../docs/windows.md).
