@@ -225,7 +225,9 @@ class History:
                 name = self.chance.choice(others)
                 self._run(f"ALTER TABLE {table} DROP COLUMN {self.columns.pop(name)}")
             case "rename":
-                if self.columns.get("t") != "t":
+                # An unavailable value of the new name was sent under the previous one.
+                sends_all = not self.is_postgres or self.identity == "full"
+                if self.columns.get("t") != "t" or not sends_all:
                     return
                 self._run(f"ALTER TABLE {table} RENAME COLUMN t TO u")
                 self.columns["t"] = "u"
