@@ -102,8 +102,9 @@ def _common(schema: str, change: str) -> list[Scenario]:
                 "DELETE FROM {table} WHERE id = 3",
             ],
             ["u: t", "d", "x", "y"],
-            # A change of `k` is a delete and an insert of one position: of one key, by which the mirror has rows.
-            ["conflict"],
+            # MariaDB's connector sends a change of `k` as a delete and an insert of one position. In the
+            # mirror they have one key. That for PostgreSQL has not read the new key of the table.
+            ["conflict"] if schema == "test" else [],
         ),
         Scenario(
             "snapshot",
