@@ -54,7 +54,7 @@ test-debezium: $(STAMP) ## Let Debezium's connectors read PostgreSQL and MariaDB
 	scripts/get-postgres && scripts/get-mariadb && scripts/get-kafka && scripts/get-debezium
 	$(PYTHON) -m pytest -q -rs -m debezium tests/debezium
 
-histories: $(STAMP) ## Play a thousand random histories through Debezium's connectors, and kill them, their servers and the query. An hour.
+histories: $(STAMP) ## Play a thousand random histories through Debezium's connectors, and kill them, their servers and the query. An hour or more.
 	scripts/get-postgres && scripts/get-mariadb && scripts/get-kafka && scripts/get-debezium
 	$(PYTHON) -m tests.debezium.histories $(ARGUMENTS)
 
