@@ -57,11 +57,15 @@ class Database:
         cursor.execute(query)
         return list(cursor.fetchall())
 
-    def restart(self) -> None:
-        """Kill its processes, and start it on its data."""
+    def close(self) -> None:
+        """Close the connection."""
         if self.client is not None:
             self.client.close()
             self.client = None
+
+    def restart(self) -> None:
+        """Kill its processes, and start it on its data."""
+        self.close()
         if self.connector == "postgresql":
             self.server.kill(everything=True)
         else:
@@ -123,4 +127,6 @@ def running() -> Iterator[Systems]:
             name: Database(name, stack.enter_context(server), port, broker)
             for (name, server), port in zip(servers.items(), ports, strict=True)
         }
+        for database in databases.values():
+            stack.callback(database.close)
         yield Systems(broker, databases, stack.enter_context(serving(broker)))

@@ -51,4 +51,4 @@ def test_every_value_of_every_type_is_that_of_the_database(
     assert mirror.rejected == []
     expected = parsed(texts_of(database, "types", columns), columns, mode)
     assert differences(decoded(mirror.rows.values(), columns, mode), expected) == []
-    assert len(expected) > 10
+    assert len(expected) >= 10
