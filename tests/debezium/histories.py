@@ -163,7 +163,7 @@ class History:
         if not free:
             return
         # With its default identity PostgreSQL does not send large values with a new key.
-        names = ["t", "b"] if self.is_postgres and self.identity == "default" else ["n"]
+        names = [*"tby"] if self.is_postgres and self.identity == "default" else ["n"]
         names = [name for name in names if name in self.columns]
         sets = f"id = {self.chance.choice(free)}, {self._assigned(names)}".removesuffix(", ")
         self._run(f"UPDATE {self.table} SET {sets} WHERE id = {number}")
