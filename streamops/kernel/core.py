@@ -177,6 +177,9 @@ class Input:
         Whether every shard receives all rows of the input; those of the other input are distributed by
         their ``by``. Without ``by``, no shard has rows of its own. With it, the last column of packed
         rows is ``OWNED``, which is true in one shard: this one counts the row, and emits it if it is late.
+    is_late_by_time : bool
+        Whether a row is late once the watermark has reached its ``time``. The start of a window is then no
+        event time of a stream: the window is published once the watermark has reached its end.
     """
 
     by: tuple[str, ...]
@@ -188,6 +191,7 @@ class Input:
     needs_preimages: bool = False
     replicate: Callable[[pa.Table], pa.Table | None] | None = None
     is_broadcast: bool = False
+    is_late_by_time: bool = False
 
     def resolve(self, schema: pa.Schema, carried: int | None) -> Input:
         """The input with these columns. A watermark that the frame brings replaces its delay."""

@@ -24,7 +24,13 @@ from streamops.spark.metadata import (
 
 
 def carried_watermark(
-    frame: DataFrame, delay: int | None, lag: int, *, time: str, of_results: bool = False
+    frame: DataFrame,
+    delay: int | None,
+    lag: int,
+    *,
+    time: str,
+    of_results: bool = False,
+    late_by_time: bool = False,
 ) -> int | None:
     """Delay, in microseconds, of the watermark that a streaming frame brings.
 
@@ -36,6 +42,8 @@ def carried_watermark(
     of_results : bool
         Whether the rows are results of windows. A window with a watermark is then the result of a
         Spark aggregation, which leaves no room for late rows.
+    late_by_time : bool
+        Whether a row is late once the watermark has reached its ``time``.
 
     Raises
     ------
@@ -61,6 +69,10 @@ def carried_watermark(
         raise condition.error(column=name, time=time, got=got)
     if not about:
         raise conditions.WATERMARK_ON_OTHER_COLUMN.error(
+            column=name, time=time, got=f"time={time!r} on a frame with a watermark on {name!r}"
+        )
+    if late_by_time and time != name and not isinstance(about[0].dataType, StructType):
+        raise conditions.WATERMARK_ON_END.error(
             column=name, time=time, got=f"time={time!r} on a frame with a watermark on {name!r}"
         )
     mark = about[0].metadata

@@ -183,6 +183,12 @@ WATERMARK_ON_OTHER_COLUMN = codes.WATERMARK_MISSING(
     "a watermark on {time!r}, or delay=... and no watermark",
     'leave withWatermark({column!r}, ...) out and pass delay="30 seconds", say, or name {time!r} in withWatermark',
 )
+WATERMARK_ON_END = codes.WATERMARK_MISSING(
+    "{time!r} is not the time up to which the frame is complete: a window is published once the watermark has "
+    "reached {column!r}, so rows would be late",
+    "time={column!r}, or windows that are read from a table or a topic",
+    "pass time={column!r}",
+)
 LATENESS_OF_SPARK = codes.WATERMARK_TOO_TIGHT(
     "the frame's watermark leaves no room for the allowed lateness",
     "a lateness up to {room!r}: the delay of the frame's watermark, or the allowed_lateness of the operator before; behind Spark's own windows: 0",

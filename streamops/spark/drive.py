@@ -265,6 +265,7 @@ def _carried_watermarks(
                     parameters.lag,
                     time=of.time,
                     of_results=len(frames) == 1 and of.accepts_revisions,
+                    late_by_time=of.is_late_by_time,
                 )
         elif frame.isStreaming and any(of.time for of in parameters.inputs):
             marks = (field.metadata or {} for field in frame.schema.fields)

@@ -51,6 +51,32 @@ def test_an_instant_is_compared_with_the_one_before(spark: SparkSession, tmp_pat
     assert_rows(found, [dict(zip(names, (at(s), *of), strict=True)) for s, *of in values])
 
 
+@pytest.mark.parametrize("operator", ["over", "resample"])
+def test_the_start_of_a_window_is_no_event_time_of_a_stream(
+    spark: SparkSession, operator: str
+) -> None:
+    """A window is published once the watermark has reached its end: each row would be late."""
+
+    def behind(time: str) -> Any:
+        if operator == "over":
+            values = {"before": windows.lag("v")}
+            return windows.over(time=time, by="k", values=values, within="1 hour")
+        return windows.resample(
+            "1 minute", time=time, by="k", values={"v": "previous"}, max_gap="2 minutes"
+        )
+
+    means = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"v": agg.mean("v")}, delay="1 minute"
+    )
+    stream = micro_batches(spark, BATCHES, schema=READINGS).transform(means)
+    with pytest.raises(WatermarkError, match="WATERMARK_MISSING") as caught:
+        stream.transform(behind("window_start"))
+    assert caught.value.fix == "pass time='window_end'"
+    assert stream.transform(behind("window_end")).isStreaming
+    batch = spark.createDataFrame([], "k string, ts timestamp, v double").transform(means)
+    assert not batch.transform(behind("window_start")).isStreaming
+
+
 def after_windows(readings: DataFrame, method: Any, **lateness: Any) -> DataFrame:
     """The mean of each minute, and of those without readings the value of the method."""
     means = windows.tumbling(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.core import Identity, Metrics, State, Step
+from streamops.kernel.core import Identity, Input, Metrics, State, Step
 from streamops.kernel.groups import Ids, ordered_pair_codes
 from streamops.kernel.lateness import Arrivals
 from streamops.kernel.operator import Core, ShardSpec, checkpointed, with_types
@@ -50,6 +50,12 @@ class OrderedSpec(ShardSpec):
 
     def __post_init__(self) -> None:
         require_choice(self.stragglers, Late, parameter="stragglers")
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The input, whose rows are late one by one."""
+        (rows,) = super(OrderedSpec, self).inputs
+        return (replace(rows, is_late_by_time=True),)
 
     @property
     def stored(self) -> pa.Schema:
