@@ -470,11 +470,13 @@ def _await_ends(systems: Systems, name: str, prefix: str) -> None:
 def main() -> None:
     """Play histories in rounds, and print what was found after each."""
     parser = argparse.ArgumentParser(prog="python -m tests.debezium.histories")
-    parser.add_argument("--count", type=int, default=1_000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1_000, help="the number after the last one")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--per-round", type=int, default=PER_ROUND)
     given = parser.parse_args()
+    if given.first >= given.count:
+        parser.error("--first must be below --count: it would play nothing")
     total, done, wrong = 0, Counter[str](), 0
     for first in range(given.first, given.count, given.per_round):
         begin = time.monotonic()
