@@ -163,26 +163,10 @@ def decode(
         ``STATE_PARAMETERS`` or ``STATE_FULL``.
     """
     found = read_stored(blob)
-    frame, kind, version, spread = found.frame, found.layout, found.version, found.shards
-    if kind != layout.kind:
-        raise conditions.STATE_OF_ANOTHER.error(kind=layout.kind, got=kind)
-    expected = f"frame {frame}, {kind} version {layout.version}"
-    if version != layout.version:
-        got = f"frame {frame}, {kind} version {version}"
-        raise conditions.STATE_FORMAT.error(expected=expected, got=got)
-    if spread != shards:
-        raise conditions.STATE_SHARDS.error(found=spread, shards=shards, got=f"shards={shards}")
-    ident = found.identity
-    wanted = json.loads(json.dumps(identity))
-    changed = sorted(k for k in ident.keys() | wanted.keys() if ident.get(k) != wanted.get(k))
-    if changed:
-        raise conditions.STATE_PARAMETERS.error(
-            changed=", ".join(changed),
-            stored=", ".join(f"{k}={ident.get(k)!r}" for k in changed),
-            got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
-        )
+    require_same(found, layout, identity, shards)
     tables = found.tables()
     if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
+        expected = f"frame {found.frame}, {layout.kind} version {layout.version}"
         raise conditions.STATE_FORMAT.error(expected=expected, got=f"{expected} with segments")
     return tables
 
@@ -246,6 +230,35 @@ def require_checksum(blob: bytes, checksum: int) -> bytes:
             f"the segment of the index, with checksum {checksum:08x}",
         )
     return blob
+
+
+def require_same(found: StoredFrame, layout: StateFormat, identity: Identity, shards: int) -> None:
+    """Refuse a state that another operator wrote, or the same one with other parameters.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_VERSION``, ``STATE_KIND``, ``STATE_SHARDS``, or ``STATE_PARAMETERS``.
+    """
+    if found.layout != layout.kind:
+        raise conditions.STATE_OF_ANOTHER.error(kind=layout.kind, got=found.layout)
+    if found.version != layout.version:
+        raise conditions.STATE_FORMAT.error(
+            expected=f"frame {found.frame}, {layout.kind} version {layout.version}",
+            got=f"frame {found.frame}, {found.layout} version {found.version}",
+        )
+    if found.shards != shards:
+        raise conditions.STATE_SHARDS.error(
+            found=found.shards, shards=shards, got=f"shards={shards}"
+        )
+    stored, wanted = found.identity, json.loads(json.dumps(identity))
+    changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
+    if changed:
+        raise conditions.STATE_PARAMETERS.error(
+            changed=", ".join(changed),
+            stored=", ".join(f"{k}={stored.get(k)!r}" for k in changed),
+            got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
+        )
 
 
 def read_stored(blob: bytes) -> StoredFrame:
