@@ -23,6 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from streamops.changelog.change_types import CHANGE_TYPE, FAULTS
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.errors import StreamopsError, located
+from streamops.kernel.prompt import prompt
 from streamops.kernel.versions import to_arrow
 from streamops.sinks import conditions, connectors
 from streamops.sinks.core.ledger import Decision, Delivery, Entry
@@ -100,7 +101,7 @@ class SparkSink(LakeTable):
             if self.key:
                 batch = batch.repartition(parallelism(batch), *map(quote, self.key))
             reduce = partial(_reduce, self.key, sequence, partitions)
-            reduced = batch.mapInArrow(reduce, _reduced_type(values)).persist()
+            reduced = batch.mapInArrow(prompt(reduce), _reduced_type(values)).persist()
             try:
                 found = to_arrow(reduced.where("receipt IS NOT NULL").select("receipt.*"))
                 counted = add_up(pa.schema([(name, pa.null()) for name in batch.columns]), found)

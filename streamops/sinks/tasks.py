@@ -34,6 +34,7 @@ from pyspark.sql import DataFrame
 from streamops.kernel import errors
 from streamops.kernel.columns import take
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.prompt import prompt
 from streamops.kernel.versions import to_arrow
 from streamops.sinks.core.net import digest, row_hashes
 from streamops.spark.columns import column
@@ -174,7 +175,7 @@ def run_tasks(
     frame: DataFrame, deliver: Deliver, schema: pa.Schema, finish: Finish = _unchanged
 ) -> Receipts:
     """Let tasks deliver the finished rows of a frame, which have these columns."""
-    found = to_arrow(frame.mapInArrow(partial(run_task, finish, deliver), RECEIPT))
+    found = to_arrow(frame.mapInArrow(prompt(partial(run_task, finish, deliver)), RECEIPT))
     return replace(add_up(schema, found), exchange=partial(run_exchange, frame))
 
 
@@ -223,11 +224,11 @@ def run_exchange(frame: DataFrame, exchange: Exchange) -> list[Part]:
     """Run an exchange in the session of a frame, and return what its last tasks have written."""
     tasks = _TASKS_PER_CORE * parallelism(frame)
     items = frame.sparkSession.range(0, exchange.items, 1, min(tasks, exchange.items))
-    sent = items.mapInArrow(partial(_send, exchange), _MESSAGE)
+    sent = items.mapInArrow(prompt(partial(_send, exchange)), _MESSAGE)
     sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
-    sent = sent.mapInArrow(partial(_forward, exchange), _MESSAGE)
+    sent = sent.mapInArrow(prompt(partial(_forward, exchange)), _MESSAGE)
     sent = sent.repartitionById(tasks, "addressee").sortWithinPartitions("addressee")
-    found = to_arrow(sent.mapInArrow(partial(_finish, exchange), _FINISHED))
+    found = to_arrow(sent.mapInArrow(prompt(partial(_finish, exchange)), _FINISHED))
     for text in found.column("error").to_pylist():
         if text:
             raise _decode(text)

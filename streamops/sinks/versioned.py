@@ -28,6 +28,7 @@ from streamops.kernel.columns import take
 from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, located
 from streamops.kernel.parameters import require_columns
+from streamops.kernel.prompt import prompt
 from streamops.kernel.time import format_duration
 from streamops.kernel.versions import to_arrow
 from streamops.sinks import conditions
@@ -169,7 +170,7 @@ class VersionedStore(BatchWriter):
             write = partial(
                 _write_rows, sink, self._orders_by_revision(batch), self.rejected is not None
             )
-            receipts = rows.mapInArrow(write, spark_schema(_RECEIPT))
+            receipts = rows.mapInArrow(prompt(write), spark_schema(_RECEIPT))
         if self.rejected is None:
             self._account(receipts)
             return

@@ -23,6 +23,7 @@ from streamops.kernel.core import SIDES, Input, SideName, mark_owned
 from streamops.kernel.errors import located
 from streamops.kernel.hashing import shard_of
 from streamops.kernel.operator import Core, S
+from streamops.kernel.prompt import prompt
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.spark.columns import column
 from streamops.spark.metadata import WATERMARK
@@ -240,7 +241,7 @@ def packer(
         if greatest is not None:
             yield _batch(_NO_SHARD, None, greatest)
 
-    return pack
+    return prompt(pack)
 
 
 def _copy(packed: pa.Table, rows: pa.Table, of: Input, shards: int) -> Batches:
@@ -280,7 +281,7 @@ def unpacker(schema: pa.Schema, metrics: Sequence[str] = ()) -> Callable[[Batche
                         table = table.append_column(name, pa.repeat(value, len(table)))
                 yield from conform(table, schema).to_batches()
 
-    return unpack
+    return prompt(unpack)
 
 
 def _tables(batches: Batches) -> Iterator[pa.Table]:

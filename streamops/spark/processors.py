@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from streamops.kernel.prompt import prompt
 from streamops.spark.packing import EMITTED, freeze_imports
 from streamops.spark.state_rows import STATE_SCHEMA, Begin, read_group
 from streamops.spark.step import ShardStep
@@ -91,4 +92,4 @@ def _state_function(
             state.update(after)
         yield emitted
 
-    return run
+    return prompt(run)

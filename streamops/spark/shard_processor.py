@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from streamops.kernel.prompt import Acknowledgement
 from streamops.spark.state_rows import SEGMENT_SCHEMAS, SEGMENTS, STATE_SCHEMA, read_group
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ShardProcessor(StatefulProcessor):
     def __init__(self, step: ShardStep[Any], event_time: bool, begin: Begin | None = None) -> None:
         self.event_time, self.has_segments = event_time, step.has_segments
         self._functions: _Functions | None = (step, begin)
-        self._pickled = b""
+        self._pickled, self._acknowledge = b"", Acknowledgement()
 
     def __getstate__(self) -> dict[str, Any]:
         pickled = _PICKLE.dumps(self._functions)
