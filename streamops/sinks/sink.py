@@ -43,7 +43,7 @@ from streamops.sinks.tasks import (
     is_undelivered,
 )
 from streamops.spark.columns import column, refuse_duplicates, require_frame
-from streamops.spark.identity import Identity, identify
+from streamops.spark.identity import Identity, begin_run
 from streamops.spark.json_columns import refuse_invalid_text, to_checked_json
 from streamops.spark.operator import show_call
 from streamops.spark.side_output import side_output_tags
@@ -229,7 +229,7 @@ class BatchWriter(ABC):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a micro-batch. For use with ``DataStreamWriter.foreachBatch``."""
         with located(self.label):
-            self._deliver(batch, batch_id, identify(batch, self.checkpoint))
+            self._deliver(batch, batch_id, begin_run(batch, batch_id, self.checkpoint))
 
     def write(self, frame: DataFrame, *, query: str, batch_id: int = 0) -> None:
         """Write a batch frame as a micro-batch of a query with this name.

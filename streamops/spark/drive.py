@@ -64,6 +64,7 @@ from streamops.spark.packing import (
 )
 from streamops.spark.processors import run_steps
 from streamops.spark.results import declare
+from streamops.spark.starting import declare_state
 from streamops.spark.state_apis import choose_state_api, refuse_unchainable
 from streamops.spark.state_rows import Begin, StoredRow
 from streamops.spark.step import STATE_BYTES, ShardStep, Stored
@@ -325,6 +326,7 @@ def _stream(query: _Query) -> DataFrame:
         begin = (rows, _begin(step))
     has_time = query.spark_delay is not None
     emitted = run_steps(united, step, choice.api, event_time=has_time, initial=begin)
+    emitted = declare_state(emitted, step)
     emitted = describe(emitted, f"{operator.name} by {choice.api}: {choice.reason}")
     if query.engine is not None:
         emitted = describe(emitted, f"{operator.name} by {query.engine}")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamops.kernel.errors import StreamopsError
 from streamops.spark import conditions
+from streamops.spark.starting import compare
 
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
 # Under Connect, a Python worker of the server serves one run.
 _THIS_PROCESS = str(uuid.uuid4())
+_COMPARED = set[str]()
+"""Runs whose state was compared with their plan."""
+_LOG = logging.getLogger("streamops.state")
 
 
 class Identity(NamedTuple):
@@ -64,6 +70,36 @@ def identify(batch: DataFrame, checkpoint: str | None) -> Identity:
     raise conditions.QUERY_UNKNOWN.error(
         got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
     )
+
+
+def begin_run(batch: DataFrame, batch_id: int, checkpoint: str | None) -> Identity:
+    """Identify a query as :func:`identify`, and compare its plan with its checkpoint.
+
+    A restarted query is compared at its first micro-batch, before a task reads the state. Only a classic session knows
+    the plan of a query. Elsewhere, the tasks compare what they read.
+
+    Raises
+    ------
+    SinkError
+        ``QUERY_UNKNOWN``.
+    StateFormatError
+        The state was written with other parameters, another number of shards, or another release.
+    """
+    identity = identify(batch, checkpoint)
+    session: Any = batch.sparkSession
+    is_first = identity.run not in _COMPARED
+    _COMPARED.add(identity.run)
+    if is_first and batch_id and hasattr(session, "_jsparkSession"):
+        try:
+            running = session._jsparkSession.sharedState().activeStreamingQueries()
+            query = running.get(session._jvm.java.util.UUID.fromString(identity.query))
+            plan, path = query.analyzedPlan().toString(), query.resolvedCheckpointRoot()
+            compare(session, plan, path, batch=batch_id - 1)
+        except StreamopsError:
+            raise
+        except Exception as error:
+            _LOG.info("the state is compared by the tasks, not by the driver: %s", error)
+    return identity
 
 
 def parallelism(frame: DataFrame) -> int:

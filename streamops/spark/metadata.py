@@ -108,7 +108,7 @@ def add_metadata(frame: DataFrame, name: str, metadata: Metadata) -> DataFrame:
 
 def has_node(frame: DataFrame, name: str) -> bool:
     """Whether the plan of a DataFrame has a node of this name, such as ``EventTimeWatermark``."""
-    return re.search(rf"^[\s:+~-]*{name} ", _plan(frame), re.MULTILINE) is not None
+    return re.search(rf"^[\s:+~-]*{name} ", plan_text(frame), re.MULTILINE) is not None
 
 
 def has_streaming_aggregation(frame: DataFrame) -> bool:
@@ -117,7 +117,7 @@ def has_streaming_aggregation(frame: DataFrame) -> bool:
     An aggregation of a batch frame that is joined is none: below it there is no streaming source.
     """
     above: list[int] = []
-    for line in _plan(frame).splitlines():
+    for line in plan_text(frame).splitlines():
         depth = len(line) - len(line.lstrip(" :+~-"))
         above = [other for other in above if other < depth]
         node = line.lstrip(" :+~-")
@@ -136,7 +136,7 @@ def describe(frame: DataFrame, text: str) -> DataFrame:
     return frame.alias(text)
 
 
-def _plan(frame: Any) -> str:
+def plan_text(frame: Any) -> str:
     """The analyzed plan, one node per line. PySpark has no public method that does not print it."""
     if hasattr(frame, "_jdf"):
         return str(frame._jdf.queryExecution().analyzed().toString())

@@ -20,6 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, NullType, StringType, Struc
 from streamops.environment.requirements import numbers
 from streamops.kernel.errors import CheckpointError
 from streamops.kernel.versions import require_state_reader, to_arrow
+from streamops.spark.starting import VARIABLE, load_state
 from streamops.spark.state_rows import SEGMENTS, STATE_SCHEMA
 from streamops.spark.step import Stored
 from streamops.state import conditions
@@ -29,8 +30,8 @@ from streamops.state.shards import StoredShard
 TESTED: tuple[tuple[int, int], ...] = ((4, 3),)
 """Versions of Spark whose state stores are written. Others may have other classes and files."""
 
-STORE, VARIABLE = "default", "stored"
-"""Names of the state store of an operator, and of the state variable."""
+STORE = "default"
+"""Name of the state store of an operator."""
 
 _NAMES = tuple(field.split(" ")[0] for field in STATE_SCHEMA.split(", "))
 _KEY_TO_TIME, _TIME_TO_KEY = "$eventTimers_keyToTimestamp", "$eventTimers_timestampToKey"
@@ -80,15 +81,7 @@ def read_rows(
         ``VERSION_NOT_SUPPORTED``: Spark cannot read state stores.
     """
     require_state_reader()
-    reader = spark.read.format("statestore").option("operatorId", operator)
-    if batch is not None:
-        reader = reader.option("batchId", batch)
-    try:
-        frame = reader.load(path)
-    except Exception as error:
-        if "stateVarName" not in str(error):
-            raise
-        frame = reader.option("stateVarName", VARIABLE).load(path)
+    frame = load_state(spark, path, operator, batch)
     names = list(_NAMES)
     value: Any = frame.schema["value"].dataType
     key: Any = frame.schema["key"].dataType

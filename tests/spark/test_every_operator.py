@@ -562,10 +562,16 @@ def suppress_refusals() -> Iterator[None]:
         print(f"refused: {error}")
 
 
-def check_stream(spark: SparkSession, cases: dict[str, Case], folder: Path) -> None:
+def check_stream(
+    spark: SparkSession,
+    cases: dict[str, Case],
+    folder: Path,
+    before_run: Callable[[int], None] = lambda number: None,
+) -> None:
     """Run all cases in one query, with a restart, and compare each micro-batch with the replays."""
     emitted: dict[str, list[list[str]]] = {name: [] for name in cases}
-    for run in ((0, 1), (2, 3)):
+    for start, run in enumerate(((0, 1), (2, 3))):
+        before_run(start)
         frames = {}
         for name, case in cases.items():
             inputs = [
