@@ -22,6 +22,7 @@ OUTSIDE = {
     "sources.outbox",
     "sources.replay",
     "daily.check",
+    "state.check",
     "state.read",
 }
 

@@ -140,4 +140,5 @@ def plan_text(frame: Any) -> str:
     """The analyzed plan, one node per line. PySpark has no public method that does not print it."""
     if hasattr(frame, "_jdf"):
         return str(frame._jdf.queryExecution().analyzed().toString())
-    return str(frame._explain_string(extended=True))
+    text = str(frame._explain_string(extended=True))
+    return text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]

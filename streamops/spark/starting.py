@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops.kernel.codec import StoredFrame, read_stored, require_same
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import located
-from streamops.spark.metadata import describe, plan_text
+from streamops.spark.metadata import describe
 from streamops.spark.step import ShardStep, to_frame
 
 VARIABLE = "stored"
@@ -28,17 +28,6 @@ def declare_state(frame: DataFrame, step: ShardStep[Any]) -> DataFrame:
     layout, identity, shards = step.header
     header = [step.where, layout.kind, layout.version, shards, identity]
     return describe(frame, _MARK + json.dumps(header))
-
-
-def require_checkpoint(frame: DataFrame, path: str) -> None:
-    """Compare the plan of a frame with a checkpoint.
-
-    Raises
-    ------
-    StateFormatError
-        The state was written with other parameters, another number of shards, or another release.
-    """
-    compare(frame.sparkSession, plan_text(frame), path)
 
 
 def compare(session: SparkSession, plan: str, path: str, *, batch: int | None = None) -> None:

@@ -5,6 +5,7 @@
 ``describe``      the operators of a checkpoint, and its problems
 ``rescale``       a new checkpoint with another number of shards
 ``migrate``       a new checkpoint in the current formats
+``check``         compares the operators of a query with a checkpoint, before the query starts
 ================  ==================================================================
 
 On the command line: ``python -m streamops doctor CHECKPOINT``, and ``python -m streamops state``.
@@ -14,11 +15,13 @@ from streamops.kernel.calls import explain_calls
 from streamops.state.describe import CheckpointReport, OperatorReport, describe
 from streamops.state.reading import read
 from streamops.state.rewrite import Rewritten, migrate, rescale
+from streamops.state.starting import check
 
 __all__ = [
     "CheckpointReport",
     "OperatorReport",
     "Rewritten",
+    "check",
     "describe",
     "migrate",
     "read",

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from streamops import sinks
 from streamops.kernel.versions import has_transform
+from streamops.spark.json_columns import to_checked_json
 from tests.settings import configured
 from tests.spark.test_every_operator import (
     CASES,
@@ -100,3 +103,31 @@ def check_between(
 
     with configured(spark, {**SESSIONS[starts[1]], **SESSIONS[starts[0]]}):
         check_stream(spark, {name: CASES[name] for name in names}, folder, configure)
+
+
+def test_the_json_of_sinks_does_not_depend_on_the_policy_of_parsers(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT TIMESTAMP_MICROS(-1) ts, TIMESTAMP_NTZ '2024-03-10 02:30:00.000001' local, DATE '0001-01-01' day"
+    )
+
+    def text() -> str:
+        (row,) = frame.select(to_checked_json(F.struct("*"), frame.schema)).collect()
+        return str(row[0])
+
+    expected = text()
+    for policy in ("LEGACY", "CORRECTED", "EXCEPTION"):
+        with configured(spark, {"spark.sql.legacy.timeParserPolicy": policy}):
+            assert text() == expected, policy
+
+
+def test_spark_refuses_asynchronous_progress_into_sinks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = spark.readStream.format("rate").load()
+    query = (
+        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("asyncProgressTrackingEnabled", "true")
+        .foreachBatch(sinks.parquet(str(tmp_path / "out")))
+    )
+    with pytest.raises(Exception, match="does not support async progress tracking"):
+        query.start().awaitTermination(60)
