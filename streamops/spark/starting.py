@@ -7,6 +7,7 @@ be compared with a checkpoint without the objects that it was built from, also b
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ _MARK = "streamops state "
 def declare_state(frame: DataFrame, step: ShardStep[Any]) -> DataFrame:
     """Write what the state of an operator is checked against into the plan."""
     layout, identity, shards = step.header
-    header = [step.where, layout.kind, layout.version, shards, identity]
+    header = [step.where, shards, identity, *astuple(layout)]
     return describe(frame, _MARK + json.dumps(header))
 
 
@@ -39,11 +40,11 @@ def compare(session: SparkSession, plan: str, path: str, *, batch: int | None = 
     if not declared:
         return
     stored = [found for found in _stored(session, path, batch) if found is not None]
-    if [header[1] for header in declared] != [found.layout for found in stored]:
+    if [header[3] for header in declared] != [found.layout for found in stored]:
         return
-    for (where, layout, version, shards, identity), found in zip(declared, stored, strict=True):
+    for (where, shards, identity, *layout), found in zip(declared, stored, strict=True):
         with located(where):
-            require_same(found, StateFormat(layout, version), identity, shards)
+            require_same(found, StateFormat(*layout), identity, shards)
 
 
 def load_state(spark: SparkSession, path: str, operator: int, batch: int | None) -> DataFrame:
@@ -71,9 +72,9 @@ def _declared(plan: str) -> list[Any]:
 
 def _stored(session: SparkSession, path: str, batch: int | None) -> list[StoredFrame | None]:
     """The frame of one shard of each operator; None if Spark wrote the state, or there is none."""
-    known = session.read.format("state-metadata").load(path).select("operatorId").distinct()
+    known = session.read.format("state-metadata").load(path).select("operatorId").collect()
     found: list[StoredFrame | None] = []
-    for number in sorted(row[0] for row in known.collect()):
+    for number in sorted({row[0] for row in known}):
         rows = load_state(session, path, number, batch)
         types: Any = rows.schema["value"].dataType
         names = types["groupState"].dataType.names if "groupState" in types.names else types.names
