@@ -53,7 +53,9 @@ def load_state(spark: SparkSession, path: str, operator: int, batch: int | None)
     if batch is not None:
         reader = reader.option("batchId", batch)
     try:
-        return reader.load(path)
+        frame = reader.load(path)
+        _ = frame.schema  # Connect loads nothing before
+        return frame
     except Exception as error:
         if "stateVarName" not in str(error):
             raise

@@ -113,6 +113,7 @@ def read_segments(
         reader = reader.option("batchId", batch)
     try:
         frame = reader.option("stateVarName", SEGMENTS).load(path)
+        _ = frame.schema  # Connect loads nothing before
     except Exception as error:
         if "stateVarName" not in str(error):
             raise

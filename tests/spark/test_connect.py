@@ -335,12 +335,42 @@ for sink, other, code in (
 print("connect: ok")
 """
 
+STATES = """
+from streamops import state
+from streamops.testing import micro_batches
+
+def counts(size, shards=2):
+    folder = Path.cwd() / "input"
+    frame = micro_batches(spark, [[{"k": "a", "ts": at(1)}]], directory=folder)
+    counted = windows.tumbling(size, time="ts", by="k", agg={"n": agg.count()}, delay="1 minute")
+    return frame.transform(counted.options(shards=shards))
+
+checkpoint = str(Path.cwd() / "checkpoint")
+state.check(counts("1 minute"), checkpoint)  # there is none yet
+query = (
+    counts("1 minute").writeStream.option("checkpointLocation", checkpoint).format("parquet")
+    .option("path", str(Path.cwd() / "out")).trigger(availableNow=True).start()
+)
+assert query.awaitTermination(120)
+state.check(counts("1 minute"), checkpoint)
+assert [row["k"] for row in state.read(checkpoint, "windows.grid", spark=spark).collect()] == ["a"]
+for frame, code in ((counts("2 minutes"), "STATE_PARAMETERS"), (counts("1 minute", 3), "STATE_SHARDS")):
+    try:
+        state.check(frame, checkpoint)
+    except Exception as error:
+        assert error.code == code, error
+    else:
+        raise AssertionError(code)
+print("connect: ok")
+"""
+
 JOBS = {
     "windows and time": JOB,
     "changes": CHANGES,
     "functions and queries": FUNCTIONS_AND_QUERIES,
     "erasure": ERASURE,
     "sinks": SINKS,
+    "states": STATES,
 }
 
 

@@ -59,7 +59,7 @@ def test_a_sink_refuses_other_parameters_and_shards_in_the_driver(
                 deliver(counts(spark, tmp_path, **given), tmp_path)
             message = str(error.value)
             assert f"STATE_{code}" in message
-            assert "begin_run" in message
+            assert "in begin_run" in message
             assert "pyspark/worker.py" not in message
         deliver(counts(spark, tmp_path, "1 minute"), tmp_path)
 
