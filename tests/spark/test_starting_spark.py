@@ -46,8 +46,7 @@ def deliver(frame: DataFrame, folder: Path) -> None:
     query.awaitTermination(300)
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("store", [ROCKSDB, HDFS])
+@pytest.mark.parametrize("store", [pytest.param(ROCKSDB, marks=pytest.mark.smoke), HDFS])
 def test_a_sink_refuses_other_parameters_and_shards_in_the_driver(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
