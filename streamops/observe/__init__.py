@@ -19,6 +19,9 @@
 ``KafkaRetention``         what the brokers delete, for that rule and the exporters
 ``ConsumerGroupListener``  commits the progress to consumer groups, for Kafka's tools
 ``consumer_lag``           how far a query is behind each partition: a ``PartitionLag``
+``supervise``              run several queries as one job: restarts, health, an orderly end
+``SupervisionEvent``       what happened to a query of the job
+``stop_after_batch``       stop a query after its present micro-batch
 ``furthest_ahead``         the producers of event times in the future
 =========================  ===========================================================
 """
@@ -35,6 +38,7 @@ from streamops.observe.core.rules import (
     PoisonedWatermark,
     StuckWatermark,
 )
+from streamops.observe.core.supervision import SupervisionEvent
 from streamops.observe.exporters import (
     OpenTelemetryListener,
     PrometheusListener,
@@ -44,6 +48,8 @@ from streamops.observe.furthest import furthest_ahead
 from streamops.observe.history import QueryHistory, history
 from streamops.observe.kafka import ConsumerGroupListener, KafkaRetention
 from streamops.observe.listener import AlarmListener, consumer_lag
+from streamops.observe.stopping import stop_after_batch
+from streamops.observe.supervisor import supervise
 from streamops.observe.watch import watch
 
 __all__ = [
@@ -61,6 +67,7 @@ __all__ = [
     "PrometheusListener",
     "QueryHistory",
     "StuckWatermark",
+    "SupervisionEvent",
     "account_late",
     "consumer_lag",
     "furthest_ahead",
@@ -68,6 +75,8 @@ __all__ = [
     "history",
     "lateness_needed",
     "merge_accounts",
+    "stop_after_batch",
+    "supervise",
     "watch",
 ]
 

@@ -47,10 +47,20 @@ NO_RULE = codes.PARAMETER_MISSING(
     "one or more rules",
     "AlarmListener(observe.StuckWatermark(), observe.PoisonedWatermark())",
 )
+NO_QUERIES = codes.PARAMETER_MISSING(
+    "`queries` has no queries",
+    "a mapping from names to functions that start a query",
+    'supervise({{"views": start_views, "orders": start_orders}})',
+)
 BATCHES_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "`batches` is out of range",
     "an integer from {least} to {max_batches}",
     "batches=10 evaluates the last ten micro-batches with rows",
+)
+RESTARTS_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
+    "`restarts` is not a number of restarts",
+    "an integer, 0 or more",
+    "restarts=5 starts a query again up to five times without success",
 )
 QUERIES_OUT_OF_RANGE = codes.PARAMETER_OUT_OF_RANGE(
     "`max_queries` must be at least 1",
@@ -81,6 +91,16 @@ NOT_A_FUNCTION = codes.PARAMETER_TYPE(
     "`notify` is not a function",
     "a function with one parameter, the alarm",
     "use a function such as print, or the default, a warning in the log",
+)
+NOT_AN_OBSERVER = codes.PARAMETER_TYPE(
+    "`on_event` is not a function",
+    "a function with one parameter, the event",
+    "use a function such as print, or leave it out: the log has all events",
+)
+NOT_A_START = codes.PARAMETER_TYPE(
+    "a value of `queries` is not a function",
+    "a function without parameters that starts a query and returns it",
+    'pass the function, not the query that it started: {{"views": start_views}}',
 )
 NOT_A_NAME = codes.PARAMETER_TYPE(
     "`counts` is not a list of metrics",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from streamops.kernel.databases import without_secrets
+from streamops.kernel.versions import progress_of
 from streamops.observe.core.progress import COUNTS, OperatorProgress, Progress, Source
 from streamops.observe.core.rules import parse_lags, parse_offsets
 from streamops.spark.progress import parse_metrics, parse_progress_time
@@ -61,6 +62,17 @@ def read_progress(progress: Any) -> Progress:
         phases=phases,
         operators=tuple(operators),
     )
+
+
+def read_new_progress(query: Any, last: int) -> list[Progress]:
+    """The micro-batches of a query after number `last`, as far as Spark retains them."""
+    reported = progress_of(query.lastProgress)
+    if reported is None or reported.batchId <= last:
+        return []
+    # The other ones are read only if some were missed: there are up to a hundred.
+    missed = query.recentProgress if reported.batchId > last + 1 else [reported]
+    recent = {p.batch: p for p in map(read_progress, map(progress_of, missed)) if p.batch > last}
+    return [recent[batch] for batch in sorted(recent)]
 
 
 def _observed(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[OperatorProgress]:

@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from streamops.kernel.parameters import require_package
 from streamops.kernel.time import Duration, format_instant, parse_duration
-from streamops.kernel.versions import progress_of
 from streamops.observe.core.progress import LATE, Progress, QueryTotals
 from streamops.observe.history import QueryHistory, not_a_query
-from streamops.observe.progress import read_progress
+from streamops.observe.progress import read_new_progress
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TREND = 40  # micro-batches
@@ -273,20 +272,11 @@ class _Recorder:
 
     def read(self) -> None:
         """Read the micro-batches since the last call."""
-        reported = progress_of(self._query.lastProgress)
-        if reported is None:
-            return
         last = self._progress[-1].batch if self._progress else -1
-        if reported.batchId <= last:
-            return
-        # The other ones are read only if some were missed: there are up to a hundred.
-        missed = self._query.recentProgress if reported.batchId > last + 1 else [reported]
-        for progress in map(read_progress, map(progress_of, missed)):
-            if progress.batch > last:
-                self._totals = self._totals or QueryTotals(progress)
-                self._totals.add(progress)
-                self._progress.append(progress)
-                last = progress.batch
+        for progress in read_new_progress(self._query, last):
+            self._totals = self._totals or QueryTotals(progress)
+            self._totals.add(progress)
+            self._progress.append(progress)
         del self._progress[:-_RETAINED]
 
     @property
