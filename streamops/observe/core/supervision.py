@@ -150,11 +150,6 @@ class Sample:
     records: int | None
     delay: int | None
 
-    @classmethod
-    def of(cls, progress: Progress) -> Sample:
-        """What a micro-batch reports."""
-        return cls(progress.started, progress.behind, progress.event_delay)
-
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -277,19 +272,17 @@ def measure(member: Member, policy: Policy, recent: Sequence[Progress]) -> Outco
     were never zero and did not become fewer. If its sources do not report them, its newest event
     time must have advanced by less than half of that time.
     """
-    details = ""
-    is_behind = member.is_behind
-    samples = member.samples
+    details, is_behind, samples = "", member.is_behind, member.samples
     for progress in recent:
         if not progress.rows:
             continue
-        sample = Sample.of(progress)
-        first = samples[0] if samples else sample
-        if sample.started - first.started >= policy.behind_after:
-            details = _falls_behind(samples, sample)
+        sample = Sample(progress.started, progress.behind, progress.event_delay)
+        if sample.records == 0:  # caught up: the time begins anew
+            is_behind, samples = False, ()
+            continue
+        if samples and sample.started - samples[0].started >= policy.behind_after:
+            details = _falls_behind(samples[0], sample)
             is_behind = bool(details)
-        elif sample.records == 0:
-            is_behind = False
         samples = _append(policy, samples, sample)
     changed = replace(member, is_behind=is_behind, samples=samples)
     if is_behind == member.is_behind:
@@ -297,19 +290,17 @@ def measure(member: Member, policy: Policy, recent: Sequence[Progress]) -> Outco
     return changed, [changed.event("behind" if is_behind else "caught_up", details)]
 
 
-def _falls_behind(samples: tuple[Sample, ...], last: Sample) -> str:
-    """How far the query fell behind since the first sample; empty if it did not."""
-    first = samples[0]
+def _falls_behind(first: Sample, last: Sample) -> str:
+    """How far the query fell behind between two samples; empty if it did not."""
     if last.records is not None and first.records is not None:
-        if min(s.records or 0 for s in (*samples, last)) == 0 or last.records < first.records:
-            return ""
-        return f"{last.records:,} records, {last.records - first.records:+,}"
+        change = last.records - first.records
+        return f"{last.records:,} records, {change:+,}" if change >= 0 else ""
     if last.delay is None or first.delay is None:
         return ""
-    lost = last.delay - first.delay
-    if 2 * lost < last.started - first.started:
+    change = last.delay - first.delay
+    if 2 * change < last.started - first.started:
         return ""
-    return f"the newest event time by {last.delay / 1e6:.1f} s, {lost / 1e6:+.1f} s"
+    return f"the newest event time by {last.delay / 1e6:.1f} s, {change / 1e6:+.1f} s"
 
 
 def _append(policy: Policy, samples: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
