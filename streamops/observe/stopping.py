@@ -15,6 +15,7 @@ _TICK = 0.001  # seconds
 _PLANNING = 0.05  # seconds: Spark needs longer to write the offsets and to plan a micro-batch
 # Spark requests the end of its sources, before it writes the offsets of the next micro-batch.
 _BETWEEN = "Getting offsets"
+_ENDED = ("Stopped", "Terminated")
 
 
 @located("observe.stop_after_batch")
@@ -67,8 +68,10 @@ def stop_after_batch(query: Any, *, timeout: Duration = "5 minutes") -> bool:
 def stop_between(query: Any, is_overdue: Callable[[], bool]) -> bool:
     """Stop a query between two micro-batches, or when it is overdue; whether it was between them."""
     batch, since = _last_batch(query), time.monotonic()
-    while query.isActive:
-        status = query.status
+    if not query.isActive:
+        return True
+    # Few requests, so that little time passes between an answer and the stop.
+    while not (status := query.status)["message"].startswith(_ENDED):
         is_between = is_idle(status) or status["message"].startswith(_BETWEEN)
         if not is_between and (last := _last_batch(query)) != batch:
             # The next one has begun since then: mostly it is being planned.

@@ -171,8 +171,7 @@ class _Runner(threading.Thread):
     def __init__(self, name: str, start: Callable[[], Any], job: _Job) -> None:
         super().__init__(name=f"streamops supervise {name}", daemon=True)
         self.member = Member(name, progressed=_now())
-        self._start, self._job = start, job
-        self._query: Any = None
+        self._start_query, self._job = start, job
 
     def run(self) -> None:
         """Run the query until it ends, fails for good, or is stopped."""
@@ -193,7 +192,7 @@ class _Runner(threading.Thread):
         policy = self._job.policy
         self._apply(supervision.start, _now())
         try:
-            query = self._start()
+            query = self._start_query()
             require_query(query)
             self._apply(supervision.run, _now())
             error = self._follow(query)
@@ -207,7 +206,7 @@ class _Runner(threading.Thread):
         policy, batch, is_active = self._job.policy, -1, True
         while is_active:
             if self._job.stops:
-                return self._stop(query)
+                return self._stop_query(query)
             is_active = bool(query.isActive)  # before its progress is read: the last one counts
             idle = is_idle(query.status)
             recent = read_new_progress(query, batch)
@@ -220,7 +219,7 @@ class _Runner(threading.Thread):
             self._apply(supervision.end, _now(), "ended")
         return error
 
-    def _stop(self, query: Any) -> BaseException | None:
+    def _stop_query(self, query: Any) -> BaseException | None:
         """Stop a query after its micro-batch; the error with which it failed meanwhile."""
         is_between = stop_between(query, self._job.is_overdue)
         error: BaseException | None = query.exception()

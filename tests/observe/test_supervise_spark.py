@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 
 from streamops import observe, sinks
+from streamops.testing import micro_batches
 from tests.kafka.broker import free_port
 from tests.observe import supervised
 
@@ -47,7 +48,8 @@ def rate(
 
     def start() -> Any:
         source = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
-        query = source.writeStream.foreachBatch(write).trigger(**trigger)
+        how = trigger or {"processingTime": "0 seconds"}
+        query = source.writeStream.foreachBatch(write).trigger(**how)
         return query.option("checkpointLocation", str(folder)).start()
 
     return start
@@ -85,7 +87,13 @@ def test_a_job_restarts_a_query_and_ends_with_the_last_one(
             {path: request(port, path) for path in ("/live", "/ready", "/metrics", "/x")}
         )
 
-    job = {"views": rate(spark, tmp_path / "checkpoint", write, availableNow=True)}
+    frame = micro_batches(spark, [[{"v": 1}]], directory=tmp_path, source="files")
+
+    def start() -> Any:
+        query = frame.writeStream.foreachBatch(write).trigger(availableNow=True)
+        return query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    job = {"views": start}
     registry = CollectorRegistry()
     code = observe.supervise(
         job, backoff="100 milliseconds", on_event=log, port=port, registry=registry

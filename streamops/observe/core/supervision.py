@@ -43,6 +43,11 @@ _LASTING = {
     for code in vars(codes).values()
     if isinstance(code, errors.Code) and code not in _PASSING
 }
+# Of the function that starts a query; those of a running query are wrapped.
+_MISTAKES = {
+    *("AnalysisException", "PySparkValueError"),
+    *("TypeError", "NameError", "AttributeError", "ImportError"),
+}
 _CODE = re.compile(r"streamops\.(?:kernel\.)?errors\.\w+: \[([A-Z_]+)\]")
 _ANALYSIS = re.compile(
     r"\b(?:org\.apache\.spark\.sql\.|pyspark\.errors\.[\w.]+\.)AnalysisException\b"
@@ -63,8 +68,7 @@ def is_lasting(error: BaseException) -> bool:
     """
     if isinstance(error, errors.StreamopsError):
         return error.code in _LASTING
-    names = {cls.__name__ for cls in type(error).__mro__}
-    if names & {"AnalysisException", "TypeError", "NameError", "AttributeError", "ImportError"}:
+    if not _MISTAKES.isdisjoint(cls.__name__ for cls in type(error).__mro__):
         return True
     text = str(error)
     return bool(_ANALYSIS.search(text)) or not _LASTING.isdisjoint(_CODE.findall(text))
