@@ -71,7 +71,7 @@ from streamops.spark.step import STATE_BYTES, ShardStep, Stored
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
+class Query:
     """An operator over its frames, checked and resolved."""
 
     operator: Definition
@@ -93,6 +93,7 @@ class _Query:
 
     @property
     def is_streaming(self) -> bool:
+        """Whether it is a stream."""
         return self.frames[0].isStreaming
 
     @property
@@ -106,6 +107,7 @@ class _Query:
 
     @property
     def step(self) -> ShardStep[Spec]:
+        """The step of a shard."""
         operator = self.operator
         assert operator.core is not None, "an operator without a core has no steps"
         return ShardStep(operator.name, operator.core, self.spec, shards_of(operator))
@@ -120,6 +122,16 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
     """Build the result of an operator over a frame, and over its right frame if it has two inputs."""
     if operator.core is None:
         return _apply_to_rows(operator, frame)
+    query = resolve_query(operator, frame)
+    if query.engine is not None and query.engine.engine == "native":
+        return _native(query)
+    if query.is_streaming:
+        return _stream(query)
+    return _batch(query)
+
+
+def resolve_query(operator: Definition, frame: DataFrame) -> Query:
+    """Check an operator with a core and its frames, and resolve its parameters."""
     sources = _sources(operator, frame)
     if operator.check is not None:
         operator.check(sources[0])
@@ -144,12 +156,7 @@ def drive(operator: Definition, frame: DataFrame) -> DataFrame:
         refuse_policy(frames[0].sparkSession)
     name, taken = metric_name(sources[0], operator.metrics_name, *sources[1:])
     delays, engine = watermark_delays(spec, carried), engine_of(operator, frames, spec)
-    query = _Query(operator, sources, frames, initial, spec, delays, name, taken, engine)
-    if query.engine is not None and query.engine.engine == "native":
-        return _native(query)
-    if query.is_streaming:
-        return _stream(query)
-    return _batch(query)
+    return Query(operator, sources, frames, initial, spec, delays, name, taken, engine)
 
 
 def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
@@ -162,7 +169,7 @@ def _apply_to_rows(operator: Definition, frame: DataFrame) -> DataFrame:
     result: DataFrame = parameters.apply(frame)
     counts = [count.alias(name) for name, count in parameters.counts().items()]
     if not frame.isStreaming:
-        # As in `_Query.is_observed`: nobody reads the metrics of a batch that has no name.
+        # As in `Query.is_observed`: nobody reads the metrics of a batch that has no name.
         return (
             result
             if operator.execution.name is None
@@ -276,7 +283,7 @@ def _carried_watermarks(
     return tuple(found)
 
 
-def _native(query: _Query) -> DataFrame:
+def _native(query: Query) -> DataFrame:
     """The result by Spark's own operator."""
     operator = query.operator
     assert operator.native is not None
@@ -294,7 +301,7 @@ def _native(query: _Query) -> DataFrame:
     return declare(result, query.frames, query.spec, _metadata(query, "native"))
 
 
-def _stream(query: _Query) -> DataFrame:
+def _stream(query: Query) -> DataFrame:
     operator, spec, step = query.operator, query.spec, query.step
     advise_partitions(query.frames[0].sparkSession, operator.name, step.shards)
     choice = choose_state_api(
@@ -348,7 +355,7 @@ def _begin(step: ShardStep[Spec]) -> Begin:
     return begin
 
 
-def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFrame:
+def _unpack_result(query: Query, emitted: DataFrame, api: str | None) -> DataFrame:
     """Unpack what the steps emitted, observe their metrics, and declare the types of the result."""
     spec, names = query.spec, query.step.metric_names
     if query.is_observed and query.step.core.METRICS:  # else `build_result` observes its own
@@ -357,10 +364,10 @@ def _unpack_result(query: _Query, emitted: DataFrame, api: str | None) -> DataFr
     if STATE_BYTES not in spec.output.names:  # else the metrics are read, too
         emitted, names = emitted.select("emitted"), []
     rows = emitted.mapInArrow(unpacker(spec.output, names), spark_schema(spec.output))
-    return _result(query, rows, _metadata(query, api))
+    return build_rows(query, rows, _metadata(query, api))
 
 
-def _result(query: _Query, rows: DataFrame, metadata: Metadata | None) -> DataFrame:
+def build_rows(query: Query, rows: DataFrame, metadata: Metadata | None) -> DataFrame:
     """The rows of the core as the operator returns them."""
     build = query.operator.build_result
     if build is not None:
@@ -368,7 +375,7 @@ def _result(query: _Query, rows: DataFrame, metadata: Metadata | None) -> DataFr
     return declare(rows, query.frames, query.spec, metadata)
 
 
-def _batch(query: _Query) -> DataFrame:
+def _batch(query: Query) -> DataFrame:
     spec, step = query.spec, query.step
     packs = [
         pack_input(frame, step.core, spec, at, step.shards, operator=step.where)
@@ -381,7 +388,7 @@ def _batch(query: _Query) -> DataFrame:
             query, apply_in_arrow(shards, _runner_with_metrics(step), EMITTED), None
         )
     rows = apply_in_arrow(shards, _runner(step), spark_schema(spec.output))
-    return _result(query, rows, None)
+    return build_rows(query, rows, None)
 
 
 def _runner(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table]:
@@ -409,7 +416,7 @@ def _runner_with_metrics(step: ShardStep[Spec]) -> Callable[[pa.Table], pa.Table
     return run
 
 
-def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
+def _observe_inputs(query: Query) -> tuple[DataFrame, ...]:
     """Count rows that a native operator would leave out silently."""
     if not query.is_observed:
         return query.frames
@@ -427,7 +434,7 @@ def _observe_inputs(query: _Query) -> tuple[DataFrame, ...]:
     return tuple(observed)
 
 
-def _engine_metric(query: _Query) -> list[Column]:
+def _engine_metric(query: Query) -> list[Column]:
     """The engine and the reason for it, among the metrics of an operator that Spark has, too."""
     return [] if query.engine is None else [F.lit(str(query.engine)).alias("engine")]
 
@@ -438,7 +445,7 @@ def is_usable(time: str) -> Column:
     return column(time).between(*bounds)
 
 
-def _metadata(query: _Query, api: str | None) -> Metadata | None:
+def _metadata(query: Query, api: str | None) -> Metadata | None:
     """Column metadata for the next operator of the query; None for a batch."""
     if not query.is_streaming or api is None:
         return None

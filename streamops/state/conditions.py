@@ -23,6 +23,11 @@ NO_KEYS = codes.CHECKPOINT_EMPTY(
     "an operator that stores keys",
     "`python -m streamops doctor CHECKPOINT` shows the size of the state",
 )
+NOTHING_PENDING = codes.CHECKPOINT_UNSUPPORTED(
+    "the operator adds columns to the rows of a stream, and has no results of its own",
+    "an operator that emits results, such as windows, sessions, joins and patterns",
+    "publish what the query emitted: nothing else is missing",
+)
 NO_STATE = codes.CHECKPOINT_EMPTY(
     "the operator has no state yet",
     "a query that has processed rows",

@@ -81,18 +81,20 @@ def read(
     """
     session = session_or_new(spark)
     path = str(checkpoint)
-    number, first = _find(session, path, operator, batch)
+    number, first = find_operator(session, path, operator, batch)
     if not _rules(first):
         raise conditions.NO_KEYS.error(where=path, got=first.layout)
     schema = _schema(first)
-    rows = _with_segments(session, path, number, batch)
+    rows = rows_with_segments(session, path, number, batch)
     return rows.mapInArrow(partial(_decode_batches, schema, path), spark_schema(schema))
 
 
-def _with_segments(spark: SparkSession, path: str, operator: int, batch: int | None) -> DataFrame:
-    """One row per shard: ``shard``, ``blob``, and ``segments``, null if it has none."""
+def rows_with_segments(
+    spark: SparkSession, path: str, operator: int, batch: int | None
+) -> DataFrame:
+    """One row per shard: ``shard``, ``watermark``, ``blob``, and ``segments``, null if it has none."""
     rows, _ = read_rows(spark, path, operator, batch)
-    rows = rows.select("shard", "blob")
+    rows = rows.select("shard", "watermark", "blob")
     found = read_segments(spark, path, operator, batch)
     if found is None:
         return rows.withColumn(
@@ -102,7 +104,7 @@ def _with_segments(spark: SparkSession, path: str, operator: int, batch: int | N
     return rows.join(found.groupBy("shard").agg(segments), "shard", "left")
 
 
-def _find(
+def find_operator(
     spark: SparkSession, path: str, operator: int | str, batch: int | None
 ) -> tuple[int, StoredFrame]:
     """The number of the operator, and the frame of one of its shards."""

@@ -118,6 +118,7 @@ ALLOWED = {
     ("streamops/kernel/frame.py", "kind"): _HEADER,
     ("streamops/state/operators.py", "kind"): _HEADER,
     ("streamops/process/per_shard.py", "kind"): _HEADER,
+    ("streamops/state/ending.py", "kind"): _HEADER,
     ("streamops/state/shards.py", "kind"): _HEADER,
     ("tests/golden/reading.py", "kind"): _HEADER,
     ("tests/golden/test_golden_frequency.py", "kind"): _HEADER,
