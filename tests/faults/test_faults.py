@@ -27,6 +27,7 @@ AREAS = {
     "sourcing",
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
     "erasure.core",
+    "observe.supervision",
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),
 }
