@@ -27,7 +27,7 @@ OPERATORS = {
     "tumbling": windows.tumbling("10 seconds", **COMMON),
     "session": windows.session("7 seconds", **COMMON),
     "retract": windows.tumbling(
-        "10 seconds", **COMMON, stragglers="retract", allowed_lateness="1 minute", early=True
+        "10 seconds", **COMMON, stragglers="retract", allowed_lateness="1 minute"
     ),
 }
 
