@@ -14,7 +14,7 @@ from streamops import observe, sinks, windows
 from streamops.testing import at, micro_batches
 
 NAMES = ("first", "second")
-BATCHES = 24
+BATCHES = 14
 PER_TEN_SECONDS = windows.tumbling(
     "10 seconds", time="ts", by="k", agg={"n": agg.count(), "v": agg.sum("v")}, delay="1 second"
 )
