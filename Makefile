@@ -19,7 +19,7 @@ CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-gl
 borders converge crashes histories soak kill bench-sinks test-debezium: export STREAMOPS_REQUIRE_SERVERS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-in lint check format test-spark test-debezium histories laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
+.PHONY: help setup demo notebooks test test-all test-oldest test-runtimes test-climb test-in lint check format test-spark test-debezium histories laws borders coverage converge crashes soak faults kill bench bench-peers bench-sinks docs docs-serve docs-check constraints audit hooks release-check clean
 
 help: ## List the tasks.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ test-runtime-%: ## Run transcripts, laws and every operator among the packages o
 
 test-runtimes: ## Run make test-runtime- for all that runtimes/ has.
 	for pins in runtimes/*.txt; do scripts/test-runtime $$(basename $$pins .txt) || exit 1; done
+
+test-climb: ## Let every operator with a state continue its checkpoint from Spark 3.5 to 4.3, one version after another, and compare. A quarter of an hour.
+	scripts/test-climb
 
 # Kafka's connector needs Spark 4.2.
 test-in:

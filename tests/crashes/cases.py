@@ -18,6 +18,7 @@ from streamops.testing import Replay, at
 from tests.spark.test_every_operator import (
     CASES,
     CLOCKED,
+    STATELESS,
     TIMED,
     Case,
     Rows,
@@ -35,7 +36,6 @@ WITHOUT_ROWS = LAST + 1
 _DAYS = 3 * 24 * 3_600
 _NOT_CONTENT = ("_change_type", "revision", "timing")
 _SIGN = {"delete": -1, "update_preimage": -1}
-_STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
 _BY_ARRIVAL = {"enrich", "search", "seen"}
 """What these emit depends on what arrived before, so it is compared with a run of the core without a crash.
 
@@ -59,7 +59,7 @@ def _closing(rows: Rows) -> Rows:
 
 
 CRASHED: dict[str, Case] = {
-    name: _close(case) for name, case in CASES.items() if name not in _STATELESS
+    name: _close(case) for name, case in CASES.items() if name not in STATELESS
 }
 """The cases of ``tests/spark/test_every_operator.py`` that have a state."""
 

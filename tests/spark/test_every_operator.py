@@ -491,6 +491,7 @@ CASES: dict[str, Case] = {
 }
 
 
+STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
 NOT_IN_A_BATCH = {
     "producers": "defines a watermark, and a batch has none",
     "tumbling_corrections": "emits early results, and a batch has final ones only",

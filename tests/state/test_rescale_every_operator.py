@@ -20,13 +20,20 @@ from streamops.environment.settings import PARTITIONS
 from streamops.state.checkpoint import Checkpoint
 from streamops.testing import micro_batches
 from streamops.testing.streaming import run_query
-from tests.spark.test_every_operator import CASES, Case, replay_together, split, tag, through
+from tests.spark.test_every_operator import (
+    CASES,
+    STATELESS,
+    Case,
+    replay_together,
+    split,
+    tag,
+    through,
+)
 from tests.state.histories import batches_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RUNS = ((0, 1), (2,), (3,))
-STATELESS = {"correct_clock", "guard", "from_debezium", "from_delta"}
 UNKNOWN = {
     "silences",
     "silences_in_a_chain",
