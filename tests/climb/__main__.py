@@ -57,17 +57,19 @@ class Climb:
     build: Path
     versions: list[str]
     folder: Path
+    count: int
+    """The micro-batches."""
 
     def step(self, version: str, todo: list[tuple[Query, int]]) -> None:
         """Let one version continue these queries, each up to a micro-batch."""
         start = time.monotonic()
         todo = [(query, stop) for query, stop in todo if query.names and not query.failure]
-        asked = [
+        requested = [
             {"api": query.api, "names": query.names, "folder": str(query.folder), "stop": stop}
             for query, stop in todo
         ]
         request = self.folder / f"{version}-{time.monotonic_ns()}.json"
-        wanted = {"version": version, "count": len(self.versions), "queries": asked}
+        wanted = {"version": version, "count": self.count, "queries": requested}
         request.write_text(json.dumps(wanted))
         python = self.build / f"spark-{version}" / "bin" / "python"
         environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "PYSPARK_PYTHON": str(python)}
@@ -82,9 +84,10 @@ class Climb:
 
 def main(build: Path, versions: list[str]) -> int:
     """Climb, and write the report."""
-    known = cases(len(versions))
+    count = max(len(versions), _TRIED + 1)
+    known = cases(count)
     with tempfile.TemporaryDirectory() as name:
-        climb = Climb(build, versions, Path(name))
+        climb = Climb(build, versions, Path(name), count)
         ladders = [
             Query(api, names, climb.folder / f"{api} {part}")
             for api, of in queries([*known]).items()

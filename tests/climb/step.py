@@ -41,7 +41,7 @@ def main(request: Path) -> None:
         conf={"spark.python.daemon.module": "tests.workers.daemon"},
     )
     known = cases(wanted["count"])
-    found = []
+    found = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as folder, launcher(Path(folder)) as executable:
         context: Any = spark.sparkContext
         context.pythonExec = str(executable)
@@ -82,10 +82,11 @@ def _run(spark: SparkSession, known: dict[str, Case], query: dict[str, Any]) -> 
     except Exception as error:  # whatever Spark raises is a result
         failure = f"{type(error).__name__}: {error}"
     with _PRINTS:
-        rows = sum(len(batch) for of in emitted.values() for batch in of)
+        total = sum(len(batch) for of in emitted.values() for batch in of)
         names = ", ".join(query["names"])
         print(
-            f"  {query['api']}: {failure or refused or f'{rows} rows'} <- {names}"[:240], flush=True
+            f"  {query['api']}: {failure or refused or f'{total} rows'} <- {names}"[:240],
+            flush=True,
         )
     return query | {"refused": refused, "failure": failure, "emitted": emitted}
 
