@@ -12,7 +12,7 @@ REQUIRED: Mapping[str, tuple[str, str | None]] = {
     "pyspark": ("3.5", "5"),
     "pandas": ("1.5.3", "3"),
     "pyarrow": ("14", None),
-    "numpy": ("1.23", None),
+    "numpy": ("1.23.2", None),
     "tzdata": ("2022.1", None),
 }
 """By package: the oldest supported version, and the first unsupported one."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -86,34 +86,36 @@ def main(build: Path, versions: list[str]) -> int:
     """Climb, and write the report."""
     count = max(len(versions), _TRIED + 1)
     known = cases(count)
-    with tempfile.TemporaryDirectory() as name:
-        climb = Climb(build, versions, Path(name), count)
-        ladders = [
-            Query(api, names, climb.folder / f"{api} {part}")
-            for api, of in queries([*known]).items()
-            for part, names in enumerate(of)
+    folder = build / "climb" / "queries"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    climb = Climb(build, versions, folder, count)
+    ladders = [
+        Query(api, names, folder / f"{api}-{part}")
+        for api, of in queries([*known]).items()
+        for part, names in enumerate(of)
+    ]
+    down = {
+        number: [
+            Query(api, [SINGLE], folder / f"down-from-{versions[number]}-{api}")
+            for api in STORES
+            if number > 1 or api == GROUPS
         ]
-        down = {
-            number: [
-                Query(api, [SINGLE], climb.folder / f"from {versions[number]} down, {api}")
-                for api in STORES
-                if number > 1 or api == GROUPS
-            ]
-            for number in range(1, len(versions))
-        }
-        changed = Query(GROUPS, [SINGLE], climb.folder / "from the store of 3.5 to RocksDB on 4.0")
-        for number, version in enumerate(versions):
-            todo = [(of, number + 1) for of in ladders if number or of.api == GROUPS]
-            todo += [(of, _TRIED) for of in down.get(number, [])]
-            if number == 0:
-                todo.append((changed, _TRIED))
-            climb.step(version, todo)
-        changed.api = TRANSFORM
-        for number in down:
-            todo = [(of, _TRIED + 1) for of in down[number]]
-            if number == 2:  # on the second version, as an upgrade
-                todo.append((changed, _TRIED + 1))
-            climb.step(versions[number - 1], todo)
+        for number in range(1, len(versions))
+    }
+    changed = Query(GROUPS, [SINGLE], folder / "to-RocksDB-with-the-second-version")
+    for number, version in enumerate(versions):
+        todo = [(of, number + 1) for of in ladders if number or of.api == GROUPS]
+        todo += [(of, _TRIED) for of in down.get(number, [])]
+        if number == 0:
+            todo.append((changed, _TRIED))
+        climb.step(version, todo)
+    changed.api = TRANSFORM
+    for number in down:
+        todo = [(of, _TRIED + 1) for of in down[number]]
+        if number == 2:  # on the second version, as an upgrade
+            todo.append((changed, _TRIED + 1))
+        climb.step(versions[number - 1], todo)
     lines, wrong = report(known, versions, ladders)
     others = [*(query for of in down.values() for query in of), changed]
     lines += ["", *outcomes(known, others)]

@@ -11,7 +11,7 @@ from streamops.environment.extras import Extra, extras
 
 REQUIRES = {
     "streamops": [
-        "numpy>=1.23",
+        "numpy>=1.23.2",
         'streamops[plots]; extra == "watch"',
         'rich>=13.4; extra == "watch"',
         'matplotlib>=3.8; extra == "plots"',
