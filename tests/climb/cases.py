@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
-import pyarrow as pa
-
 from streamops.environment.settings import ROCKSDB
 from streamops.testing import at
 from tests.spark.test_every_operator import CASES, STATELESS, Case, Rows
@@ -54,8 +52,3 @@ def _halves(case: Case) -> list[tuple[Rows, ...]]:
 def _closed(rows: Rows) -> Rows:
     last = {name: _END if isinstance(v, dt.datetime) else v for name, v in rows[-1].items()}
     return [*rows, last] if last != rows[-1] else rows
-
-
-def tables(case: Case, side: int, numbers: range) -> list[pa.Table]:
-    """One input of these micro-batches."""
-    return [case.tables(number)[side] for number in numbers]

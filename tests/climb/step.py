@@ -19,10 +19,9 @@ from pyspark.sql import SparkSession
 import streamops
 from streamops.environment.settings import PROVIDER
 from streamops.kernel.errors import StreamopsError
-from streamops.testing import micro_batches
 from streamops.testing.streaming import run_query
-from tests.climb.cases import STORES, cases, tables
-from tests.spark.test_every_operator import Case, split, tag, through
+from tests.climb.cases import STORES, cases
+from tests.spark.test_every_operator import Case, inputs, split, tag, through
 from tests.workers.fork_server import launcher
 
 _LIMIT = 600
@@ -60,17 +59,10 @@ def _run(spark: SparkSession, known: dict[str, Case], query: dict[str, Any]) -> 
     chosen = {name: known[name] for name in query["names"]}
     frames = {}
     for name, case in chosen.items():
-        inputs = []
-        for side, schema in enumerate(case.schemas):
-            source = folder / name / str(side)
-            run = range(len(list(source.glob("input/*"))), query["stop"])
-            inputs.append(
-                micro_batches(
-                    spark, tables(case, side, run), schema=schema, directory=source, source="files"
-                )
-            )
+        there = len(list((folder / name / "0").glob("input/*")))
+        streams = inputs(spark, case, folder / name, range(there, query["stop"]))
         try:
-            frames[name] = through(case, inputs, name)
+            frames[name] = through(case, streams, name)
         except StreamopsError as error:
             refused[name] = error.code
     emitted: dict[str, list[list[str]]] = {name: [] for name in frames}

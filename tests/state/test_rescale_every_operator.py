@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from streamops import sketches, state
 from streamops.environment.settings import PARTITIONS
 from streamops.state.checkpoint import Checkpoint
-from streamops.testing import micro_batches
 from streamops.testing.streaming import run_query
 from tests.spark.test_every_operator import (
     CASES,
     STATELESS,
     Case,
+    inputs,
     replay_together,
     split,
     tag,
@@ -113,17 +113,10 @@ def build(
     spark: SparkSession, cases: dict[str, Case], folder: Path, run: tuple[int, ...], shards: int
 ) -> DataFrame:
     """The query over these micro-batches."""
-    frames = {}
-    for name, case in cases.items():
-        inputs = [
-            micro_batches(
-                spark,
-                [case.tables(number)[side] for number in run],
-                schema=schema,
-                directory=folder / "sources" / name / str(side),
-                source="files",
-            )
-            for side, schema in enumerate(case.schemas)
-        ]
-        frames[name] = through(case, inputs, name, shards=shards)
+    frames = {
+        name: through(
+            case, inputs(spark, case, folder / "sources" / name, run), name, shards=shards
+        )
+        for name, case in cases.items()
+    }
     return tag(frames)
