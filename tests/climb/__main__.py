@@ -74,7 +74,9 @@ class Climb:
         python = self.build / f"spark-{version}" / "bin" / "python"
         environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "PYSPARK_PYTHON": str(python)}
         print(f"Spark {version}: {len(todo)} queries", flush=True)
-        subprocess.run([python, "-m", "tests.climb.step", request], check=True, env=environment)
+        with request.with_suffix(".log").open("w") as log:  # the stacks of Spark
+            command = [python, "-m", "tests.climb.step", request]
+            subprocess.run(command, check=True, env=environment, stderr=log)
         results = json.loads(request.with_suffix(".results.json").read_text())
         by_folder = {result["folder"]: result for result in results}
         for query, stop in todo:

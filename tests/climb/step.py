@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import threading
@@ -72,7 +73,8 @@ def _run(spark: SparkSession, known: dict[str, Case], query: dict[str, Any]) -> 
             for name, rows in split(table, frames).items():
                 emitted[name].append(rows)
     except Exception as error:  # whatever Spark raises is a result
-        failure = f"{type(error).__name__}: {error}"
+        causes = re.findall(r"^\s*[\w.]+(?:Error|Exception): .*", str(error), re.MULTILINE)
+        failure = f"{type(error).__name__}: {' '.join(causes[-1:] or str(error).split())[:300]}"
     with _PRINTS:
         total = sum(len(batch) for of in emitted.values() for batch in of)
         names = ", ".join(query["names"])
