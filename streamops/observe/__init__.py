@@ -22,6 +22,8 @@
 ``supervise``              run several queries as one job: restarts, health, an orderly end
 ``SupervisionEvent``       what happened to a query of the job
 ``stop_after_batch``       stop a query after its present micro-batch
+``explain``                why a query has a result or none: one key of it, replayed
+``files``                  the files that a query read, for ``explain``
 ``furthest_ahead``         the producers of event times in the future
 =========================  ===========================================================
 """
@@ -39,6 +41,7 @@ from streamops.observe.core.rules import (
     StuckWatermark,
 )
 from streamops.observe.core.supervision import SupervisionEvent
+from streamops.observe.explain import Explanation, explain
 from streamops.observe.exporters import (
     OpenTelemetryListener,
     PrometheusListener,
@@ -48,6 +51,7 @@ from streamops.observe.furthest import furthest_ahead
 from streamops.observe.history import QueryHistory, history
 from streamops.observe.kafka import ConsumerGroupListener, KafkaRetention
 from streamops.observe.listener import AlarmListener, consumer_lag
+from streamops.observe.log_files import FileSource, files
 from streamops.observe.stopping import stop_after_batch
 from streamops.observe.supervisor import supervise
 from streamops.observe.watch import watch
@@ -58,6 +62,8 @@ __all__ = [
     "ConsumerGroupListener",
     "ConsumerLag",
     "DataLoss",
+    "Explanation",
+    "FileSource",
     "KafkaRetention",
     "LateRows",
     "LateShare",
@@ -70,6 +76,8 @@ __all__ = [
     "SupervisionEvent",
     "account_late",
     "consumer_lag",
+    "explain",
+    "files",
     "furthest_ahead",
     "grafana_dashboard",
     "history",

@@ -127,3 +127,18 @@ BATCH_ONLY = codes.STREAMING_FRAME(
     "a batch frame",
     "call it in foreachBatch, on the batch",
 )
+NO_SOURCE_FILES = codes.SOURCE_UNAVAILABLE(
+    "the files of the source do not exist any more",
+    "one file of the source at least, or their columns",
+    "pass observe.files(schema=...) with the columns of the files",
+)
+NOT_A_KEY = codes.COLUMN_NOT_FOUND(
+    "`where` names a column that is no key of the operator: {column}",
+    "key columns: {columns}",
+    "pass values of key columns; conditions on results are `window` and `result`",
+)
+SOURCES_DIFFER = codes.INVALID_PARAMETER(
+    "`source` does not fit the inputs of the operator",
+    "{inputs} of observe.files(...), one for each input",
+    "pass one source, or a pair (left, right) for an operator with two inputs",
+)

@@ -119,6 +119,9 @@ def may_import(importer: str, imported: str) -> bool:
             return imported in {"kernel", "changelog", "environment", "spark", "testing"}
         case "plots":  # an operator runs over the rows of a picture
             return imported in {"kernel", "spark", "testing", "plots"}
+        case "observe":  # it replays a key of a query from its checkpoint
+            own = {"observe", "observe/core"}
+            return imported in {"kernel", "environment", "spark", "state", "testing", *own}
         case "state":  # it knows the layouts of all cores
             return imported in {"kernel", "environment", "spark", "state"} or imported.endswith(
                 "/core"
