@@ -30,7 +30,7 @@ Window = dt.datetime | tuple[dt.datetime, dt.datetime]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _BOUNDS = (("window_start", "window_end"), ("match_start", "match_end"))
 _LAST_WATERMARK = MAX_INSTANT // 1_000
-_WORDS = {"stragglers": "straggler", "accepted": "accepted"}
+_NAMES = {"stragglers": "straggler", "accepted": "accepted"}
 _LATE = {"too_late", "straggler", "stragglers", "too_old"}
 _REJECTED = {"rejected", "null_time", "time_out_of_range"}
 
@@ -45,7 +45,7 @@ class KeyRow:
 
     def __str__(self) -> str:
         row = self.arrived
-        outcome = _WORDS.get(row.outcome, row.outcome.replace("_", " "))
+        outcome = _NAMES.get(row.outcome, row.outcome.replace("_", " "))
         behind = ""
         if row.lateness is not None and row.outcome in _LATE:
             behind = f" by {format_duration(row.lateness)}"

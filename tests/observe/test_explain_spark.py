@@ -1,0 +1,51 @@
+"""A key of a query on Spark, explained from the checkpoint and the files that Spark wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamops import observe
+from tests.observe.test_explain import history, table, tumbling
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_results_of_a_query_over_files_are_those_of_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    operator = tumbling(allowed_lateness="1 minute", stragglers="update")
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    written: list[tuple[int, dict[str, object]]] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        written.extend((number, row) for row in batch.toArrow().to_pylist())
+
+    def run() -> None:  # a restart, as the checkpoint is the same
+        frame = spark.readStream.schema("k string, ts timestamp, v long").parquet(str(folder))
+        query = (
+            frame.transform(operator)
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    batches = [rows for rows in history(3, batches=4) if len(rows)] or [table()]
+    for number, rows in enumerate(batches):
+        if number == 1:  # as Spark writes it, with INT96
+            frame = spark.createDataFrame(rows.to_pandas(), "k string, ts timestamp, v long")
+            frame.coalesce(1).write.mode("append").parquet(str(folder))
+        else:
+            pq.write_table(rows, folder / f"{number}.parquet")
+        run()
+    assert written
+    for key in ("a", "b", "c", None):
+        found = observe.explain(checkpoint, operator, observe.files(), where={"k": key})
+        expected = [(number, row) for number, row in written if row["k"] == key]
+        assert [(of.batch, of.row) for of in found.key_results] == expected
