@@ -19,9 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel import conditions
+from streamops.kernel.adapting import may_change
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Identity, StateFormat
-from streamops.kernel.errors import located
+from streamops.kernel.errors import StateFormatError, located
 from streamops.kernel.frame import FRAME, START, Content, Header, checksum_of, read_frame
 from streamops.kernel.segments import INDEX, UNMERGED
 
@@ -150,11 +151,17 @@ def fingerprint(layout: StateFormat, identity: Identity, shards: int) -> int:
 
 
 def decode(
-    blob: bytes, layout: StateFormat, identity: Identity, shards: int
+    blob: bytes,
+    layout: StateFormat,
+    identity: Identity,
+    shards: int,
+    *,
+    adapt: Callable[[Identity, Mapping[str, pa.Table]], Mapping[str, pa.Table]] | None = None,
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
-    The tables of segments are only accepted if the layout is ``segmented``.
+    The tables of segments are only accepted if the layout is ``segmented``. With `adapt`, which gets the
+    stored identity and the tables, some parameters may differ.
 
     Raises
     ------
@@ -164,11 +171,14 @@ def decode(
     """
     found = read_stored(blob)
     require_same(found, layout, identity, shards)
+    changed = _changed(found.identity, identity)
+    if changed and adapt is None:
+        raise _other_parameters(found.identity, identity, changed)
     tables = found.tables()
     if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
         expected = f"frame {found.frame}, {layout.kind} version {layout.version}"
         raise conditions.STATE_FORMAT.error(expected=expected, got=f"{expected} with segments")
-    return tables
+    return dict(adapt(found.identity, tables)) if changed and adapt is not None else tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +245,8 @@ def require_checksum(blob: bytes, checksum: int) -> bytes:
 def require_same(found: StoredFrame, layout: StateFormat, identity: Identity, shards: int) -> None:
     """Refuse a state that another operator wrote, or the same one with other parameters.
 
+    Those that :func:`may_change` accepts are not compared.
+
     Raises
     ------
     StateFormatError
@@ -251,14 +263,25 @@ def require_same(found: StoredFrame, layout: StateFormat, identity: Identity, sh
         raise conditions.STATE_SHARDS.error(
             found=found.shards, shards=shards, got=f"shards={shards}"
         )
-    stored, wanted = found.identity, json.loads(json.dumps(identity))
-    changed = sorted(k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k))
+    changed = _changed(found.identity, identity)
+    changed -= may_change(layout.kind, changed, found.identity, identity)
     if changed:
-        raise conditions.STATE_PARAMETERS.error(
-            changed=", ".join(changed),
-            stored=", ".join(f"{k}={stored.get(k)!r}" for k in changed),
-            got=", ".join(f"{k}={wanted.get(k)!r}" for k in changed),
-        )
+        raise _other_parameters(found.identity, identity, changed)
+
+
+def _changed(stored: Identity, wanted: Identity) -> set[str]:
+    """Names of the parameters that differ."""
+    wanted = json.loads(json.dumps(wanted))
+    return {k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k)}
+
+
+def _other_parameters(stored: Identity, wanted: Identity, changed: set[str]) -> StateFormatError:
+    names, wanted = sorted(changed), json.loads(json.dumps(wanted))
+    return conditions.STATE_PARAMETERS.error(
+        changed=", ".join(names),
+        stored=", ".join(f"{k}={stored.get(k)!r}" for k in names),
+        got=", ".join(f"{k}={wanted.get(k)!r}" for k in names),
+    )
 
 
 def read_stored(blob: bytes) -> StoredFrame:

@@ -310,6 +310,25 @@ class Core(Generic[S]):
         """
         raise NotImplementedError
 
+    def adapt(
+        self, spec: S, stored: Identity, tables: Mapping[str, pa.Table]
+    ) -> Mapping[str, pa.Table]:
+        """The tables of a state that was written with other parameters, as far as these may change.
+
+        :mod:`streamops.kernel.adapting` has what may change.
+        """
+        return tables
+
+    def attune(
+        self, spec: S, state: State, inputs: Sequence[pa.Table]
+    ) -> tuple[S, State, Sequence[pa.Table]]:
+        """What the next step, or ``finish``, works with, if the state was adapted before."""
+        return spec, state, inputs
+
+    def settle(self, state: State) -> State:
+        """The state to store after such a step."""
+        return state
+
     def begin(self, spec: S, state: State, rows: pa.Table) -> State:
         """The state with packed rows of the right input that are there before the first micro-batch.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import binascii
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 from uuid import uuid4
 
@@ -31,6 +33,7 @@ from streamops.spark.state_rows import StoredRow
 if TYPE_CHECKING:
     import pandas as pd
 
+Adapt = Callable[[Identity, Mapping[str, pa.Table]], Mapping[str, pa.Table]]
 StateHeader = tuple[StateFormat, Identity, int]
 """Format, identity and number of shards: what stored state is checked against."""
 
@@ -61,14 +64,16 @@ class Stored:
         blob = to_text(encode(*header, tables))
         return cls(mark, state.watermark, deadline, state.rows, blob)
 
-    def state(self, header: StateHeader, *, segments: Segments | None = None) -> State:
-        """Decode the state.
+    def state(
+        self, header: StateHeader, *, adapt: Adapt | None = None, segments: Segments | None = None
+    ) -> State:
+        """Decode the state, and adapt it to parameters that have changed.
 
         ``segments`` have no index yet. Without them, a state that has some is refused.
         """
         if segments is None:
             header = (replace(header[0], segmented=False), *header[1:])
-        tables = decode(self.frame, *header)
+        tables = decode(self.frame, *header, adapt=adapt)
         if segments is not None and INDEX in tables:
             segments = replace(segments, index=read_index(tables.pop(INDEX)))
         return State(self.watermark, tables, segments)
@@ -196,15 +201,17 @@ class ShardStep(Generic[S]):
         state = replace(State.empty(self.core.layout(self.spec)), segments=segments)
         if before is not None:
             state = self._read(before, shard, segments)
-        inputs = read_packs(self.core, self.spec, packs)
-        step: Step = self.core.step(self.spec, state, inputs, watermark)
+        packed = read_packs(self.core, self.spec, packs)
+        spec, opened, inputs = self.core.attune(self.spec, state, packed)
+        step: Step = self.core.step(spec, opened, inputs, watermark)
         if step.state.segments is not None:  # this step or another worker has removed some
             there = {of.number for of in step.state.segments.index}
             forget_segments(self.plan, shard, there)
-        if before is not None and step.state is state:  # nothing to encode
+        if before is not None and step.state is opened:  # nothing to encode
             after = before
         else:
-            deadline = self.core.next_deadline(self.spec, step.state)
+            deadline = self.core.next_deadline(spec, step.state)
+            step = replace(step, state=self.core.settle(step.state))
             if store is not None and step.state.segments is not None:
                 stored_segments = self._store_segments(step.state.segments, store, shard)
                 step = replace(step, state=replace(step.state, segments=stored_segments))
@@ -219,6 +226,11 @@ class ShardStep(Generic[S]):
     def header(self) -> StateHeader:
         """What stored state is checked against."""
         return self.core.STATE, self.spec.identity, self.shards
+
+    @property
+    def adapt(self) -> Adapt:
+        """What adapts the tables of a state that was written with other parameters."""
+        return partial(self.core.adapt, self.spec)
 
     @property
     def has_segments(self) -> bool:
@@ -236,7 +248,7 @@ class ShardStep(Generic[S]):
             if rows is None:
                 with located(at=f"segment {of.number}"):
                     frame = require_checksum(to_frame(store.read(of.number)), of.checksum)
-                    rows = decode(frame, *self.header)[ROWS]
+                    rows = decode(frame, *self.header, adapt=self.adapt)[ROWS]
                 self._retain_segment(key, of.checksum, rows)
             return rows
 
@@ -275,7 +287,7 @@ class ShardStep(Generic[S]):
         """The stored state: as this worker retained it, or decoded."""
         found = recall((self.plan, shard, STATE), stored.blob)
         if found is None:
-            return stored.state(self.header, segments=segments)
+            return stored.state(self.header, adapt=self.adapt, segments=segments)
         tables, index, derived = found
         opened = None if segments is None else replace(segments, index=index)
         return State(stored.watermark, tables, opened, derived)

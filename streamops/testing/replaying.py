@@ -337,8 +337,9 @@ class _Stage:
         for shard, row in stored.items():
             segments = step.open_segments(stores[shard], shard)
             with located(step.where):
-                state = Stored(*row).state(step.header, segments=segments)
-                tables.append(self.run_step.core.finish(self.spec, state))
+                state = Stored(*row).state(step.header, adapt=step.adapt, segments=segments)
+                spec, state, _ = step.core.attune(self.spec, state, ())
+                tables.append(step.core.finish(spec, state))
         table = concat([self.spec.output.empty_table(), *tables])
         return self._result(number, table, {}, watermark), self._build_rows(table)
 

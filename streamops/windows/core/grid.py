@@ -32,9 +32,10 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.lateness import STRAGGLER, TOO_LATE, Lateness
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Table
 from streamops.kernel.segments import UNMERGED, Segments
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
+from streamops.windows.core.aggregating import AggregatingCore
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import (
     Windows,
@@ -252,7 +253,7 @@ def _look_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
     return result
 
 
-class GridCore(Core[GridSpec]):
+class GridCore(AggregatingCore[GridSpec]):
     """Windows on a grid: tumbling, hopping, calendar and cumulative."""
 
     STATE = StateFormat("windows.grid", 1, segmented=True)

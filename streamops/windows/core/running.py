@@ -26,13 +26,14 @@ from streamops.kernel.core import (
 )
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.hashing import xxhash64
-from streamops.kernel.operator import Core, ShardSpec, Table, checkpointed
+from streamops.kernel.operator import ShardSpec, Table, checkpointed
 from streamops.kernel.parameters import (
     refuse_taken_names,
     require_keys,
     require_most_keys,
 )
 from streamops.windows import conditions
+from streamops.windows.core.aggregating import AggregatingCore
 from streamops.windows.core.spec import AggregatingSpec, identity_of_aggregates
 from streamops.windows.core.tables import (
     estimate_values,
@@ -128,7 +129,7 @@ class RunningSpec(AggregatingSpec, ShardSpec):
         return pa.schema([*self.keys, *self.value_columns, (REVISION, pa.int32()), *change])
 
 
-class RunningCore(Core[RunningSpec]):
+class RunningCore(AggregatingCore[RunningSpec]):
     """Running aggregates: per key over everything so far, emitted whenever a value changes."""
 
     STATE = StateFormat("windows.running", 1)

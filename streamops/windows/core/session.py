@@ -21,8 +21,9 @@ from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
-from streamops.kernel.operator import Core, Table
+from streamops.kernel.operator import Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
+from streamops.windows.core.aggregating import AggregatingCore
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.spans import (
     Bounds,
@@ -53,7 +54,7 @@ def _published_schema(spec: SessionSpec) -> pa.Schema:
     return pa.schema([*key_fields(spec), *bounds])
 
 
-class SessionCore(Core[SessionSpec]):
+class SessionCore(AggregatingCore[SessionSpec]):
     """Session windows: bursts of activity per key, ended by silence, by a closing row or by length."""
 
     STATE = StateFormat("windows.session", 1)

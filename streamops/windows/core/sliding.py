@@ -27,8 +27,9 @@ from streamops.kernel.columns import combine_chunks, concat, integers, key_codes
 from streamops.kernel.core import Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.lateness import INSTANT
-from streamops.kernel.operator import Core, Table, checkpointed
+from streamops.kernel.operator import Table, checkpointed
 from streamops.kernel.time import BEFORE_ALL, Instants, advance_watermark
+from streamops.windows.core.aggregating import AggregatingCore
 from streamops.windows.core.spec import DURATION, WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
@@ -359,7 +360,7 @@ class SlidingSpec(WindowSpec):
         return self.size - 1 + self.retention
 
 
-class SlidingCore(Core[SlidingSpec]):
+class SlidingCore(AggregatingCore[SlidingSpec]):
     """Sliding windows: for each event at ``t``, the aggregate over ``(t - size, t]`` of its key."""
 
     STATE = StateFormat("windows.sliding", 1)

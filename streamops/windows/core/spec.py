@@ -8,13 +8,14 @@ that depend on them. The algorithm reads the same dataclass.
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.added import Added
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, require_zone
 from streamops.kernel.errors import Condition, SpecError
@@ -95,6 +96,15 @@ class AggregatingSpec:
             (name, repr(aggregation), aggregation.bind(schema, time=time))
             for name, aggregation in self.agg
         )
+
+    def with_added(self, numbers: Collection[int]) -> Self:
+        """The parameters, with these aggregates as ones some of whose states are unknown."""
+        aggregates = tuple(
+            (name, written, Added(summary) if number in numbers else summary)
+            for number, (name, written, summary) in enumerate(self.aggregates)
+        )
+        of: Any = self
+        return cast("Self", replace(of, aggregates=aggregates))
 
     def require_columns(self, schema: pa.Schema, **columns: str) -> None:
         """Refuse a frame without the key columns, aggregated columns, or these columns by parameter."""
