@@ -324,6 +324,11 @@ WATERMARK_NOT_WAITED_FOR = codes.WATERMARK_NOT_WAITED_FOR(
     "a right frame without a watermark, or waits_for='both'",
     "remove withWatermark(...) from it; or set waits_for='both' if results should wait for it",
 )
+ARROW_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
+    "this version of Arrow does not have {what}",
+    "pyarrow {since} or later",
+    "use pyarrow {since} or later, or {instead}",
+)
 SPARK_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
     "this version of Spark does not have {what}",
     "Spark {since} or later",

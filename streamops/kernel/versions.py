@@ -323,6 +323,48 @@ def table_of(array: pa.StructArray) -> pa.Table:
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(array)])
 
 
+def decimals_as_integers(schema: pa.Schema) -> dict[str, bool]:
+    """The option by which Parquet's writer stores small decimals as integers; Arrow has it since 17.
+
+    Raises
+    ------
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``: the schema has decimals, and Arrow is older.
+    """
+    writer = importlib.import_module("pyarrow.parquet").ParquetWriter
+    if "store_decimal_as_integer" in (writer.__doc__ or ""):
+        return {"store_decimal_as_integer": True}
+    found = [field.name for field in schema if "decimal" in str(field.type)]
+    if found:
+        got = f"pyarrow {pa.__version__}, and decimals in {', '.join(found)}"
+        raise conditions.ARROW_TOO_OLD.error(
+            what="decimals as integers in Parquet files",
+            since="17",
+            instead="sinks.spark_iceberg",
+            got=got,
+        )
+    return {}
+
+
+def has_views() -> bool:
+    """Whether Arrow has texts as views, which other libraries pass: since Arrow 16."""
+    return hasattr(pa, "string_view")
+
+
+def require_views(what: str, instead: str) -> None:
+    """Refuse what needs texts as views.
+
+    Raises
+    ------
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``.
+    """
+    if not has_views():
+        raise conditions.ARROW_TOO_OLD.error(
+            what=what, since="16", instead=instead, got=f"pyarrow {pa.__version__}"
+        )
+
+
 def pylist(values: Any) -> list[Any]:
     """``to_pylist`` with maps as dicts; not needed since Arrow 20."""
     if not _NEED_MAPS_AS_PAIRS:

@@ -337,7 +337,7 @@ def _late_names(spec: Outline, value: Any) -> set[str]:
     """The fields of ``late``, those that only this operator has among them."""
     if not has_side_output(spec.columns):
         raise _not_routed(value)
-    return {*spec.columns.field(LATE).type.names}
+    return {field.name for field in spec.columns.field(LATE).type}
 
 
 def _fields(
@@ -351,7 +351,7 @@ def _fields(
         "lateness": None if lateness is None else duration(lateness),
         "watermark": instant(late.get("watermark"), epoch),
     }
-    return {name: values.get(name) for name in spec.columns.field(LATE).type.names}
+    return {field.name: values.get(field.name) for field in spec.columns.field(LATE).type}
 
 
 def _not_routed(got: Any) -> SpecError:

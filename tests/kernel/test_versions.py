@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streamops import sinks
 from streamops.kernel import versions
 from streamops.kernel.errors import RequirementError
 
@@ -97,3 +98,29 @@ def test_arguments_that_pandas_changes_are_refused_without_functions_of_arrow(
     monkeypatch.setattr(versions, "_attribute", lambda *names: None)
     with pytest.raises(RequirementError, match="VERSION_NOT_SUPPORTED"):
         versions.arrow_udf(lambda values: values, "int", inputs)
+
+
+def test_texts_as_views_are_refused_where_arrow_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions.require_views("texts as views", "a sink of Spark")
+    monkeypatch.delattr(pa, "string_view")
+    with pytest.raises(RequirementError, match="VERSION_NOT_SUPPORTED"):
+        versions.require_views("texts as views", "a sink of Spark")
+    with pytest.raises(RequirementError, match=r"pyarrow 16 or later(.|\n)*sinks\.spark_delta"):
+        sinks.delta("/anywhere")
+
+
+def test_decimals_are_refused_where_arrow_does_not_store_them_as_integers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = pa.schema([("a", pa.int64()), ("s", pa.struct([("b", pa.string())]))])
+    nested = plain.append(pa.field("l", pa.list_(pa.decimal128(9, 2))))
+    for schema in (plain, nested):
+        assert versions.decimals_as_integers(schema) == {"store_decimal_as_integer": True}
+
+    class Writer:
+        """Writes Parquet files."""
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter", Writer)
+    assert versions.decimals_as_integers(plain) == {}
+    with pytest.raises(RequirementError, match="decimals in l"):
+        versions.decimals_as_integers(nested)

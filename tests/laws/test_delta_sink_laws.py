@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamops import sinks
+from streamops.kernel.versions import has_views
 from streamops.sinks import copy_on_write, delta_files, leftovers
 from streamops.sinks.core import delta_commit, delta_log
 from streamops.sinks.core.delta_commit import Commit
@@ -30,7 +31,10 @@ from tests.laws.sink_histories import (
 )
 
 deltalake = pytest.importorskip("deltalake")
-pytestmark = pytest.mark.laws
+pytestmark = [
+    pytest.mark.laws,
+    pytest.mark.skipif(not has_views(), reason="sinks.delta needs Arrow 16"),
+]
 
 STEPS = [
     (DeltaSink, "_open"),

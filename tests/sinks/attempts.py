@@ -95,7 +95,7 @@ class _Plan:
 
     def range(self, start: int, stop: int, step: int, count: int) -> _Plan:
         numbers = np.array_split(np.arange(start, stop, step), count)
-        return _Plan(self.given, [[[pa.record_batch({"id": part})]] for part in numbers])
+        return _Plan(self.given, [[[pa.RecordBatch.from_pydict({"id": part})]] for part in numbers])
 
     def mapInArrow(self, function: Any, schema: str) -> _Plan:
         given, rng = self.given, self.given.rng

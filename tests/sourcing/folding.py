@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.versions import pylist
 from streamops.sourcing.core.fold import fold
 from streamops.spark.operator import Operator
 
@@ -25,5 +26,5 @@ def fold_log(
     """The rows of this table, sorted by key."""
     spec: Any = operator.parameters
     table = fold_table(operator, pa.Table.from_pylist(log, schema), snapshot)
-    rows: Rows = table.to_pylist(maps_as_pydicts="strict")
+    rows: Rows = pylist(table)
     return sorted(rows, key=lambda row: [row[name] for name in spec.by])

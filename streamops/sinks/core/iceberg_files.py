@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from streamops.kernel.columns import combine_chunks, is_opaque, list_items, null_table
+from streamops.kernel.versions import decimals_as_integers
 from streamops.sinks import conditions
 from streamops.sinks.core import iceberg_partitions
 from streamops.sinks.core.net import is_like
@@ -205,7 +206,6 @@ class _Writer:
         )
         parquet = _iceberg("io.pyarrow")
         options = parquet._get_parquet_writer_kwargs(properties)
-        self.options = {**options, "store_decimal_as_integer": True, "store_schema": False}
         names = _iceberg("table").TableProperties
         self.target = target or int(
             properties.get(
@@ -213,6 +213,7 @@ class _Writer:
             )
         )
         self.schema = arrow_schema(metadata.schema(), with_ids=True)
+        self.options = {**options, **decimals_as_integers(self.schema), "store_schema": False}
         self.waiting: dict[Any, list[pa.Table]] = {}
         self.bytes: dict[Any, int] = {}
         self.open: dict[Any, tuple[str, Any, Any, list[int]]] = {}
