@@ -377,8 +377,9 @@ class _Reader:
         Postgres sends such rows if an update changes the key, but not a large value.
         """
         is_new = (_temp("op") != "u") | (self._has_key_before() & self._moves())
+        after_names = F.map_keys(_temp("after_texts"))  # Spark 3.5 looks up constants in a map only
         has_placeholder = F.exists(
-            _temp("unavailable"), lambda name: F.map_contains_key(_temp("after_texts"), name)
+            _temp("unavailable"), lambda name: F.array_contains(after_names, name)
         )
         return _temp("op").isin(*_SAVED) & is_new & has_placeholder
 

@@ -99,7 +99,8 @@ class Explanation:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        events = sorted([*self.key_rows, *self.key_results], key=lambda event: event.batch)
+        both: list[KeyRow | KeyResult] = [*self.key_rows, *self.key_results]
+        events = sorted(both, key=lambda event: event.batch)
         return "\n".join([self.answer, *map(str, events), *(f"note: {n}" for n in self.notes)])
 
     @property

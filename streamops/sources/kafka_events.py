@@ -399,7 +399,7 @@ class _Reader:
         """The value without its header; null if the header is not the expected one."""
         value, spec = column(_VALUE).cast("binary"), self.spec
         length = F.octet_length(value)
-        behind = F.substring(value, F.lit(_HEADER_BYTES + 1), length)
+        behind = value.substr(F.lit(_HEADER_BYTES + 1), length)
         if self.decoding is not None:
             return F.when(_temp("decoded")["is_json"], behind)
         if spec.schema_id is None:

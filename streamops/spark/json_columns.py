@@ -132,7 +132,7 @@ def text_in_json(key: Column, dtype: DataType) -> Column:
     if isinstance(dtype, StringType):
         return key.cast("string")  # without its collation
     text = F.to_json(F.struct(key.alias("k")), OPTIONS)
-    value = F.substring(text, len('{"k":') + 1, F.length(text) - len('{"k":}'))
+    value = text.substr(F.lit(len('{"k":') + 1), F.length(text) - len('{"k":}'))
     return F.btrim(value, F.lit('"'))
 
 
@@ -307,7 +307,7 @@ def _value_json(text: Column) -> Column:
 
 def _quoted(text: Column) -> Column:
     listed = F.to_json(F.array(text))
-    return F.substring(listed, F.lit(2), F.length(listed) - 2)
+    return listed.substr(F.lit(2), F.length(listed) - 2)
 
 
 def plain_text(text: Column) -> Column:

@@ -184,7 +184,7 @@ def _arrivals(stage: Any, tables: Sequence[pa.Table]) -> Iterator[ArrivedRow]:
             step: Step = core.step(spec, before, inputs, before.watermark)
             return step
 
-        times = [None] * len(rows)
+        times: list[int | None] = [None] * len(rows)
         if input_.time is not None:
             micros, valid = timestamp_micros(rows.column(input_.time))
             times = [int(m) if v else None for m, v in zip(micros, valid, strict=True)]

@@ -99,7 +99,9 @@ def test_behind_is_what_the_micro_batches_of_the_time_have_in_common(
         flags.append(one.is_behind)
         assert len(one.samples) <= 23
         if one.is_behind:
-            recent = [b for b in history[: progress.batch + 1] if at_most(b, progress, behind_after)]
+            recent = [
+                b for b in history[: progress.batch + 1] if at_most(b, progress, behind_after)
+            ]
             assert all(batch.behind for batch in recent)
             assert progress.started - history[0].started >= behind_after
     member, _ = supervision.measure(member, policy, pending)
