@@ -9,12 +9,14 @@ from collections.abc import Iterator
 # What examples use, and do not define.
 ABSENT = {"clicks", "days", "events", "log", "logins", "minutes", "pages", "payments", "readings"}
 ABSENT |= {"prices", "row", "rows", "searches", "trades", "views"}
-ABSENT |= {"spark", "query", "path", "reader", "Increases"}
+ABSENT |= {"spark", "query", "path", "reader", "url", "hourly", "Increases"}
 # What connects, needs a session, or reads files that are not there.
 OUTSIDE = {
     "erasure.KeyTable",
     "erasure.search_files",
     "local_session",
+    "observe.explain",
+    "observe.supervise",
     "overlap",
     "prometheus_client.start_http_server",
     "sinks.read_parquet",
@@ -23,6 +25,7 @@ OUTSIDE = {
     "sources.replay",
     "daily.check",
     "state.check",
+    "state.pending",
     "state.read",
 }
 

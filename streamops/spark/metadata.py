@@ -141,4 +141,5 @@ def plan_text(frame: Any) -> str:
     if hasattr(frame, "_jdf"):
         return str(frame._jdf.queryExecution().analyzed().toString())
     text = str(frame._explain_string(extended=True))
-    return text.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized")[0]
+    _, is_there, analyzed = text.partition("== Analyzed Logical Plan ==")
+    return analyzed.partition("== Optimized")[0] if is_there else text

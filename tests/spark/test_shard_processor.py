@@ -47,6 +47,7 @@ def test_the_declaration_of_state_imports_nothing_of_the_operator(tmp_path: Path
     declared, loaded = found.stdout.splitlines()
     assert declared == (
         "['stored', 'segments'] "
-        "['streamops.spark', 'streamops.spark.shard_processor', 'streamops.spark.state_rows']"
+        "['streamops.kernel', 'streamops.kernel.prompt', "
+        "'streamops.spark', 'streamops.spark.shard_processor', 'streamops.spark.state_rows']"
     )
     assert loaded == "here None"

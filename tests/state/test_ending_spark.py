@@ -74,8 +74,9 @@ def test_what_a_stream_emitted_and_what_is_pending_is_the_batch_result(
     columns = stream.transform(operator).columns
     before = written(spark, tmp_path, columns)
     rest = state.pending(tmp_path / "checkpoint", operator, stream)
-    assert rest.schema == stream.transform(operator).schema
-    assert 0 < len(before) < len(expected)
+    assert rest.dtypes == stream.transform(operator).dtypes
+    assert len(before) < len(expected)
+    assert before or name == "session"  # the sessions of this script are open at its end
     for _ in range(2):  # the second one is skipped
         publish(rest, tmp_path)
         assert written(spark, tmp_path, columns) == expected
@@ -88,7 +89,9 @@ def test_a_query_whose_end_was_published_is_refused(spark: SparkSession, tmp_pat
     publish(state.pending(tmp_path / "checkpoint", operator, stream), tmp_path)
     before = written(spark, tmp_path, ["k", "n"])
     more = micro_batches(spark, script(6)[4:], directory=tmp_path, source="files")
-    with pytest.raises(StreamingQueryException, match=r"\[NEW_CHECKPOINT\]|\[CHECKPOINT_BEHIND\]"):
+    with pytest.raises(
+        StreamingQueryException, match=r"\[FENCED\]|\[NEW_CHECKPOINT\]|\[CHECKPOINT_BEHIND\]"
+    ):
         run(more.transform(operator), tmp_path)
     assert written(spark, tmp_path, ["k", "n"]) == before
 
@@ -107,4 +110,4 @@ def test_other_parameters_and_operators_without_results_are_refused(
     with pytest.raises(CheckpointError, match=r"\[UNKNOWN_OPERATOR\] "):
         state.pending(checkpoint, OPERATORS["session"], stream)
     with pytest.raises((CheckpointError, StateFormatError), match=r"\[CHECKPOINT_UNSUPPORTED\]"):
-        state.pending(checkpoint, sketches.seen("v", time="ts"), stream)
+        state.pending(checkpoint, sketches.seen("v", time="ts", capacity=10), stream)
