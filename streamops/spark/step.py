@@ -207,7 +207,9 @@ class ShardStep(Generic[S]):
         if step.state.segments is not None:  # this step or another worker has removed some
             there = {of.number for of in step.state.segments.index}
             forget_segments(self.plan, shard, there)
-        if before is not None and step.state is opened:  # nothing to encode
+        mark = fingerprint(*header)
+        is_current = before is not None and before.fingerprint in {mark, ~mark}
+        if is_current and step.state is opened:  # nothing to encode
             after = before
         else:
             deadline = self.core.next_deadline(spec, step.state)
