@@ -208,9 +208,9 @@ class ShardStep(Generic[S]):
             there = {of.number for of in step.state.segments.index}
             forget_segments(self.plan, shard, there)
         mark = fingerprint(*header)
-        is_current = before is not None and before.fingerprint in {mark, ~mark}
-        if is_current and step.state is opened:  # nothing to encode
-            after = before
+        unchanged = before if step.state is opened else None
+        if unchanged is not None and unchanged.fingerprint in {mark, ~mark}:  # nothing to encode
+            after = unchanged
         else:
             deadline = self.core.next_deadline(spec, step.state)
             step = replace(step, state=self.core.settle(step.state))
