@@ -329,6 +329,11 @@ ARROW_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
     "pyarrow {since} or later",
     "use pyarrow {since} or later, or {instead}",
 )
+ARROW_TOO_NEW = codes.VERSION_NOT_SUPPORTED(
+    "{what} of this version of Spark fails with this version of Arrow",
+    "pyarrow before {before}, or another version of Spark",
+    "install pyarrow<{before}, or use {instead}",
+)
 SPARK_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
     "this version of Spark does not have {what}",
     "Spark {since} or later",

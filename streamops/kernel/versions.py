@@ -346,6 +346,30 @@ def decimals_as_integers(schema: pa.Schema) -> dict[str, bool]:
     return {}
 
 
+def require_whole_positions(what: str, instead: str) -> None:
+    """Refuse ``applyInPandasWithState`` where Spark cuts its groups at positions that are floats.
+
+    Spark 3.5 and 4.2 do, once a group has several rows. Arrow refuses floats since 26.
+
+    Raises
+    ------
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``.
+    """
+    with suppress(TypeError):
+        pa.RecordBatch.from_pydict({"n": [1]}).slice(0.0, 1.0)
+        return
+    reader = _attribute("sql.pandas.serializers", "ApplyInPandasWithStateSerializer")
+    try:
+        source = "" if reader is None else inspect.getsource(reader)
+    except OSError:  # without its source it cannot be judged
+        return
+    if re.search(r'= state_info_col\["startOffset"\]', source):
+        raise conditions.ARROW_TOO_NEW.error(
+            what=what, before="26", instead=instead, got=f"pyarrow {pa.__version__}"
+        )
+
+
 def has_views() -> bool:
     """Whether Arrow has texts as views, which other libraries pass: since Arrow 16."""
     return hasattr(pa, "string_view")

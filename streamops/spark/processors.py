@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from streamops.kernel.prompt import prompt
+from streamops.kernel.versions import require_whole_positions
 from streamops.spark.packing import EMITTED, freeze_imports
 from streamops.spark.state_rows import STATE_SCHEMA, Begin, read_group
 from streamops.spark.step import ShardStep
@@ -49,6 +50,7 @@ def run_steps(
     shards = (packs if event_time else packs.select("shard", "packed")).groupBy("shard")
     if api == "applyInPandasWithState":
         timeout = GroupStateTimeout.EventTimeTimeout if event_time else GroupStateTimeout.NoTimeout
+        require_whole_positions(api, "transformWithStateInPandas, since Spark 4.0")
         function = _state_function(step, event_time)
         return shards.applyInPandasWithState(function, EMITTED, STATE_SCHEMA, "append", timeout)
     # Imported here: Spark 3.5 has no such processors.

@@ -124,3 +124,35 @@ def test_decimals_are_refused_where_arrow_does_not_store_them_as_integers(
     assert versions.decimals_as_integers(plain) == {}
     with pytest.raises(RequirementError, match="decimals in l"):
         versions.decimals_as_integers(nested)
+
+
+def test_arrow_that_refuses_the_positions_of_spark_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Whole:
+        """As in Spark 4.0, 4.1 and 4.3."""
+
+        def load(self, state_info_col: Any) -> Any:
+            return int(state_info_col["startOffset"])
+
+    class Floats:
+        """As in Spark 3.5 and 4.2."""
+
+        def load(self, state_info_col: Any) -> Any:
+            data_start_offset = state_info_col["startOffset"]
+            return data_start_offset
+
+    def require(reader: Any) -> None:
+        monkeypatch.setattr(versions, "_attribute", lambda module, name: reader)
+        versions.require_whole_positions("applyInPandasWithState", "another state API")
+
+    versions.require_whole_positions("applyInPandasWithState", "another state API")
+    require(Whole)
+    require(None)
+    try:
+        pa.RecordBatch.from_pydict({"n": [1]}).slice(0.0, 1.0)
+    except TypeError:
+        with pytest.raises(RequirementError, match="pyarrow before 26"):
+            require(Floats)
+    else:
+        require(Floats)
