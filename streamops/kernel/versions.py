@@ -362,7 +362,7 @@ def require_whole_positions(what: str, instead: str) -> None:
     reader = _attribute("sql.pandas.serializers", "ApplyInPandasWithStateSerializer")
     try:
         source = "" if reader is None else inspect.getsource(reader)
-    except OSError:  # without its source it cannot be judged
+    except OSError:  # its source is not installed
         return
     if re.search(r'= state_info_col\["startOffset"\]', source):
         raise conditions.ARROW_TOO_NEW.error(
