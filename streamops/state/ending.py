@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamops.kernel.codec import decode
-from streamops.kernel.core import State
 from streamops.kernel.errors import located
-from streamops.kernel.segments import INDEX
 from streamops.spark.columns import spark_schema
 from streamops.spark.drive import build_rows, resolve_query
 from streamops.spark.operator import Operator
 from streamops.spark.step import ShardStep, Stored
 from streamops.state import conditions
 from streamops.state.reading import find_operator, rows_with_segments
-from streamops.state.shards import StoredShard, read_header, read_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,8 +95,24 @@ def _finish_batches(
 def _finish(step: ShardStep[Any], row: dict[str, Any]) -> pa.Table:
     """What is pending in a shard."""
     stored = Stored(0, row["watermark"], None, 0, row["blob"])
-    tables = decode(stored.frame, *step.header)  # refuses other parameters
-    if INDEX in tables:
-        segments = {of["number"]: of["blob"] for of in row["segments"] or ()}
-        tables = read_tables(read_header(StoredShard(row["shard"], stored, None, 0)), segments)
-    return step.core.finish(step.spec, State(row["watermark"], tables))
+    store = _Segments({of["number"]: of["blob"] for of in row["segments"] or ()})
+    segments = step.open_segments(store, row["shard"])
+    state = stored.state(step.header, adapt=step.adapt, segments=segments)
+    spec, state, _ = step.core.attune(step.spec, state, ())
+    return step.core.finish(spec, state)
+
+
+class _Segments(dict[int, str]):
+    """The segments of a shard, by number. They are only read."""
+
+    def read(self, number: int) -> str:
+        """Return a segment; empty if there is none of this number."""
+        return self.get(number, "")
+
+    def write(self, number: int, blob: str) -> None:
+        """Nothing is written at the end of a stream."""
+        raise AssertionError
+
+    def remove(self, number: int) -> None:
+        """Nothing is removed at the end of a stream."""
+        raise AssertionError

@@ -165,7 +165,10 @@ def read_tables(frame: StoredFrame, segments: Mapping[int, str]) -> dict[str, pa
     for number, checksum in sorted(checksums.items()):
         with located(at=f"segment {number}"):
             blob = require_checksum(to_frame(segments[number]), checksum)
-            rows.append(read_stored(blob).tables()[ROWS])
+            segment = read_stored(blob)
+            if segment.identity != frame.identity:  # the next merge of it converts it
+                raise _contradiction("a segment from before the last change of the aggregates")
+            rows.append(segment.tables()[ROWS])
     return tables | {UNMERGED: concat(rows)}
 
 
