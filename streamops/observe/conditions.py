@@ -133,7 +133,7 @@ NO_SOURCE_FILES = codes.SOURCE_UNAVAILABLE(
     "pass observe.files(schema=...) with the columns of the files",
 )
 NOT_A_KEY = codes.COLUMN_NOT_FOUND(
-    "`where` names a column that is no key of the operator: {column}",
+    "`where` names a column that is not a key of the operator: {column}",
     "key columns: {columns}",
     "pass values of key columns; conditions on results are `window` and `result`",
 )
