@@ -71,7 +71,8 @@ test-runtime-%: ## Run transcripts, laws and every operator among the packages o
 	scripts/test-runtime $*
 
 test-runtimes: ## Run make test-runtime- for all that runtimes/ has.
-	for pins in runtimes/*.txt; do scripts/test-runtime $$(basename $$pins .txt) || exit 1; done
+	failed=; for pins in runtimes/*.txt; do name=$$(basename $$pins .txt); scripts/test-runtime $$name || failed="$$failed $$name"; done; \
+	    cat build/runtimes/*/row.md; [ -z "$$failed" ] || { echo "Failed:$$failed"; exit 1; }
 
 test-climb: ## Let every operator with a state continue its checkpoint from Spark 3.5 to 4.3, one version after another, and compare. A quarter of an hour.
 	scripts/test-climb
