@@ -21,6 +21,8 @@ OUTSIDE = {
     "prometheus_client.start_http_server",
     "sinks.read_parquet",
     "sinks.rewind",
+    "sinks.wait_for",
+    "sinks.wait_for_sql",
     "sources.outbox",
     "sources.replay",
     "daily.check",

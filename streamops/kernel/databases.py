@@ -1,4 +1,4 @@
-"""Addresses of databases, and what of them may be shown."""
+"""Addresses of databases and what of them may be shown, and positions in the log of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote, unquote_plus
 
 from streamops.kernel import conditions
 from streamops.kernel.parameters import require_package
+
+_LSN = re.compile(r"([0-9A-F]{1,8})/([0-9A-F]{1,8})", re.IGNORECASE)
 
 _KEYWORDS = frozenset(
     [
@@ -399,3 +401,26 @@ def _is_whole(text: str, url: Any) -> bool:
 def _uses_libpq(url: Any) -> bool:
     driver = url.drivername.partition("+")[2]
     return url.get_backend_name() == "postgresql" and driver in {"", "psycopg", "psycopg2"}
+
+
+def format_lsn(lsn: int) -> str:
+    """Format a position of the log as PostgreSQL does.
+
+    Examples
+    --------
+    >>> format_lsn(0x16B3748), format_lsn(0x1_0000_0000)
+    ('0/16B3748', '1/0')
+    """
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def parse_lsn(text: object) -> int | None:
+    """Parse a position of the log; None if it is not one.
+
+    Examples
+    --------
+    >>> parse_lsn("0/16B3748"), parse_lsn("16B3748")
+    (23803720, None)
+    """
+    found = _LSN.fullmatch(text) if isinstance(text, str) else None
+    return (int(found[1], 16) << 32) + int(found[2], 16) if found else None

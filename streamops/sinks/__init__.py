@@ -12,6 +12,7 @@
 ``fan_out``            several targets from one micro-batch
 ``side_outputs``       results to one target, late and rejected rows to another
 ``rewind``             sets a checkpoint back to what a restored target has
+``wait_for``           until a target has what a writer wrote; ``wait_for_sql``: in PostgreSQL
 =====================  =========================================================================
 """
 
@@ -26,6 +27,7 @@ from streamops.sinks.redis import redis
 from streamops.sinks.rewind import rewind
 from streamops.sinks.routing import fan_out, side_outputs
 from streamops.sinks.sqlalchemy import sqlalchemy
+from streamops.sinks.waiting import wait_for, wait_for_sql
 
 __all__ = [
     "delta",
@@ -40,6 +42,8 @@ __all__ = [
     "rewind",
     "side_outputs",
     "sqlalchemy",
+    "wait_for",
+    "wait_for_sql",
 ]
 
 explain_calls(globals())

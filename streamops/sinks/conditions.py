@@ -403,3 +403,28 @@ KEY_NOT_COMPARABLE = codes.TYPE_UNSUPPORTED(
     "a boolean, number, string, binary, date, timestamp, or an array, struct or map of these; in a key no map, and no float or double inside of another type",
     "cast the column",
 )
+NOT_A_TOKEN = codes.INVALID_PARAMETER(
+    "`tokens` has something that is not a token",
+    "kafka:TOPIC:PARTITION:OFFSET, lsn:16/B374D848, delta:VERSION, or file:PATH",
+    "pass what the writer returned in one of these forms",
+)
+NOT_A_WAIT_TARGET = codes.PARAMETER_TYPE(
+    "`target` has no ledger of its own",
+    "a sink with a ledger, or the checkpoint location of the query",
+    "pass the sink that the reader reads, or the checkpoint location",
+)
+FILE_NEEDS_CHECKPOINT = codes.INVALID_PARAMETER(
+    "a ledger does not list files",
+    "tokens of Kafka, PostgreSQL or Delta Lake with a sink; files with a checkpoint",
+    "pass the checkpoint location of the query as `target`",
+)
+OFFSETS_UNKNOWN = codes.OFFSETS_UNKNOWN(
+    "the ledger does not say what the query has read",
+    "an entry with the offsets of the micro-batch",
+    "pass the checkpoint location of the query as `target`: sinks.delta, asynchronous progress tracking, and sink.write leave no offsets in the ledger",
+)
+WAIT_TIMEOUT = codes.WAIT_TIMEOUT(
+    "the target does not have what was written before the end of `timeout`: {tokens}",
+    "offsets of the sources behind it",
+    "wait longer; see whether the query runs and keeps up, and whether it reads this source: observe.progress",
+)

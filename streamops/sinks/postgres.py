@@ -185,8 +185,9 @@ class _Attempt(Attempt):
             sink._write(self.cursor, self.content, is_replaced=is_replaced)
         if location is None or not location.id:
             location = sink._locate(self.cursor)[1]
-        *values, former = astuple(decision.entry.at(location))
-        self.cursor.execute(sql.upsert_entry(self.ledger), (sink.name, *values, list(former)))
+        entry = astuple(decision.entry.at(location))
+        values = [list(value) if isinstance(value, tuple) else value for value in entry]
+        self.cursor.execute(sql.upsert_entry(self.ledger), (sink.name, *values))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -349,7 +350,7 @@ class PostgresSink(StagingSink):
             return {}
         names = self.name, location.name
         rows = fetch(cursor, sql.select_entries(ledger), *names, location.id)
-        return {name: replace(Entry(*row), former=tuple(row[-1])) for name, *row in rows}
+        return {name: Entry.of(*row) for name, *row in rows}
 
     def _write(self, cursor: Any, content: Staged, *, is_replaced: bool) -> None:
         """Apply the net effect of a micro-batch to the table."""

@@ -129,8 +129,7 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     >>> sinks.rewind("checkpoints/daily", sink)
     ['checkpoints/daily/state/0/0/10.delta', 'checkpoints/daily/commits/9', 'checkpoints/daily/offsets/9']
     """
-    files, root = fs.FileSystem.from_uri(checkpoint) if "://" in checkpoint else _local(checkpoint)
-    query = _read_query(files, root, checkpoint)
+    files, root, query = open_checkpoint(checkpoint)
     entry = sink.read_ledger()
     if entry is None:
         raise conditions.NO_LEDGER_ENTRY.error(query=query, got="no entry")
@@ -152,14 +151,16 @@ def rewind(checkpoint: str, sink: Sink, *, dry_run: bool = True) -> list[str]:
     return removed
 
 
-def _local(path: str) -> tuple[fs.FileSystem, str]:
-    return fs.LocalFileSystem(), path.rstrip("/")
-
-
-def _read_query(files: fs.FileSystem, root: str, checkpoint: str) -> str:
+def open_checkpoint(checkpoint: str) -> tuple[fs.FileSystem, str, str]:
+    """Return the file system of a checkpoint, its path there, and the identifier of its query."""
+    is_uri = "://" in checkpoint
+    files, root = (
+        fs.FileSystem.from_uri(checkpoint) if is_uri else (fs.LocalFileSystem(), checkpoint)
+    )
+    root = root.rstrip("/")
     try:
         with files.open_input_stream(f"{root}/metadata") as stream:
-            return str(json.loads(stream.read())["id"])
+            return files, root, str(json.loads(stream.read())["id"])
     except (OSError, ValueError, KeyError) as error:
         raise conditions.NOT_A_CHECKPOINT.error(
             got=f"{public_path(checkpoint)}: {error}"

@@ -433,8 +433,8 @@ class Sink(BatchWriter):
             counted = content.rows, content.digest
         else:
             counted = content.num_rows, digest(content)
-        is_first = identity.run not in self.session.runs
-        return Delivery(*identity, batch_id, *counted, is_first=is_first)
+        query, run, offsets = identity
+        return Delivery(query, run, batch_id, *counted, run not in self.session.runs, offsets)
 
     def _accept(self, content: Content, batch_id: int, identity: Identity) -> None:
         delivery = self._delivery(content, batch_id, identity)

@@ -17,10 +17,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from streamops.kernel.databases import format_lsn, parse_lsn
 from streamops.kernel.errors import located_methods
 from streamops.kernel.versions import spark_class
 from streamops.sources import conditions
-from streamops.sources.core.outbox import Outbox, Range, Read, format_lsn, parse_lsn, partition_rows
+from streamops.sources.core.outbox import Outbox, Range, Read, partition_rows
 from streamops.sources.core.status import Names, Status
 from streamops.sources.postgres_log import PostgresLog
 

@@ -13,13 +13,18 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from streamops.kernel.columns import column_not_found
-from streamops.kernel.databases import require_conninfo, secrets_of_conninfo, with_socket
+from streamops.kernel.databases import (
+    format_lsn,
+    require_conninfo,
+    secrets_of_conninfo,
+    with_socket,
+)
 from streamops.kernel.ddl import quote
 from streamops.kernel.errors import StreamopsError, located_methods
 from streamops.kernel.parameters import require_package
 from streamops.sources import conditions
 from streamops.sources.core import status as sql
-from streamops.sources.core.outbox import Range, Read, format_lsn, read_events
+from streamops.sources.core.outbox import Range, Read, read_events
 from streamops.sources.core.status import Names, Status, check_publication, check_server, check_slot
 
 # Classes of SQLSTATE after which the connection cannot be used.

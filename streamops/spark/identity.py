@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +32,13 @@ class Identity(NamedTuple):
         From the metadata of the checkpoint: the same after a restart.
     run : str
         Another one at every start.
+    offsets : tuple of str
+        Where each source is after the micro-batch, in Spark's JSON. Empty if that is not known.
     """
 
     query: str
     run: str
+    offsets: tuple[str, ...] = ()
 
 
 def unload_state_stores() -> None:
@@ -48,10 +52,10 @@ def unload_state_stores() -> None:
         spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
-def identify(batch: DataFrame, checkpoint: str | None) -> Identity:
+def identify(batch: DataFrame, batch_id: int, checkpoint: str | None) -> Identity:
     """Return the query that delivers a micro-batch to ``foreachBatch``.
 
-    A classic session knows it. Under Connect it is in the metadata of the `checkpoint`.
+    A classic session knows it, and its offsets. Under Connect both are in the `checkpoint`.
 
     Raises
     ------
@@ -63,10 +67,12 @@ def identify(batch: DataFrame, checkpoint: str | None) -> Identity:
         context = session.sparkContext
         query, run = context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
         if query is not None and run is not None:
-            return Identity(query, run)
+            return Identity(query, run, _offsets(session, query, batch_id))
     elif checkpoint is not None:
-        text = session.read.text(f"{checkpoint.rstrip('/')}/metadata").first()
-        return Identity(json.loads(text[0])["id"], _THIS_PROCESS)
+        paths = [f"{checkpoint.rstrip('/')}/{name}" for name in ("metadata", f"offsets/{batch_id}")]
+        first, second = sorted(row[0] for row in session.read.text(paths, wholetext=True).collect())
+        text, plan = (first, second) if first.startswith("{") else (second, first)
+        return Identity(json.loads(text)["id"], _THIS_PROCESS, parse_offsets(plan.splitlines()[2:]))
     raise conditions.QUERY_UNKNOWN.error(
         got="a call outside of foreachBatch, or a Spark Connect session without `checkpoint`"
     )
@@ -85,14 +91,13 @@ def begin_run(batch: DataFrame, batch_id: int, checkpoint: str | None) -> Identi
     StateFormatError
         The state was written with other parameters, another number of shards, or another release.
     """
-    identity = identify(batch, checkpoint)
+    identity = identify(batch, batch_id, checkpoint)
     session: Any = batch.sparkSession
     is_first = identity.run not in _COMPARED
     _COMPARED.add(identity.run)
     if is_first and batch_id and hasattr(session, "_jsparkSession"):
         try:
-            running = session._jsparkSession.sharedState().activeStreamingQueries()
-            query = running.get(session._jvm.java.util.UUID.fromString(identity.query))
+            query = _execution(session, identity.query)
             plan, path = query.analyzedPlan().toString(), query.resolvedCheckpointRoot()
             compare(session, plan, path, batch=batch_id - 1)
         except StreamopsError:
@@ -100,6 +105,36 @@ def begin_run(batch: DataFrame, batch_id: int, checkpoint: str | None) -> Identi
         except Exception as error:
             _LOG.info("the state is compared by the tasks, not by the driver: %s", error)
     return identity
+
+
+def parse_offsets(lines: Iterable[str]) -> tuple[str, ...]:
+    """Where each source is, from the lines of a plan after its metadata. Empty: it has no offset yet.
+
+    Examples
+    --------
+    >>> parse_offsets(['{"logOffset":3}', "-"])
+    ('{"logOffset":3}', '')
+    """
+    return tuple("" if line == "-" else line for line in lines)
+
+
+def _execution(session: Any, query: str) -> Any:
+    """What runs a query, in the JVM of a classic session."""
+    running = session._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(session._jvm.java.util.UUID.fromString(query))
+
+
+def _offsets(session: Any, query: str, batch_id: int) -> tuple[str, ...]:
+    try:
+        offsets = _execution(session, query).offsetLog().get(batch_id).get().offsets().iterator()
+        found = []
+        while offsets.hasNext():
+            of = offsets.next()
+            found.append(of.get().json() if of.isDefined() else "-")
+        return parse_offsets(found)
+    except Exception as error:
+        _LOG.info("the ledger does not get the offsets of the micro-batch: %s", error)
+        return ()
 
 
 def parallelism(frame: DataFrame) -> int:

@@ -311,6 +311,7 @@ assert run(make(checkpoint=checkpoint)) == query
 for sink in make().sinks.values():
     entry = sink.read_ledger()
     assert (entry.query, entry.batch, entry.generation) == (query, 2, 2), entry
+    assert list(entry.offsets) == (Path(checkpoint) / "offsets/2").read_text().splitlines()[2:]
 expected = sorted((row["k"], row["v"]) for batch in script for row in batch)
 found = sinks.read_parquet(archive).to_table().to_pylist()
 assert sorted((row["k"], row["v"]) for row in found) == expected

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.spark
 Rows = list[dict[str, Any]]
 TS = pa.timestamp("us", tz="UTC")
 SECOND = dt.timedelta(seconds=1)
+_FIRST_DETAIL = "side"
 STARTS = (0, 20, 45, 70)
 """Where the event time of each micro-batch starts, in seconds. The query restarts before the third."""
 
@@ -662,12 +663,18 @@ def split(table: pa.Table, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def emitted_by(result: BatchResult) -> list[dict[str, Any]]:
-    """The rows of a micro-batch as Spark has them: results and late rows of two inputs in one table."""
+    """The rows of a micro-batch as Spark has them: results and late rows in one table."""
     if not result.late.column_names:
         return result.table.to_pylist()
     nothing = dict.fromkeys(result.table.column_names)
     results = [{**row, "late": None} for row in result.table.to_pylist()]
-    return results + [{**nothing, "late": row} for row in result.late.to_pylist()]
+    names = result.late.column_names
+    keys = names[: len(names) - 1 - names[::-1].index(_FIRST_DETAIL)]
+    rows = result.late.select(keys).to_pylist()
+    details = result.late.drop_columns(keys).to_pylist()
+    return results + [
+        {**nothing, **row, "late": late} for row, late in zip(rows, details, strict=True)
+    ]
 
 
 def as_rows(rows: list[dict[str, Any]]) -> list[str]:

@@ -69,8 +69,7 @@ def to_text(sink: str, number: int, entry: Entry) -> str:
 def _from_text(text: str | None) -> tuple[str, int, Entry] | None:
     try:
         found = json.loads(text or "")
-        *values, former = found["entry"]
-        return found["streamops"], found["number"], replace(Entry(*values), former=tuple(former))
+        return found["streamops"], found["number"], Entry.of(*found["entry"])
     except (ValueError, KeyError, TypeError):
         return None  # of somebody else
 

@@ -24,13 +24,15 @@ _BYTES = 7  # fewer than the eight of a signed integer, so that none is negative
 def to_integers(entry: Entry) -> list[int]:
     """Return the entry as integers: the length of its text in bytes, then seven bytes each.
 
+    Without the offsets, whose text may be long.
+
     Examples
     --------
     >>> numbers = to_integers(Entry("query", 1, "run", 0, rows=2, digest=-7))
     >>> numbers[0], from_integers(dict(enumerate(numbers)).get)
-    (33, Entry(query='query', generation=1, run='run', batch=0, rows=2, digest=-7, target='', target_id='', former=()))
+    (33, Entry(query='query', generation=1, run='run', batch=0, rows=2, digest=-7, target='', target_id='', former=(), offsets=()))
     """
-    text = json.dumps(astuple(entry), separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(astuple(entry)[:-1], separators=(",", ":"), ensure_ascii=False).encode()
     chunks = (text[at : at + _BYTES] for at in range(0, len(text), _BYTES))
     return [len(text), *(int.from_bytes(chunk, "big") for chunk in chunks)]
 
@@ -49,8 +51,7 @@ def from_integers(read: Callable[[int], int | None]) -> Entry | None:
         if number is None:
             return None
         text += number.to_bytes(min(_BYTES, length - start), "big")
-    *values, former = json.loads(text)
-    return replace(Entry(*values), former=tuple(former))
+    return Entry.of(*json.loads(text))
 
 
 _PREFIX, SINK, ACTION = "streamops", "streamops.sink", "streamops.action"

@@ -38,7 +38,7 @@ def to_text(entry: Entry, snapshot: int) -> str:
     --------
     >>> text = to_text(Entry("query", 1, "run", 0, rows=2, digest=-7, former=("old",)), 5)
     >>> text
-    '[5,"query",1,"run",0,2,-7,"","",["old"]]'
+    '[5,"query",1,"run",0,2,-7,"","",["old"],[]]'
     >>> from_text(text) == (5, Entry("query", 1, "run", 0, rows=2, digest=-7, former=("old",)))
     True
     """
@@ -47,8 +47,8 @@ def to_text(entry: Entry, snapshot: int) -> str:
 
 def from_text(text: str) -> tuple[int, Entry]:
     """Return the snapshot and the entry of a text."""
-    snapshot, *values, former = json.loads(text)
-    return snapshot, replace(Entry(*values), former=tuple(former))
+    snapshot, *values = json.loads(text)
+    return snapshot, Entry.of(*values)
 
 
 def property_of(sink: str) -> str:

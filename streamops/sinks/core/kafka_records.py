@@ -117,15 +117,17 @@ def decode_entry(value: bytes) -> tuple[Entry, int]:
         message = f"not an entry of a sink: {value[:200]!r}"
         raise ValueError(message)
     partitions = values.pop("partitions")
-    return Entry(**{**values, "former": tuple(values["former"])}), partitions
+    return Entry.of(*(values[field.name] for field in fields(Entry))), partitions
 
 
 def _is_entry(values: Any) -> bool:
     if type(values) is not dict or values.keys() != _FIELDS:
         return False
-    if type(values["former"]) is not list:
+    lists = values["former"], values["offsets"]
+    if any(type(of) is not list for of in lists):
         return False
-    texts = [values[name] for name in ("query", "run", "target", "target_id")] + values["former"]
+    texts = [values[name] for name in ("query", "run", "target", "target_id")]
+    texts += [text for of in lists for text in of]
     numbers = [values[n] for n in ("generation", "batch", "rows", "digest", "partitions")]
     return all(type(t) is str for t in texts) and all(type(n) is int for n in numbers)
 

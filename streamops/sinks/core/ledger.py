@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from streamops.kernel.errors import SinkError
 from streamops.sinks import conditions
@@ -88,6 +88,8 @@ class Entry:
     former : tuple of str
         Queries that wrote before this one. They never write again, not even their first micro-batch, which
         they may repeat after a crash.
+    offsets : tuple of str
+        Where each source of the query is after the micro-batch, in Spark's JSON. Empty if that is not known.
     """
 
     query: str
@@ -99,10 +101,17 @@ class Entry:
     target: str = ""
     target_id: str = ""
     former: tuple[str, ...] = ()
+    offsets: tuple[str, ...] = ()
 
     def at(self, location: Location) -> Entry:
         """The entry, of a sink that writes to this target."""
         return replace(self, target=location.name, target_id=location.id)
+
+    @classmethod
+    def of(cls, *values: Any) -> Entry:
+        """The entry of these values, which may have lists instead of tuples."""
+        found: list[Any] = [tuple(of) if isinstance(of, list) else of for of in values]
+        return cls(*found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ class Delivery:
 
     Parameters
     ----------
-    query, run, batch, rows, digest
+    query, run, batch, rows, digest, offsets
         As in :class:`Entry`.
     is_first : bool
         Whether this process has not delivered for this run yet.
@@ -123,6 +132,7 @@ class Delivery:
     rows: int
     digest: int
     is_first: bool
+    offsets: tuple[str, ...] = ()
 
     def is_of(self, entry: Entry) -> bool:
         """Whether an entry is of this micro-batch of this query."""
@@ -131,7 +141,7 @@ class Delivery:
     def entry(self, generation: int, former: tuple[str, ...] = ()) -> Entry:
         """The entry after this micro-batch."""
         values = self.query, generation, self.run, self.batch, self.rows, self.digest
-        return Entry(*values, former=former)
+        return Entry(*values, former=former, offsets=self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +240,10 @@ def decide(
             got=f"micro-batch {delivery.batch} with {delivery.rows} rows and digest {delivery.digest}",
         )
     # The entry keeps the rows and the digest of what the target has.
-    return Decision("skip", replace(entry, run=delivery.run, generation=generation))
+    offsets = delivery.offsets or entry.offsets
+    return Decision(
+        "skip", replace(entry, run=delivery.run, generation=generation, offsets=offsets)
+    )
 
 
 def require_location(entry: Entry, location: Location, *, accepts: bool = False) -> None:

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -109,7 +109,7 @@ def decode(text: bytes) -> Manifest | None:
     assert values["version"] == VERSION, values["version"]
     entry = values["entry"]
     return Manifest(
-        Entry(**{**entry, "former": tuple(entry["former"])}),
+        Entry.of(*(entry[field.name] for field in fields(Entry))),
         pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"]))),
         tuple(File(**file) for file in values["files"]),
         values["is_first"],

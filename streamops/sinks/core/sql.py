@@ -7,12 +7,13 @@ table, and everything else as parameters.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import pyarrow as pa
 
 from streamops.kernel.ddl import quote
+from streamops.sinks.core.ledger import Entry
 
 TEMPORARY = "pg_temp"
 """The schema of the staging table, which is named since a search path can lead to another table first."""
@@ -160,11 +161,12 @@ def create_ledger(ledger: Table) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {ledger} (sink text PRIMARY KEY, query text NOT NULL, "
         "generation bigint NOT NULL, run text NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL, "
-        "digest bigint NOT NULL, target text NOT NULL, target_id text NOT NULL, former text[] NOT NULL, at timestamptz NOT NULL DEFAULT pg_catalog.now())"
+        "digest bigint NOT NULL, target text NOT NULL, target_id text NOT NULL, former text[] NOT NULL, "
+        "offsets text[] NOT NULL, at timestamptz NOT NULL DEFAULT pg_catalog.now())"
     )
 
 
-_ENTRY = ("query", "generation", "run", "batch", "rows", "digest", "target", "target_id", "former")
+_ENTRY = tuple(field.name for field in fields(Entry))
 
 
 def select_entries(ledger: Table) -> str:
@@ -180,6 +182,55 @@ def upsert_entry(ledger: Table) -> str:
     return (
         f"INSERT INTO {ledger} (sink, {', '.join(_ENTRY)}) VALUES ({values}) "
         f"ON CONFLICT (sink) DO UPDATE SET {changes}, at = pg_catalog.now()"
+    )
+
+
+_WAIT = """
+DECLARE
+    of text := split_part(token, ':', 1);
+    a text := split_part(token, ':', 2);
+    b text := split_part(token, ':', 3);
+    c text := split_part(token, ':', 4);
+    ends timestamptz := clock_timestamp() + timeout;
+    found text[];
+    has_all boolean;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a transaction with a snapshot never sees what is committed later'
+            USING HINT = 'wait in READ COMMITTED, before the transaction that reads';
+    ELSIF of NOT IN ('kafka', 'lsn', 'delta') THEN
+        RAISE EXCEPTION 'not a token: %', token
+            USING HINT = 'kafka:TOPIC:PARTITION:OFFSET, lsn:16/B374D848, or delta:VERSION';
+    END IF;
+    LOOP
+        SELECT ledger.offsets INTO found FROM {ledger} AS ledger WHERE ledger.sink = streamops_wait_for.sink;
+        SELECT bool_and(answer) INTO has_all FROM (
+            SELECT CASE of
+                WHEN 'kafka' THEN CASE WHEN jsonb_typeof(at -> a) = 'object'
+                    THEN coalesce((at -> a ->> b)::bigint, 0) > c::bigint END
+                WHEN 'lsn' THEN (at ->> 'lsn')::pg_lsn >= a::pg_lsn
+                ELSE (at ->> 'reservoirVersion')::bigint > a::bigint
+            END AS answer
+            FROM (SELECT source::jsonb AS at FROM unnest(found) AS source WHERE source <> '') AS sources
+        ) AS answers;
+        EXIT WHEN has_all;
+        IF clock_timestamp() >= ends THEN
+            RAISE EXCEPTION '% does not have %: it is at %', sink, token, found
+                USING ERRCODE = 'query_canceled', HINT = 'wait longer; see whether the query runs and keeps up';
+        END IF;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END
+"""
+
+
+def create_wait_function(schema: str) -> str:
+    """Create the function that waits until the ledger of a schema is behind a token."""
+    body = _WAIT.replace("{ledger}", str(Table(LEDGER, schema)))
+    return (
+        f"CREATE OR REPLACE FUNCTION {Table('streamops_wait_for', schema)}"
+        "(sink text, token text, timeout interval DEFAULT '30 seconds') RETURNS void "
+        f"LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS {_literal(body)}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,10 @@ def ledger_table(schema: str | None) -> sa.Table:
         sa.Column("query", text, nullable=False),
         sa.Column("run", text, nullable=False),
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in numbers),
-        *(sa.Column(name, text, nullable=False) for name in ("target", "target_id", "former")),
+        *(
+            sa.Column(name, text, nullable=False)
+            for name in ("target", "target_id", "former", "offsets")
+        ),
         schema=schema,
         **WITH_TRANSACTIONS,
     )
@@ -67,8 +70,8 @@ def read_entries(
     wanted = sa.select(ledger).where(sa.or_(ledger.c.sink == sink, is_same))
     found = {}
     for row in connection.execute(wanted).mappings():
-        values = {name: row[name] for name in row if name not in {"sink", "former"}}
-        entry = replace(Entry(**values), former=tuple(json.loads(row["former"])))
+        *values, former, offsets = (row[field.name] for field in fields(Entry))
+        entry = Entry.of(*values, json.loads(former), json.loads(offsets))
         found[str(row["sink"])] = entry
     return found
 
@@ -91,7 +94,7 @@ def write_entry(
 ) -> None:
     """Store the entry of a sink. A new one fails if another writer has stored one meanwhile."""
     values = {name: getattr(entry, name) for name in Entry.__slots__}
-    values["former"] = json.dumps(entry.former)
+    values |= {name: json.dumps(values[name]) for name in ("former", "offsets")}
     if is_new:
         connection.execute(sa.insert(ledger).values(sink=sink, **values))
     else:

@@ -8,7 +8,6 @@ advances, and a transaction is in one range as a whole.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -44,31 +43,7 @@ LARGEST_ROW = 64 << 20
 """In bytes. A row travels in a message of Spark, which has a limit of 128 MB by default."""
 
 _LARGEST_IN_JSON = 1 << 20
-_LSN = re.compile(r"([0-9A-F]{1,8})/([0-9A-F]{1,8})")
 _REJECTED_TYPE = pa.struct([("reason", pa.string()), ("row", pa.string())])
-
-
-def format_lsn(lsn: int) -> str:
-    """Format a position of the log as PostgreSQL does.
-
-    Examples
-    --------
-    >>> format_lsn(0x16B3748), format_lsn(0x1_0000_0000)
-    ('0/16B3748', '1/0')
-    """
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def parse_lsn(text: object) -> int | None:
-    """Parse a position of the log; None if it is not one.
-
-    Examples
-    --------
-    >>> parse_lsn("0/16B3748"), parse_lsn("16B3748")
-    (23803720, None)
-    """
-    found = _LSN.fullmatch(text) if isinstance(text, str) else None
-    return (int(found[1], 16) << 32) + int(found[2], 16) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

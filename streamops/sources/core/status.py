@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamops.kernel.databases import format_lsn
 from streamops.kernel.ddl import quote
 from streamops.sources import conditions
-from streamops.sources.core.outbox import Outbox, format_lsn
+from streamops.sources.core.outbox import Outbox
 
 PLUGIN = "pgoutput"
 

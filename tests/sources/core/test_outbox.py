@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 from streamops.errors import ChangeStreamError
+from streamops.kernel.databases import format_lsn, parse_lsn
 from streamops.sources.core import outbox as core
 from streamops.sources.core.outbox import (
     COLUMNS,
     Outbox,
     Range,
     Read,
-    format_lsn,
-    parse_lsn,
     partition_rows,
     read_events,
 )

@@ -1,0 +1,194 @@
+"""Wait until a target has what a writer wrote: reading your own writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+
+from pyarrow import fs
+
+from streamops.kernel.calls import explain_call
+from streamops.kernel.parameters import parse_names
+from streamops.kernel.time import Duration, parse_duration
+from streamops.sinks import conditions
+from streamops.sinks.core import sql
+from streamops.sinks.core.tokens import Token, parse_token, path_of
+from streamops.sinks.rewind import open_checkpoint
+from streamops.sinks.sink import BatchWriter, Sink, Transformed
+from streamops.spark.identity import parse_offsets
+
+_TICK = 0.01  # seconds
+
+
+@explain_call("sinks.wait_for")
+def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 seconds") -> None:
+    """Wait until a target has what a writer wrote to the source of a query.
+
+    A writer passes a token of what it wrote to a reader, which waits for it before it reads. So the reader sees
+    its own writes, although the query is behind.
+
+    Parameters
+    ----------
+    target : sink or str
+        The sink with which the query writes, in a process of the reader; or the checkpoint location of the query: a
+        path, or a URI of a file system that PyArrow supports. A checkpoint serves every target.
+    tokens : str
+        ``"kafka:TOPIC:PARTITION:OFFSET"``: a record, as its producer got it acknowledged. ``"lsn:16/B374D848"``: a position of
+        PostgreSQL's log at or after a commit, for ``sources.outbox``: ``pg_current_wal_lsn()`` after it. ``"delta:17"``: a
+        version of a Delta table that the query reads. ``"file:PATH"``: a file that a file source reads, with a checkpoint as
+        the target.
+    timeout : duration
+        How long to wait.
+
+    Raises
+    ------
+    SinkError
+        ``WAIT_TIMEOUT``: the target does not have all of it. ``OFFSETS_UNKNOWN``: the ledger does not say
+        what the query has read. ``NOT_A_CHECKPOINT``; or the target is not available.
+    SpecError
+        ``INVALID_PARAMETER``: not a token. ``PARAMETER_TYPE``.
+
+    Examples
+    --------
+    >>> views = sinks.postgres("postgresql://host/db", "views", key="page")
+    >>> sinks.wait_for(views, f"kafka:{message.topic()}:{message.partition()}:{message.offset()}")
+
+    Notes
+    -----
+    The function returns after the micro-batch that read the write is committed in the target. Rows that an operator
+    holds back, such as those of an open window, have no result by then. If several sources of the query read
+    the topic, all of them have read the write.
+
+    Ledgers of ``sinks.postgres``, ``iceberg``, ``parquet``, ``kafka`` and ``sqlalchemy`` have the offsets of the
+    last micro-batch. For other targets, and for asynchronous progress tracking, pass the checkpoint.
+    The ledger is read every 10 milliseconds, or half of the time if a reading takes longer. With PostgreSQL,
+    :func:`wait_for_sql` does it in the database.
+
+    References
+    ----------
+    Kleppmann: "Designing Data-Intensive Applications", chapter 11, "Keeping Systems in Sync", and chapter 5, "Reading
+    Your Own Writes".
+    """
+    limit = time.monotonic() + parse_duration(timeout, parameter="timeout", minimum=0) / 1e6
+    wanted = [parse_token(token) for token in tokens]
+    log = _CheckpointLog(target) if isinstance(target, str) else _LedgerLog(target)
+    while True:
+        begun = time.monotonic()
+        offsets = log.read_offsets()
+        wanted = [token for token in wanted if not log.has(token, offsets)]
+        if not wanted:
+            return
+        now = time.monotonic()
+        if now >= limit:
+            raise conditions.WAIT_TIMEOUT.error(
+                tokens=", ".join(token.text for token in wanted),
+                got=f"offsets {', '.join(offsets) or 'of no micro-batch'}",
+            )
+        time.sleep(min(max(_TICK, now - begun), limit - now))
+
+
+def wait_for_sql(schema: str = "public") -> str:
+    """Return the statement that creates a function of PostgreSQL that waits like :func:`wait_for`.
+
+    ``streamops_wait_for(sink text, token text, timeout interval)`` reads the ledger in the schema of the tables. A
+    reader calls it in a statement before the one that reads, in a transaction with READ COMMITTED. It raises
+    ``query_canceled`` after `timeout`. It needs the right to read the table ``streamops_ledger``.
+
+    Parameters
+    ----------
+    schema : str
+        The schema of the ledger, and of the function.
+
+    Returns
+    -------
+    str
+        ``CREATE OR REPLACE FUNCTION``.
+
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE``.
+
+    Examples
+    --------
+    >>> print(sinks.wait_for_sql("shop"), file=open("migrations/17_wait_for.sql", "w"))
+
+    See Also
+    --------
+    wait_for : the tokens.
+    """
+    return sql.create_wait_function(*parse_names(schema, parameter="schema"))
+
+
+class _LedgerLog:
+    """The offsets in the ledger of a sink."""
+
+    def __init__(self, target: object) -> None:
+        while isinstance(target, Transformed):
+            target = target.writer
+        if not isinstance(target, Sink):
+            raise conditions.NOT_A_WAIT_TARGET.error(got=f"a {type(target).__name__}")
+        self._sink = target
+
+    def read_offsets(self) -> Sequence[str]:
+        """Where the sources are after the last micro-batch that the target has; empty before the first one."""
+        entry = self._sink.read_ledger()
+        if entry is not None and not entry.offsets:
+            raise conditions.OFFSETS_UNKNOWN.error(got=f"micro-batch {entry.batch} without offsets")
+        return () if entry is None else entry.offsets
+
+    def has(self, token: Token, offsets: Sequence[str]) -> bool:
+        """Whether the target has what a token names."""
+        if token.is_in is None:
+            raise conditions.FILE_NEEDS_CHECKPOINT.error(got=repr(token.text))
+        return token.is_reached(offsets)
+
+
+class _CheckpointLog:
+    """The offsets of the last micro-batch that a checkpoint committed."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._files, self._root, _ = open_checkpoint(checkpoint)
+        self._read, self._found = set[str](), dict[str, tuple[int, int]]()
+
+    def read_offsets(self) -> Sequence[str]:
+        """Where the sources are after the last micro-batch that is committed; empty before the first one."""
+        committed = [int(name) for name in self._names("commits") if name.isdecimal()]
+        if not committed:
+            return ()
+        _, _, *lines = self._lines(f"offsets/{max(committed)}")
+        return parse_offsets(lines)
+
+    def has(self, token: Token, offsets: Sequence[str]) -> bool:
+        """Whether the micro-batches have what a token names."""
+        if token.is_in is not None:
+            return token.is_reached(offsets)
+        if not offsets:
+            return False
+        if token.path not in self._found:
+            self._read_sources()
+        source, entry = self._found.get(token.path, (-1, 0))
+        return (
+            source >= 0 and int(json.loads(offsets[source] or "{}").get("logOffset", -1)) >= entry
+        )
+
+    def _read_sources(self) -> None:
+        """Read what file sources have listed since the last time."""
+        for source in self._names("sources"):
+            for name in self._names(f"sources/{source}"):
+                path = f"sources/{source}/{name}"
+                if path in self._read or not name.removesuffix(".compact").isdecimal():
+                    continue
+                self._read.add(path)
+                for line in self._lines(path)[1:]:
+                    listed = json.loads(line)
+                    self._found[path_of(listed["path"])] = int(source), int(listed["batchId"])
+
+    def _names(self, folder: str) -> list[str]:
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        return [info.base_name for info in self._files.get_file_info(selector)]
+
+    def _lines(self, path: str) -> list[str]:
+        with self._files.open_input_stream(f"{self._root}/{path}") as stream:
+            return str(stream.read().decode()).splitlines()
