@@ -199,6 +199,11 @@ PACKAGE_MISSING = codes.PACKAGE_MISSING(
     "the package {package}",
     "pip install 'streamops[{extra}]'",
 )
+PACKAGE_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
+    "{package} is too old",
+    "{package} {since} or later",
+    "pip install 'streamops[{extra}]'; where a runtime has its own, as a library of the notebook or of the job",
+)
 PARAMETER_MISSING = codes.PARAMETER_MISSING.of(CallError)(
     "{named} must be given",
     "{expected}",

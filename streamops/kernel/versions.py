@@ -7,6 +7,7 @@ for a name that some version lacks. Spark is not imported here, only looked up: 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -387,6 +388,25 @@ def require_views(what: str, instead: str) -> None:
         raise conditions.ARROW_TOO_OLD.error(
             what=what, since="16", instead=instead, got=f"pyarrow {pa.__version__}"
         )
+
+
+def require_version(package: str, since: str, *, extra: str) -> None:
+    """Refuse a version of an optional package that does not do what streamops needs.
+
+    Raises
+    ------
+    RequirementError
+        ``VERSION_NOT_SUPPORTED``.
+    """
+    found = importlib.metadata.version(package)
+    if _numbers_of(found) < _numbers_of(since):
+        raise conditions.PACKAGE_TOO_OLD.error(
+            package=package, since=since, extra=extra, got=f"{package} {found}"
+        )
+
+
+def _numbers_of(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
 def pylist(values: Any) -> list[Any]:

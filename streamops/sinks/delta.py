@@ -16,7 +16,7 @@ from streamops.kernel.columns import key_codes
 from streamops.kernel.databases import public_path, secrets_of
 from streamops.kernel.errors import SinkError, StreamopsError
 from streamops.kernel.parameters import require_package
-from streamops.kernel.versions import require_views
+from streamops.kernel.versions import require_version, require_views
 from streamops.sinks import conditions, copy_on_write, delta_files
 from streamops.sinks.copy_on_write import Job, Replaced
 from streamops.sinks.core import delta_commit, delta_log, stored_types
@@ -509,5 +509,6 @@ def _count(rows: Any) -> int:
 def _require_driver() -> Any:
     package = {"package": "deltalake", "extra": "delta"}
     require_package("deltalake.exceptions", **package)
+    require_version("deltalake", "1.6.6", extra="delta")  # earlier ones forget the ledger
     require_views("texts as views, in which deltalake reads a table", "sinks.spark_delta")
     return require_package("deltalake", **package)

@@ -156,3 +156,14 @@ def test_arrow_that_refuses_the_positions_of_spark_is_refused(
             require(Floats)
     else:
         require(Floats)
+
+
+def test_an_older_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"deltalake": "1.10.0"}.get)
+    versions.require_version("deltalake", "1.9.6", extra="delta")
+    versions.require_version("deltalake", "1.10", extra="delta")
+    with pytest.raises(RequirementError) as refused:
+        versions.require_version("deltalake", "1.10.1", extra="delta")
+    assert refused.value.code == "VERSION_NOT_SUPPORTED"
+    assert refused.value.got == "deltalake 1.10.0"
+    assert "streamops[delta]" in refused.value.fix

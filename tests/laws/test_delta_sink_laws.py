@@ -30,7 +30,7 @@ from tests.laws.sink_histories import (
     histories,
 )
 
-deltalake = pytest.importorskip("deltalake")
+deltalake = pytest.importorskip("deltalake", minversion="1.6.6")
 pytestmark = [
     pytest.mark.laws,
     pytest.mark.skipif(not has_views(), reason="sinks.delta needs Arrow 16"),
