@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamops import search
@@ -213,6 +213,7 @@ def test_a_case_has_matches_late_rows_and_forgotten_queries() -> None:
     """The histories are not trivial."""
     seen = {"results": 0, "rejected": 0, "too_late": 0, "evicted": 0}
 
+    @settings(max_examples=25)
     @given(case=histories())
     def look(case: Case) -> None:
         for step in case.steps:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamops import search
@@ -145,6 +145,7 @@ def test_a_case_has_matches_and_rejected_queries() -> None:
     """The histories are not trivial."""
     seen = {"results": 0, "rejected": 0}
 
+    @settings(max_examples=25)
     @given(case=histories())
     def look(case: Case) -> None:
         for step in case.steps:

@@ -1,0 +1,243 @@
+"""Write, wait, read, and kill the query. See the package."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow.dataset as ds
+
+from streamops import sinks
+from tests.kafka.broker import Broker
+from tests.kafka.broker import running as running_kafka
+from tests.reads.query import TARGETS, sink
+from tests.servers.postgres import programs
+from tests.servers.postgres import running as running_postgres
+
+_BURST = 50  # records that a writer writes before it waits for the first of them
+_WRITERS = 4  # for each target
+_PATIENCE = "5 minutes"
+
+
+@dataclass
+class Run:
+    """A folder with the targets, the servers, and what the writers found."""
+
+    folder: Path
+    broker: Broker
+    topic: str
+    where: str
+    pairs: int
+    numbers: Any = field(default_factory=itertools.count)
+    returned: dict[str, list[tuple[int, float, float]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By target: the offset of each record, when it was acknowledged, and when the wait for it returned."""
+    stale: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Pairs so far."""
+        return sum(map(len, self.returned.values()))
+
+    def write_and_read(self, target: str) -> None:
+        """Write, wait and read until there are enough pairs."""
+        wait, has = self._reader(target)
+        producer = self.broker.producer()
+        while self.done < self.pairs:
+            written = self._write(producer)
+            assert len(written) == _BURST
+            for number, offset, acknowledged in written:
+                wait(f"kafka:{self.topic}:0:{offset}")
+                self.returned[target].append((offset, acknowledged, time.time()))
+                if not has(number):
+                    self.stale.append((target, number))
+
+    def _write(self, producer: Any) -> list[tuple[int, int, float]]:
+        """Write a burst: each number, its offset, and when it was acknowledged."""
+        written: list[tuple[int, int, float]] = []
+
+        def acknowledge(number: int, error: object, message: Any) -> None:
+            assert error is None, error
+            written.append((number, message.offset(), time.time()))
+
+        for number in itertools.islice(self.numbers, _BURST):
+            producer.produce(self.topic, str(number), on_delivery=partial(acknowledge, number))
+        assert producer.flush(60) == 0
+        return written
+
+    def _reader(self, target: str) -> tuple[Callable[[str], object], Callable[[int], bool]]:
+        """What waits for a token, and what looks for a record."""
+        own = sink(self.folder, target)
+        if target == "postgres":
+            client = psycopg.connect(self.where, autocommit=True)
+            call, look = (
+                "SELECT streamops_wait_for('own', %s, %s)",
+                "SELECT 1 FROM own WHERE n = %s",
+            )
+            return (
+                lambda token: client.execute(call, (token, _PATIENCE)),
+                lambda number: client.execute(look, (number,)).fetchone() is not None,
+            )
+        if target == "sqlite":
+            database = sqlite3.connect(self.folder / "own.db", timeout=60, check_same_thread=False)
+            query = "SELECT 1 FROM own WHERE n = ?"
+            has = lambda number: database.execute(query, (number,)).fetchone() is not None  # noqa: E731
+        else:
+            has = lambda number: (  # noqa: E731
+                sinks.read_parquet(str(self.folder / "parquet"))
+                .to_table(filter=ds.field("n") == number)
+                .num_rows
+                == 1
+            )
+        return lambda token: sinks.wait_for(own, token, timeout=_PATIENCE), has
+
+
+def commits(folder: Path) -> dict[tuple[str, int], float]:
+    """When each target had each micro-batch for the first time."""
+    found: dict[tuple[str, int], float] = {}
+    log = folder / "commits.jsonl"
+    for line in log.read_text().splitlines() if log.exists() else ():
+        if line.endswith("]"):  # not cut off by a kill
+            target, batch, at = json.loads(line)
+            found.setdefault((target, batch), at)
+    return found
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the query in a process group of its own."""
+    command = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        sys.executable,
+        "-m",
+        "tests.reads.query",
+        str(folder),
+    ]
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def kill_at_random(run: Run, kills: int, seed: int) -> int:
+    """Kill the query at random times, until the writers have ended; how often."""
+    draw, done, query = random.Random(seed), 0, start(run.folder)
+    try:
+        while run.done < run.pairs:
+            known = len(commits(run.folder))
+            while len(commits(run.folder)) <= known and run.done < run.pairs:
+                assert query.poll() is None, (run.folder / "log").read_text()[-5_000:]
+                time.sleep(0.2)
+            end = time.monotonic() + draw.uniform(0, 6)
+            while run.done < run.pairs and (time.monotonic() < end or done >= kills):
+                time.sleep(0.05)
+            if run.done < run.pairs:
+                os.killpg(query.pid, signal.SIGKILL)
+                query.wait()
+                done += 1
+                print(f"{done} kills, {run.done} pairs, {len(run.stale)} stale", flush=True)
+                query = start(run.folder)
+    finally:
+        os.killpg(query.pid, signal.SIGKILL)
+        query.wait()
+    return done
+
+
+def report(run: Run, kills: int, seconds: float) -> None:
+    """Print how long the waits were, and how long after the commit they returned."""
+    ends, batches = [], []
+    for path in sorted(
+        (run.folder / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name)
+    ):
+        ends.append(json.loads(path.read_text().splitlines()[2])[run.topic]["0"])
+        batches.append(int(path.name))
+    at = commits(run.folder)
+    print(f"{run.done} pairs, {kills} kills, {len(run.stale)} stale reads, {seconds:.0f} s")
+    print(f"{len(batches)} micro-batches")
+    for target in TARGETS:
+        waits = np.array([end - begin for _, begin, end in run.returned[target]])
+        after = [
+            end - max(at[target, batches[found]], begin)
+            for offset, begin, end in run.returned[target]
+            if (found := bisect_right(ends, offset)) < len(ends) and (target, batches[found]) in at
+        ]
+        cells = [f"{np.percentile(of, q):.3f}" for of in (waits, np.array(after)) for q in (50, 99)]
+        print(
+            f"{target}: {len(waits)} waits, median {cells[0]} s, 99th percentile {cells[1]} s;",
+            end=" ",
+        )
+        print(f"after the commit: median {cells[2]} s, 99th percentile {cells[3]} s")
+
+
+def main() -> int:
+    """Run it; 1 if a read was stale."""
+    parser = argparse.ArgumentParser(prog="python -m tests.reads")
+    parser.add_argument("--pairs", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    installed = programs()
+    assert installed is not None, "PostgreSQL is not installed"
+    with (
+        running_kafka() as broker,
+        running_postgres(installed) as where,
+        tempfile.TemporaryDirectory(prefix="streamops-reads-") as name,
+    ):
+        folder, topic = Path(name), broker.create_topic()
+        url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
+        servers = {"kafka": broker.bootstrap, "topic": topic, "url": url}
+        (folder / "servers").write_text(json.dumps(servers))
+        run, begun = Run(folder, broker, topic, where, wanted.pairs), time.monotonic()
+        with ThreadPoolExecutor(len(TARGETS) * _WRITERS + 1) as pool:
+            killing = pool.submit(
+                _first_batch_and_kills, run, wanted.kills, wanted.seed, ready := threading.Event()
+            )
+            assert ready.wait(300) or killing.result()
+            writers = [pool.submit(run.write_and_read, t) for t in TARGETS for _ in range(_WRITERS)]
+            for writer in writers:
+                writer.result()
+            kills = killing.result()
+        report(run, kills, time.monotonic() - begun)
+    return 1 if run.stale else 0
+
+
+def _first_batch_and_kills(run: Run, kills: int, seed: int, ready: threading.Event) -> int:
+    """Create the targets with one record, prepare them for readers, and then kill at random."""
+    run.broker.produce(run.topic, [{"value": str(next(run.numbers))}])
+    query = start(run.folder)
+    while len(commits(run.folder)) < len(TARGETS):
+        assert query.poll() is None, (run.folder / "log").read_text()[-5_000:]
+        time.sleep(0.2)
+    os.killpg(query.pid, signal.SIGKILL)
+    query.wait()
+    with psycopg.connect(run.where, autocommit=True) as client:
+        client.execute(sinks.wait_for_sql().encode())
+        client.execute("CREATE INDEX ON own (n)")
+    with sqlite3.connect(run.folder / "own.db", timeout=60) as database:
+        database.execute("CREATE INDEX own_n ON own (n)")
+    ready.set()
+    return kill_at_random(run, kills, seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
