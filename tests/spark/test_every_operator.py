@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from streamops import aggregates as agg
 from streamops import changes, joins, patterns, search, sketches, time, windows
 from streamops.kernel.errors import StreamopsError
-from streamops.kernel.versions import create_frame, has_transform
+from streamops.kernel.versions import create_frame, has_transform, state_messages_problem
 from streamops.spark.columns import spark_schema
 from streamops.spark.operator import Operator
 from streamops.testing import Replay, at, micro_batches, replay
@@ -496,16 +496,18 @@ NOT_IN_A_BATCH = {
     "producers": "defines a watermark, and a batch has none",
     "tumbling_corrections": "emits early results, and a batch has final ones only",
 }
-REFUSED_ON_SPARK_3 = {
+CAN_CHAIN = has_transform() and state_messages_problem() is None
+"""Whether ``transformWithStateInPandas`` runs: with Spark 4.0 or later, and the protobuf of its messages."""
+REFUSED_UNCHAINED = {
     "resample_in_a_chain": "STATE_API_NOT_CHAINABLE",
     "chain": "STATE_API_NOT_CHAINABLE",
     "per_key_in_a_chain": "STATE_API_NOT_CHAINABLE",
     "decide_in_a_chain": "STATE_API_NOT_CHAINABLE",
     "silences_in_a_chain": "STATE_API_NOT_CHAINABLE",
     "producers": "STATE_API_NOT_CHAINABLE",
-    "timeline": "VERSION_NOT_SUPPORTED",
+    "timeline": "PACKAGE_MISSING" if has_transform() else "VERSION_NOT_SUPPORTED",
 }
-"""What the state API of Spark 3.5 cannot run, and the codes of the errors."""
+"""What ``applyInPandasWithState`` cannot run, and the codes of the errors."""
 VARIANTS = {
     "tumbling_corrections",
     "per_key_timers",
@@ -544,10 +546,10 @@ def one_partition(spark: SparkSession) -> Any:
 def test_every_operator_as_a_stream_and_after_a_restart(
     one_partition: SparkSession, tmp_path: Path, group: str
 ) -> None:
-    if has_transform():
+    if CAN_CHAIN:
         check_stream(one_partition, GROUPS[group], tmp_path)
         return
-    for name, case in GROUPS[group].items():  # Spark 3.5 has one stateful operator per query
+    for name, case in GROUPS[group].items():  # a query has one stateful operator
         check_stream(one_partition, {name: case}, tmp_path / name)
 
 
@@ -574,10 +576,10 @@ def check_stream(
             try:
                 frames[name] = through(case, inputs(spark, case, folder / name, run), name)
             except StreamopsError as error:
-                if has_transform() or REFUSED_ON_SPARK_3.get(name) != error.code:
+                if CAN_CHAIN or REFUSED_UNCHAINED.get(name) != error.code:
                     raise
-        if not has_transform():
-            assert {*cases} & {*REFUSED_ON_SPARK_3} == {*cases} - {*frames}
+        if not CAN_CHAIN:
+            assert {*cases} & {*REFUSED_UNCHAINED} == {*cases} - {*frames}
             if not frames:
                 return
         for _, table, _ in run_query(tag(frames), folder, 600):

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from streamops import sinks
-from streamops.kernel.versions import has_transform
 from streamops.spark.json_columns import to_checked_json
 from tests.settings import configured
 from tests.spark.test_every_operator import (
+    CAN_CHAIN,
     CASES,
     GROUPS,
     NOT_IN_A_BATCH,
@@ -27,7 +27,7 @@ from tests.spark.test_every_operator import (
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not has_transform(), reason="one stateful operator per query"),
+    pytest.mark.skipif(not CAN_CHAIN, reason="one stateful operator per query"),
 ]
 
 PARTITIONS = "spark.sql.shuffle.partitions"
