@@ -21,6 +21,7 @@ OUTSIDE = {
     "prometheus_client.start_http_server",
     "sinks.read_parquet",
     "sinks.rewind",
+    "sinks.tokens",
     "sinks.wait_for",
     "sinks.wait_for_sql",
     "sources.outbox",

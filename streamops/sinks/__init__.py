@@ -12,7 +12,8 @@
 ``fan_out``            several targets from one micro-batch
 ``side_outputs``       results to one target, late and rejected rows to another
 ``rewind``             sets a checkpoint back to what a restored target has
-``wait_for``           until a target has what a writer wrote; ``wait_for_sql``: in PostgreSQL
+``wait_for``           until a target has what a writer wrote; ``wait_for_sql``: in PostgreSQL;
+                       ``tokens``: of what a target has
 =====================  =========================================================================
 """
 
@@ -27,7 +28,7 @@ from streamops.sinks.redis import redis
 from streamops.sinks.rewind import rewind
 from streamops.sinks.routing import fan_out, side_outputs
 from streamops.sinks.sqlalchemy import sqlalchemy
-from streamops.sinks.waiting import wait_for, wait_for_sql
+from streamops.sinks.waiting import tokens, wait_for, wait_for_sql
 
 __all__ = [
     "delta",
@@ -42,6 +43,7 @@ __all__ = [
     "rewind",
     "side_outputs",
     "sqlalchemy",
+    "tokens",
     "wait_for",
     "wait_for_sql",
 ]

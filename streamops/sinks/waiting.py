@@ -13,7 +13,7 @@ from streamops.kernel.parameters import parse_names
 from streamops.kernel.time import Duration, parse_duration
 from streamops.sinks import conditions
 from streamops.sinks.core import sql
-from streamops.sinks.core.tokens import Token, parse_token, path_of
+from streamops.sinks.core.tokens import Token, parse_token, path_of, tokens_of
 from streamops.sinks.rewind import open_checkpoint
 from streamops.sinks.sink import BatchWriter, Sink, Transformed
 from streamops.spark.identity import parse_offsets
@@ -72,7 +72,7 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
     """
     limit = time.monotonic() + parse_duration(timeout, parameter="timeout", minimum=0) / 1e6
     wanted = [parse_token(token) for token in tokens]
-    log = _CheckpointLog(target) if isinstance(target, str) else _LedgerLog(target)
+    log = _log_of(target)
     while True:
         begun = time.monotonic()
         offsets = log.read_offsets()
@@ -86,6 +86,38 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
                 got=f"offsets {', '.join(offsets) or 'of no micro-batch'}",
             )
         time.sleep(min(max(_TICK, now - begun), limit - now))
+
+
+@explain_call("sinks.tokens")
+def tokens(target: BatchWriter | str) -> tuple[str, ...]:
+    """The tokens of everything that a target has read, for :func:`wait_for` with another target.
+
+    So a new version of a job takes over when it has all that the old one had, and a reader that has seen one
+    target does not go back when it reads another.
+
+    Parameters
+    ----------
+    target : sink or str
+        As in :func:`wait_for`.
+
+    Returns
+    -------
+    tuple of str
+        One for each partition of a topic, log of PostgreSQL and Delta table. Empty before the first micro-batch. File sources
+        have none.
+
+    Raises
+    ------
+    SinkError
+        ``OFFSETS_UNKNOWN``, ``NOT_A_CHECKPOINT``; or the target is not available.
+    SpecError
+        ``PARAMETER_TYPE``.
+
+    Examples
+    --------
+    >>> sinks.wait_for(views_2, *sinks.tokens(views_1), timeout="1 hour")
+    """
+    return tuple(tokens_of(_log_of(target).read_offsets()))
 
 
 def wait_for_sql(schema: str = "public") -> str:
@@ -119,6 +151,10 @@ def wait_for_sql(schema: str = "public") -> str:
     wait_for : the tokens.
     """
     return sql.create_wait_function(*parse_names(schema, parameter="schema"))
+
+
+def _log_of(target: BatchWriter | str) -> _LedgerLog | _CheckpointLog:
+    return _CheckpointLog(target) if isinstance(target, str) else _LedgerLog(target)
 
 
 class _LedgerLog:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streamops import sinks
 from streamops.errors import SinkError, SpecError
 from streamops.sinks.core.ledger import Delivery, Entry, decide
-from streamops.sinks.core.tokens import parse_token
+from streamops.sinks.core.tokens import parse_token, tokens_of
 from streamops.spark.identity import Identity
 
 OFFSETS = ('{"orders":{"0":10,"1":0}}', "", '{"orders":{"0":7},"views":{"0":3}}')
@@ -204,6 +204,33 @@ def test_a_file_is_found_in_the_log_of_its_source(tmp_path: Path) -> None:
     plan.add(5, '{"logOffset":9}')
     assert has("/in/e.json")
     assert has("/in/a%20b.json")
+
+
+def test_another_target_is_as_far(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert sinks.tokens(sinks.parquet(str(old))) == ()
+    offsets = '{"orders":{"0":3,"1":0},"views":{"0":1}}', "", "3", '{"system":"7","lsn":"0/F"}'
+    deliver(old, 0, *offsets, '{"reservoirVersion":4,"index":-1}', '{"logOffset":3}')
+    tokens = sinks.tokens(sinks.parquet(str(old)))
+    assert tokens == ("kafka:orders:0:2", "kafka:views:0:0", "lsn:0/F", "delta:3")
+    sinks.wait_for(sinks.parquet(str(old)), *tokens, timeout="0 seconds")
+    deliver(new, 0, at(2))
+    with pytest.raises(SinkError) as waited:
+        sinks.wait_for(sinks.parquet(str(new)), *tokens, timeout="0 seconds")
+    assert waited.value.code == "WAIT_TIMEOUT"
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("01"), st.integers(0, 3), min_size=1), max_size=3),
+    st.lists(st.dictionaries(st.sampled_from("01"), st.integers(0, 3), min_size=1), max_size=3),
+)
+def test_what_has_all_tokens_is_not_behind(old: list[Any], new: list[Any]) -> None:
+    before, after = ([json.dumps({"t": of}) for of in offsets] for offsets in (old, new))
+    has_all = all(parse_token(token).is_reached(after) for token in tokens_of(before))
+    ends = [(p, of[p]) for of in old for p in of if of[p] > 0]
+    assert has_all == (
+        not ends or (bool(new) and all(of.get(p, 0) >= end for p, end in ends for of in new))
+    )
 
 
 def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import datetime as dt
 import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -549,8 +550,14 @@ def test_every_operator_as_a_stream_and_after_a_restart(
     if CAN_CHAIN:
         check_stream(one_partition, GROUPS[group], tmp_path)
         return
-    for name, case in GROUPS[group].items():  # a query has one stateful operator
-        check_stream(one_partition, {name: case}, tmp_path / name)
+    with ThreadPoolExecutor(
+        3
+    ) as pool:  # a query has one stateful operator, and waits most of its time
+        for checked in [
+            pool.submit(check_stream, one_partition, {name: case}, tmp_path / name)
+            for name, case in GROUPS[group].items()
+        ]:
+            checked.result()
 
 
 @pytest.mark.smoke

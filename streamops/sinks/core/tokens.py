@@ -76,6 +76,30 @@ def parse_token(text: str) -> Token:
     raise conditions.NOT_A_TOKEN.error(got=repr(text))
 
 
+def tokens_of(offsets: Sequence[str]) -> list[str]:
+    """The tokens of everything that is before these offsets. Sources without tokens have none.
+
+    Examples
+    --------
+    >>> tokens_of(['{"orders":{"0":124,"1":0}}', '{"system":"7301","lsn":"0/16B3748"}', '{"logOffset":3}'])
+    ['kafka:orders:0:123', 'lsn:0/16B3748']
+    """
+    found = []
+    for offset in (json.loads(text) for text in offsets if text):
+        if not isinstance(offset, dict):
+            continue
+        version = offset.get("reservoirVersion")
+        if parse_lsn(offset.get("lsn")) is not None:
+            found.append(f"lsn:{offset['lsn']}")
+        elif version is not None and int(version) > 0:
+            found.append(f"delta:{int(version) - 1}")
+        for topic, partitions in offset.items():
+            if isinstance(partitions, dict):
+                ends = ((partition, int(end)) for partition, end in partitions.items())
+                found += [f"kafka:{topic}:{at}:{end - 1}" for at, end in ends if end > 0]
+    return found
+
+
 def path_of(uri: str) -> str:
     """The path of a file, as a URI of Spark and of Python have it.
 
