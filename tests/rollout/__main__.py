@@ -128,7 +128,7 @@ class Rollout:
                 if lost:
                     self.wrong.append(f"{len(lost)} windows went back, such as {lost[0]}")
                 seen, self.reads = found, self.reads + 1
-                time.sleep(0.005)
+                time.sleep(0.02)
 
     def switch(self, version: int) -> None:
         """Let the view show the table of a version."""
