@@ -15,13 +15,22 @@ def _aggregates(stored: Identity, wanted: Identity) -> bool:
     return have_same_names(stored["agg"], wanted["agg"])
 
 
+def _always(stored: Identity, wanted: Identity) -> bool:
+    return True
+
+
 _AGGREGATES: Mapping[str, Accepts] = {"agg": _aggregates}
+_STRAGGLERS: Mapping[str, Accepts] = {
+    "allowed_lateness": _always,
+    "stragglers": _always,
+    "too_late": _always,
+}
 
 ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
-    "windows.grid": _AGGREGATES,
+    "windows.grid": {**_AGGREGATES, **_STRAGGLERS},
     "windows.running": _AGGREGATES,
-    "windows.session": _AGGREGATES,
-    "windows.sliding": _AGGREGATES,
+    "windows.session": {**_AGGREGATES, **_STRAGGLERS},
+    "windows.sliding": {**_AGGREGATES, **_STRAGGLERS},
 }
 """By layout and parameter. Its core adapts the tables, see ``Core.adapt``."""
 

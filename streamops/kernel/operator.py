@@ -25,6 +25,7 @@ from streamops.kernel.core import (
     Step,
 )
 from streamops.kernel.errors import located
+from streamops.kernel.lag import LAG
 from streamops.kernel.parameters import (
     require_columns,
     require_instant,
@@ -32,7 +33,7 @@ from streamops.kernel.parameters import (
     require_name,
     show_duration,
 )
-from streamops.kernel.placement import BY_KEY, Placement, Rule
+from streamops.kernel.placement import BY_KEY, EVERYWHERE, Placement, Rule
 from streamops.kernel.segments import UNMERGED
 from streamops.kernel.time import AFTER_ALL
 
@@ -141,6 +142,10 @@ class Spec:
         Rows this far back can still be accepted, and results this far back are still emitted.
         """
         return self.held_back
+
+    def lag_of(self, identity: Identity) -> int:
+        """The lag of an operator with this identity, whose state this one can continue."""
+        return self.lag
 
     @property
     def held_back(self) -> int:
@@ -277,7 +282,7 @@ class Core(Generic[S]):
     @property
     def placement(self) -> Placement:
         """How states are placed on shards."""
-        rules = {name: table.placement for name, table in self.TABLES.items()}
+        rules = {LAG: EVERYWHERE} | {name: table.placement for name, table in self.TABLES.items()}
         if self.STATE.segmented:
             rules[UNMERGED] = BY_KEY
         return replace(self.PLACEMENT, tables=rules)
@@ -311,11 +316,16 @@ class Core(Generic[S]):
         raise NotImplementedError
 
     def adapt(
-        self, spec: S, stored: Identity, tables: Mapping[str, pa.Table]
+        self,
+        spec: S,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
     ) -> Mapping[str, pa.Table]:
         """The tables of a state that was written with other parameters, as far as these may change.
 
-        :mod:`streamops.kernel.adapting` has what may change.
+        :mod:`streamops.kernel.adapting` has what may change. ``watermark`` is that of the state; ``tables`` are
+        those of the state, or the one of a segment.
         """
         return tables
 
@@ -325,8 +335,8 @@ class Core(Generic[S]):
         """What the next step, or ``finish``, works with, if the state was adapted before."""
         return spec, state, inputs
 
-    def settle(self, state: State) -> State:
-        """The state to store after such a step."""
+    def settle(self, spec: S, state: State) -> State:
+        """The state to store after such a step, with the parameters of the step."""
         return state
 
     def begin(self, spec: S, state: State, rows: pa.Table) -> State:

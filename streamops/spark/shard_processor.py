@@ -121,7 +121,8 @@ class ShardProcessor(StatefulProcessor):
         after, emitted = step(before, packs, watermark, shard=shard, store=self.store)
         if after is not None:
             self.stored.update(after)
-        if timer != watermark + 1:
+        # With another lag after a restart, the watermark of the last visit is another one: register it again.
+        if fired is not None or timer != watermark + 1:
             self.handle.registerTimer(watermark + 1)
         return emitted
 

@@ -16,6 +16,7 @@ from streamops.kernel.codec import decode, encode, fingerprint, require_checksum
 from streamops.kernel.core import Identity, State, StateFormat, Step
 from streamops.kernel.errors import located
 from streamops.kernel.frame import checksum_of
+from streamops.kernel.lag import LAG, correct_watermark, without_lag
 from streamops.kernel.operator import Core, S
 from streamops.kernel.segments import (
     INDEX,
@@ -26,6 +27,7 @@ from streamops.kernel.segments import (
     index_table,
     read_index,
 )
+from streamops.kernel.time import advance_watermark
 from streamops.spark.packing import NOTHING, emit_frame, read_packs, write_cells
 from streamops.spark.retained import STATE, Key, forget_segments, recall, retain
 from streamops.spark.state_rows import StoredRow
@@ -33,7 +35,7 @@ from streamops.spark.state_rows import StoredRow
 if TYPE_CHECKING:
     import pandas as pd
 
-Adapt = Callable[[Identity, Mapping[str, pa.Table]], Mapping[str, pa.Table]]
+Adapt = Callable[[Identity, Mapping[str, pa.Table], int | None], Mapping[str, pa.Table]]
 StateHeader = tuple[StateFormat, Identity, int]
 """Format, identity and number of shards: what stored state is checked against."""
 
@@ -59,7 +61,7 @@ class Stored:
         if state.segments is not None and state.segments.index:
             tables = {**tables, INDEX: index_table(state.segments.index)}
         mark = fingerprint(*header)
-        if tables.keys() & {INDEX, UNMERGED}:
+        if tables.keys() & {INDEX, UNMERGED, LAG}:
             mark = ~mark  # so that every step decodes it
         blob = to_text(encode(*header, tables))
         return cls(mark, state.watermark, deadline, state.rows, blob)
@@ -73,7 +75,8 @@ class Stored:
         """
         if segments is None:
             header = (replace(header[0], segmented=False), *header[1:])
-        tables = decode(self.frame, *header, adapt=adapt)
+        of_state = None if adapt is None else partial(_adapt, adapt, self.watermark)
+        tables = decode(self.frame, *header, adapt=of_state)
         if segments is not None and INDEX in tables:
             segments = replace(segments, index=read_index(tables.pop(INDEX)))
         return State(self.watermark, tables, segments)
@@ -87,6 +90,12 @@ class Stored:
     def frame(self) -> bytes:
         """The blob as the kernel's codec wrote it; empty if it is not base64."""
         return to_frame(self.blob)
+
+
+def _adapt(
+    adapt: Adapt, watermark: int | None, stored: Identity, tables: Mapping[str, pa.Table]
+) -> Mapping[str, pa.Table]:
+    return adapt(stored, tables, watermark)
 
 
 class SegmentStore(Protocol):
@@ -192,7 +201,7 @@ class ShardStep(Generic[S]):
             # The blob is not decoded, so whatever decode() would refuse must show in the header.
             after = before
             if before is not None and watermark is not None:
-                after = replace(before, watermark=watermark)
+                after = replace(before, watermark=advance_watermark(before.watermark, watermark))
             metrics = self._metrics(None, 0, after, watermark)
             changed = after is not None and after != before
             return after.row if after and changed else None, emit_frame([], metrics)
@@ -201,6 +210,10 @@ class ShardStep(Generic[S]):
         state = replace(State.empty(self.core.layout(self.spec)), segments=segments)
         if before is not None:
             state = self._read(before, shard, segments)
+        state, lag = without_lag(state)
+        had_other_lag = lag is not None
+        if lag is not None:
+            lag, watermark = correct_watermark(lag, watermark, self.spec.lag)
         packed = read_packs(self.core, self.spec, packs)
         spec, opened, inputs = self.core.attune(self.spec, state, packed)
         step: Step = self.core.step(spec, opened, inputs, watermark)
@@ -208,15 +221,18 @@ class ShardStep(Generic[S]):
             there = {of.number for of in step.state.segments.index}
             forget_segments(self.plan, shard, there)
         mark = fingerprint(*header)
-        unchanged = before if step.state is opened else None
+        unchanged = before if step.state is opened and not had_other_lag else None
         if unchanged is not None and unchanged.fingerprint in {mark, ~mark}:  # nothing to encode
             after = unchanged
         else:
             deadline = self.core.next_deadline(spec, step.state)
-            step = replace(step, state=self.core.settle(step.state))
+            step = replace(step, state=self.core.settle(spec, step.state))
             if store is not None and step.state.segments is not None:
                 stored_segments = self._store_segments(step.state.segments, store, shard)
                 step = replace(step, state=replace(step.state, segments=stored_segments))
+            if lag is not None:
+                tables = {**step.state.tables, LAG: lag}
+                step = replace(step, state=replace(step.state, tables=tables))
             after = Stored.of(step.state, header, deadline=deadline)
         self._retain(after, step.state, shard)
         cells = [*write_cells(step.output), *write_cells(step.late)]
@@ -236,8 +252,8 @@ class ShardStep(Generic[S]):
 
     @property
     def has_segments(self) -> bool:
-        """Whether rows of a large state are stored apart, where the state API can."""
-        return self.core.has_segments(self.spec)
+        """Whether the state may have segments, maybe from before a change of parameters."""
+        return self.core.STATE.segmented
 
     def open_segments(self, store: SegmentStore | None, shard: int) -> Segments | None:
         """The segments of a shard, without their index; None if it cannot have any."""
@@ -250,7 +266,9 @@ class ShardStep(Generic[S]):
             if rows is None:
                 with located(at=f"segment {of.number}"):
                     frame = require_checksum(to_frame(store.read(of.number)), of.checksum)
-                    rows = decode(frame, *self.header, adapt=self.adapt)[ROWS]
+                    rows = decode(frame, *self.header, adapt=partial(_adapt, self.adapt, None))[
+                        ROWS
+                    ]
                 self._retain_segment(key, of.checksum, rows)
             return rows
 

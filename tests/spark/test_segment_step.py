@@ -115,7 +115,8 @@ def test_a_step_without_rows_publishes_from_segments() -> None:
     ids=["corrections", "early results", "empty windows"],
 )
 def test_windows_that_need_other_values_have_no_segments(changes: dict[str, Any]) -> None:
-    assert not step_with(0, **changes).has_segments
+    step = step_with(0, **changes)
+    assert not step.core.has_segments(step.spec)
 
 
 def filters(limit: int) -> tuple[ShardStep, Callable[..., tuple[Any, list[int]]]]:

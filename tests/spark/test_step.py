@@ -10,7 +10,7 @@ import pytest
 
 from streamops import aggregates as agg
 from streamops import search, sketches, windows
-from streamops.kernel.codec import ipc_read, ipc_write
+from streamops.kernel.codec import fingerprint, ipc_read, ipc_write
 from streamops.kernel.errors import StateFormatError
 from streamops.spark import retained
 from streamops.spark.packing import NOTHING, pack_rows
@@ -30,8 +30,6 @@ OTHERS: list[dict[str, Any]] = [
     {"size": "20 seconds"},
     {"by": "v"},
     {"agg": {"n": agg.count("v")}},
-    {"allowed_lateness": "2 hours"},
-    {"stragglers": "retract"},
     {"shards": 8},
 ]
 
@@ -61,6 +59,31 @@ def test_a_shard_with_nothing_to_do_refuses_other_parameters_too(change: dict[st
     with pytest.raises(StateFormatError) as refused:
         shard_step(**change)(stored, [NOTHING], 200_000)
     assert refused.value.code in ("STATE_PARAMETERS", "STATE_SHARDS")
+
+
+def test_a_greater_lateness_does_not_move_the_watermark_ahead_of_the_events() -> None:
+    before, after = shard_step(), shard_step(allowed_lateness="2 hours")
+    stored, _ = before(None, [packed(before, 7_205)], 3_600_000)  # the watermark is 7,200
+    stored, frame = after(stored, [NOTHING], 3_600_000)
+    assert (metrics(after, frame)["watermark"], metrics(after, frame)["results"]) == (
+        7_200 * 10**6,
+        0,
+    )
+    assert Stored(*stored).fingerprint == ~fingerprint(*after.header)
+    stored, frame = after(stored, [NOTHING], 3_600_001)  # Spark has computed it anew
+    assert (metrics(after, frame)["watermark"], metrics(after, frame)["results"]) == (
+        10_800_001_000,
+        1,
+    )
+    assert Stored(*stored).fingerprint == fingerprint(*after.header)
+
+
+def test_a_smaller_lateness_does_not_move_the_watermark_back() -> None:
+    before, after = shard_step(), shard_step(allowed_lateness="1 minute")
+    stored, _ = before(None, [packed(before, 7_205)], 3_600_000)
+    for mark in (3_600_000, 3_600_001, 3_600_002):
+        stored = after(stored, [NOTHING], mark)[0] or stored  # None: nothing changed
+        assert Stored(*stored).watermark == 7_200 * 10**6
 
 
 def test_a_shard_with_nothing_to_do_keeps_its_frame_and_follows_the_watermark() -> None:

@@ -1,4 +1,4 @@
-"""The base of operators that aggregate: other aggregates after a restart."""
+"""The bases of operators that aggregate: other aggregates and other parameters after a restart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,29 @@ import pyarrow as pa
 
 from streamops.kernel.added import drop_known, map_aggregates, mark_known, unknown_aggregates
 from streamops.kernel.core import Identity, State
+from streamops.kernel.lag import note_lag
 from streamops.kernel.operator import Core
+from streamops.kernel.placement import GREATEST, Placement
+from streamops.kernel.segments import ROWS
+from streamops.kernel.time import BEFORE_ALL
+from streamops.windows.core.spec import WindowSpec, is_corrected
 
 A = TypeVar("A", bound=Any)
+W = TypeVar("W", bound=WindowSpec)
+
+CLOSED = "_closed"
+"""Name of a table with one number: ``WindowSpec.closed``. It is there as long as it matters."""
 
 
 class AggregatingCore(Core[A]):
     """A core whose tables have states of aggregates, see :mod:`streamops.windows.core.tables`."""
 
     def adapt(
-        self, spec: A, stored: Identity, tables: Mapping[str, pa.Table]
+        self,
+        spec: A,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
     ) -> Mapping[str, pa.Table]:
         """Map the aggregates by name."""
         return map_aggregates(stored["agg"], spec.aggregates, spec.input, tables)
@@ -43,8 +56,80 @@ class AggregatingCore(Core[A]):
         attuned = replace(state, tables=tables, segments=segments)
         return spec.with_added(numbers), attuned, [complete(table) for table in inputs]
 
-    def settle(self, state: State) -> State:
+    def settle(self, spec: A, state: State) -> State:
         """Forget which states are unknown if none is, in the tables or in segments."""
         if state.segments is not None and state.segments.index:
             return state
         return replace(state, tables=drop_known(state.tables))
+
+
+class WindowCore(AggregatingCore[W]):
+    """A core of windows that close: what happens to stragglers may change at a restart."""
+
+    @property
+    def placement(self) -> Placement:
+        """How states are placed on shards: all have the same bound."""
+        found = super().placement
+        return replace(found, tables={CLOSED: GREATEST, **found.tables})
+
+    def adapt(
+        self,
+        spec: W,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> Mapping[str, pa.Table]:
+        """Continue with other parameters: note what has left the state, and convert the tables."""
+        tables = super().adapt(spec, stored, tables, watermark)
+        if ROWS in tables:  # a segment
+            return tables
+        adapted = self.convert(
+            spec, stored, note_lag(tables, spec.lag - spec.lag_of(stored)), watermark
+        )
+        if watermark is not None:
+            retained = stored["allowed_lateness"] if is_corrected(stored["stragglers"]) else 0
+            closed = max(_closed(tables), watermark - retained)
+            adapted.pop(CLOSED, None)
+            adapted = {**adapted, **_note_closed(replace(spec, closed=closed), watermark)}
+        return adapted
+
+    def convert(
+        self,
+        spec: W,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """The tables in the layout of the parameters."""
+        raise NotImplementedError
+
+    def attune(
+        self, spec: W, state: State, inputs: Sequence[pa.Table]
+    ) -> tuple[W, State, Sequence[pa.Table]]:
+        """Compute with what has left the state."""
+        if CLOSED in state.tables:
+            tables = dict(state.tables)
+            spec = replace(spec, closed=_closed(tables))
+            del tables[CLOSED]
+            state = replace(state, tables=tables)
+        return super().attune(spec, state, inputs)
+
+    def settle(self, spec: W, state: State) -> State:
+        """Forget what has left the state once it does not matter any more."""
+        state = super().settle(spec, state)
+        noted = _note_closed(spec, state.watermark)
+        return replace(state, tables={**state.tables, **noted}) if noted else state
+
+
+def _closed(tables: Mapping[str, pa.Table]) -> int:
+    if CLOSED not in tables:
+        return BEFORE_ALL
+    closed: int = tables[CLOSED].column(0)[0].as_py()
+    return closed
+
+
+def _note_closed(spec: WindowSpec, watermark: int | None) -> dict[str, pa.Table]:
+    """The table, if rows of the windows would be accepted without it."""
+    if watermark is None or spec.closed <= replace(spec, closed=BEFORE_ALL).final_by(watermark):
+        return {}
+    return {CLOSED: pa.table({"end": pa.array([spec.closed], pa.int64())})}

@@ -11,8 +11,8 @@ With early results, a window is published in every step that changes it, and aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -29,13 +29,13 @@ from streamops.kernel.columns import (
     rows_differ,
     take,
 )
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, pair_codes
 from streamops.kernel.lateness import STRAGGLER, TOO_LATE, Lateness
 from streamops.kernel.operator import Table
 from streamops.kernel.segments import UNMERGED, Segments
 from streamops.kernel.time import AFTER_ALL, BEFORE_ALL, advance_watermark
-from streamops.windows.core.aggregating import AggregatingCore
+from streamops.windows.core.aggregating import WindowCore
 from streamops.windows.core.grid_spec import GridSpec
 from streamops.windows.core.panes import (
     Windows,
@@ -58,6 +58,7 @@ from streamops.windows.core.tables import (
     LATE,
     ON_TIME,
     Results,
+    convert_revisions,
     find_usable,
     keys_of,
     number_keys,
@@ -82,14 +83,18 @@ class Borders:
     def of(spec: GridSpec, previous_watermark: int | None, watermark: int | None) -> Borders:
         """The borders of a step from one watermark to the next."""
         return Borders(
-            final=_closed(spec, previous_watermark, spec.retention),
+            final=_final(spec, previous_watermark),
             before=_closed(spec, previous_watermark),
             now=_closed(spec, watermark),
         )
 
 
-def _closed(spec: GridSpec, watermark: int | None, retention: int = 0) -> int:
-    return BEFORE_ALL if watermark is None else spec.grid.last_closed(watermark - retention)
+def _closed(spec: GridSpec, watermark: int | None) -> int:
+    return BEFORE_ALL if watermark is None else spec.grid.last_closed(watermark)
+
+
+def _final(spec: GridSpec, watermark: int | None) -> int:
+    return BEFORE_ALL if watermark is None else spec.grid.last_closed(spec.final_by(watermark))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class Correction:
 def evict_revisions(spec: GridSpec, revisions: pa.Table, watermark: int) -> pa.Table:
     """Evict revisions of windows that cannot change any more."""
     ends = spec.grid.end_of(integers(revisions, "window"))
-    alive = ends + spec.retention > watermark
+    alive = ends > spec.final_by(watermark)
     return revisions if alive.all() else revisions.filter(pa.array(alive)).combine_chunks()
 
 
@@ -253,7 +258,7 @@ def _look_up(ids: Ids, values: Ids, count: int, *, missing: int) -> Ids:
     return result
 
 
-class GridCore(AggregatingCore[GridSpec]):
+class GridCore(WindowCore[GridSpec]):
     """Windows on a grid: tumbling, hopping, calendar and cumulative."""
 
     STATE = StateFormat("windows.grid", 1, segmented=True)
@@ -310,7 +315,7 @@ class GridCore(AggregatingCore[GridSpec]):
                 closing = Windows.of(spec, merged, merged_codes, *due).results
                 emitted.append(publish_windows(spec, closing))
                 counts += Metrics(results=len(closing))
-            final = spec.grid.last_closed(watermark - spec.retention)
+            final = _final(spec, watermark)
             merged, merged_codes = merge_settled(spec, merged, merged_codes, due, final)
             if spec.empty_for is None:
                 merged = _evict(spec, merged, watermark)
@@ -320,7 +325,7 @@ class GridCore(AggregatingCore[GridSpec]):
 
         tables = {"panes": merged, "revisions": revisions}
         return Step(
-            State(watermark, {name: tables[name] for name in self.layout(spec)}),
+            State(watermark, {name: tables[name] for name in self.layout(spec)}, state.segments),
             concat(emitted) if emitted else spec.output.empty_table(),
             late,
             counts,
@@ -365,6 +370,36 @@ class GridCore(AggregatingCore[GridSpec]):
         output = publish_windows(spec, windows.results)
         return Step(State(AFTER_ALL, {}), output, late, counts + Metrics(results=len(output)))
 
+    def attune(
+        self, spec: GridSpec, state: State, inputs: Sequence[pa.Table]
+    ) -> tuple[GridSpec, State, Sequence[pa.Table]]:
+        """Compute with what has left the state, and without segments if only other parameters have any."""
+        spec, state, inputs = super().attune(spec, state, inputs)
+        if self.has_segments(spec):
+            return spec, state, inputs
+        segments, tables = state.segments, dict(state.tables)
+        further = read_closing(segments, AFTER_ALL)
+        if UNMERGED in tables:
+            further.append(merge_duplicates(spec, tables.pop(UNMERGED)))
+        if not further:
+            return spec, state, inputs
+        panes = merge_tables(spec, [tables["panes"], *further])
+        tables["panes"] = _evict(spec, panes, state.watermark)
+        segments = None if segments is None else segments.remove(segments.index)
+        return spec, replace(state, tables=tables, segments=segments), inputs
+
+    def convert(
+        self,
+        spec: GridSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """The tables in the layout of the parameters."""
+        found = dict(tables)
+        convert_revisions(spec, "window", found)
+        return found
+
     def next_deadline(self, spec: GridSpec, state: State) -> int | None:
         """When the next window closes, or the next row of state can be evicted."""
         panes = state.tables["panes"]
@@ -394,7 +429,7 @@ class GridCore(AggregatingCore[GridSpec]):
         codes = check_panes(spec, panes, details)
         assert panes.schema.equals(pane_schema(spec)), f"another schema: {panes.schema}"
         if state.watermark is not None:
-            final = spec.grid.last_closed(state.watermark - spec.retention)
+            final = _final(spec, state.watermark)
             if spec.empty_for is None:
                 left = _evict(spec, panes, state.watermark)
             else:
@@ -504,7 +539,7 @@ def _count_pairs(spec: GridSpec, panes: pa.Table, previous_watermark: int | None
     closed, too_late = BEFORE_ALL, BEFORE_ALL
     if previous_watermark is not None:
         closed = spec.grid.last_closed(previous_watermark)
-        too_late = spec.grid.last_closed(previous_watermark - spec.allowed_lateness)
+        too_late = spec.grid.last_closed(previous_watermark - spec.allowed_by(previous_watermark))
 
     def between(low: int, high: int) -> int:
         """Count pairs with a window above ``low``, up to ``high``."""
@@ -523,7 +558,7 @@ def _evict(spec: GridSpec, panes: pa.Table, watermark: int | None) -> pa.Table:
     if watermark is None:
         return panes
     _, last = spec.grid.windows_of(integers(panes, "pane"))
-    alive: npt.NDArray[np.bool_] = last > spec.grid.last_closed(watermark - spec.retention)
+    alive: npt.NDArray[np.bool_] = last > _final(spec, watermark)
     return panes if alive.all() else panes.filter(pa.array(alive)).combine_chunks()
 
 
@@ -549,8 +584,8 @@ def route(
     rows, late, rejected = arrived.rows, arrived.late, arrived.metrics.rejected
     if previous_watermark is None:
         return late, rows, rejected
-    final = spec.grid.last_closed(previous_watermark - spec.retention)
-    too_late = spec.grid.last_closed(previous_watermark - spec.allowed_lateness)
+    final = _final(spec, previous_watermark)
+    too_late = spec.grid.last_closed(previous_watermark - spec.allowed_by(previous_watermark))
     index, numbers = spec.grid.explode(arrived.times, BEFORE_ALL, final)
     if len(index):
         window = spec.grid.start_of(numbers), spec.grid.end_of(numbers)

@@ -10,7 +10,7 @@ change to a published session is published.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
-from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, first_of, pair_codes
 from streamops.kernel.operator import Table
 from streamops.kernel.time import BEFORE_ALL, advance_watermark
-from streamops.windows.core.aggregating import AggregatingCore
+from streamops.windows.core.aggregating import WindowCore
 from streamops.windows.core.session_spec import SessionSpec
 from streamops.windows.core.spans import (
     Bounds,
@@ -33,6 +33,7 @@ from streamops.windows.core.spans import (
     classify_rows,
     span_schema,
 )
+from streamops.windows.core.spec import is_corrected
 from streamops.windows.core.tables import (
     EARLY,
     LATE,
@@ -54,7 +55,7 @@ def _published_schema(spec: SessionSpec) -> pa.Schema:
     return pa.schema([*key_fields(spec), *bounds])
 
 
-class SessionCore(AggregatingCore[SessionSpec]):
+class SessionCore(WindowCore[SessionSpec]):
     """Session windows: bursts of activity per key, ended by silence, by a closing row or by length."""
 
     STATE = StateFormat("windows.session", 1)
@@ -86,15 +87,14 @@ class SessionCore(AggregatingCore[SessionSpec]):
         codes_of = number_keys(keys, sizes)
         before = Spans.of(stored, codes_of[0])
         sessions = Sessions.of_state(spec, before)
-        if bounds_before is None:
-            bounds = sessions.published(previous_watermark)
-        else:
-            bounds = Bounds(
-                codes_of[2],
-                integers(bounds_before, "start"),
-                integers(bounds_before, "extends_until"),
-            )
-        classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark)
+        bounds = final = None
+        if bounds_before is not None:
+            edges = integers(bounds_before, "start"), integers(bounds_before, "extends_until")
+            bounds = Bounds(codes_of[2], *edges)
+        if spec.corrects:  # those of the table were published before the stragglers corrected them
+            bounds, final = sessions.published(previous_watermark), bounds
+        assert bounds is not None, "published sessions are stored, or can be corrected"
+        classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark, final)
         codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
 
         table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
@@ -103,7 +103,7 @@ class SessionCore(AggregatingCore[SessionSpec]):
             after = Sessions.of(spec, both)
             follows, prompt = np.split(after.ids, [len(stored)])
             prompt = prompt[classified.on_time[classified.accepted]]
-            settled = BEFORE_ALL if watermark is None else watermark - spec.retention
+            settled = BEFORE_ALL if watermark is None else spec.settled_by(watermark)
             table, after = _join(spec, stored, arrived, both, after, settled)
         changes = publish(
             spec,
@@ -121,6 +121,26 @@ class SessionCore(AggregatingCore[SessionSpec]):
             classified.late,
             classified.counts + changes.counts,
         )
+
+    def convert(
+        self,
+        spec: SessionSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """The tables in the layout of the parameters."""
+        found = dict(tables)
+        spans, schema = found["spans"], span_schema(spec)
+        if is_corrected(stored["stragglers"]) and not spec.corrects:
+            found["published"] = _published_spans(spec, spans, found.get("published"), watermark)
+        columns = {name: spans.column(name) for name in spans.column_names}
+        columns = {"revision": pa.array(np.zeros(len(spans), np.int32))} | columns
+        # The states of aggregates that are unknown have a column more.
+        states = [name for name in spans.column_names if name.startswith("agg.")]
+        names = [name for name in schema.names if not name.startswith("agg.")] + states
+        found["spans"] = pa.table({name: columns[name] for name in names})
+        return found
 
     def next_deadline(self, spec: SessionSpec, state: State) -> int | None:
         """When the next session closes, or the next row of state can be evicted."""
@@ -149,9 +169,19 @@ class SessionCore(AggregatingCore[SessionSpec]):
         assert _alive(spec, table, sessions, state.watermark).all(), f"overdue: {details}"
         if not spec.corrects and state.watermark is not None:
             extends_until = integers(state.tables["published"], "extends_until")
-            assert (extends_until + spec.retention > state.watermark).all(), (
+            assert (extends_until > spec.settled_by(state.watermark)).all(), (
                 f"overdue: {extends_until}"
             )
+
+
+def _published_spans(
+    spec: SessionSpec, table: pa.Table, before: pa.Table | None, watermark: int | None
+) -> pa.Table:
+    """The bounds of published sessions, of stored spans and in a table."""
+    sessions = Sessions.of_state(spec, _spans(spec, table))
+    closing = np.flatnonzero(sessions.end <= (BEFORE_ALL if watermark is None else watermark))
+    before = _published_schema(spec).empty_table() if before is None else before
+    return _bounds(spec, table, sessions, closing, before, watermark)
 
 
 def _spans(spec: SessionSpec, table: pa.Table) -> Spans:
@@ -223,7 +253,7 @@ def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: in
         return np.ones(len(table), np.bool_)
     alive = sessions.end > watermark
     if spec.corrects or spec.cuts:
-        alive |= sessions.lasting(integers(table, "end")) + spec.retention > watermark
+        alive |= sessions.lasting(integers(table, "end")) > spec.settled_by(watermark)
     return alive[sessions.ids]
 
 
@@ -243,13 +273,14 @@ def _next_tables(
             table = table.set_column(table.schema.get_field_index(name), field, filled)
     tables = {}
     if bounds_before is not None:
-        tables["published"] = _bounds(
-            spec, table, sessions, changes.closing, bounds_before, watermark
-        )
+        closing = changes.closing[:0] if spec.corrects else changes.closing
+        bounds = _bounds(spec, table, sessions, closing, bounds_before, watermark)
+        if len(bounds) or not spec.corrects:
+            tables["published"] = bounds
     alive = _alive(spec, table, sessions, watermark)
     if not alive.all():
         if spec.max_length is not None and watermark is not None:
-            table = _keep_anchor(table, sessions, ~alive, watermark - spec.retention)
+            table = _keep_anchor(table, sessions, ~alive, spec.settled_by(watermark))
         table = table.filter(pa.array(alive)).combine_chunks()
     return {"spans": table} | tables
 
@@ -280,7 +311,7 @@ def _bounds(
     keys = [key.take(index) for key in keys_of(table, spec)]
     bounds = [pa.array(sessions.start[closing]), pa.array(sessions.extends_until[closing])]
     both = concat([bounds_before, pa.table([*keys, *bounds], schema=bounds_before.schema)])
-    alive = integers(both, "extends_until") + spec.retention > watermark
+    alive = integers(both, "extends_until") > spec.settled_by(watermark)
     return both if alive.all() else both.filter(pa.array(alive)).combine_chunks()
 
 

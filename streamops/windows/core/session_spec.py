@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
+from streamops.kernel.core import Identity
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import refuse_type, require_choice, show_duration
 from streamops.windows import conditions
@@ -79,6 +80,11 @@ class SessionSpec(WindowSpec):
         """
         return self.allowed_lateness + (self.gap if self.until is not None else 0)
 
+    def lag_of(self, identity: Identity) -> int:
+        """The lag of an operator with this identity."""
+        of_gap: int = identity["gap"] if identity["until"] is not None else 0
+        return super(SessionSpec, self).lag_of(identity) + of_gap
+
     @property
     def retracts(self) -> bool:
         """Whether the output is a change stream: a session that is extended replaces another one."""
@@ -88,6 +94,10 @@ class SessionSpec(WindowSpec):
     def retention(self) -> int:
         """How long after its end an accepted row can still touch a session."""
         return self.gap + (self.allowed_lateness if self.corrects else 0)
+
+    def settled_by(self, watermark: int) -> int:
+        """Every row that is accepted later has a later event time."""
+        return self.final_by(watermark) - self.gap
 
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":

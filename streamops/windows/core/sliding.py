@@ -14,7 +14,7 @@ With early results, a result is published in every step that changes it, and aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,18 +24,19 @@ import pyarrow as pa
 
 from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
-from streamops.kernel.core import Metrics, State, StateFormat, Step
+from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.lateness import INSTANT
 from streamops.kernel.operator import Table, checkpointed
 from streamops.kernel.time import BEFORE_ALL, Instants, advance_watermark
-from streamops.windows.core.aggregating import AggregatingCore
+from streamops.windows.core.aggregating import WindowCore
 from streamops.windows.core.spec import DURATION, WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
     LATE,
     ON_TIME,
     classify_lateness,
+    convert_revisions,
     estimate_values,
     find_usable,
     keys_of,
@@ -360,7 +361,7 @@ class SlidingSpec(WindowSpec):
         return self.size - 1 + self.retention
 
 
-class SlidingCore(AggregatingCore[SlidingSpec]):
+class SlidingCore(WindowCore[SlidingSpec]):
     """Sliding windows: for each event at ``t``, the aggregate over ``(t - size, t]`` of its key."""
 
     STATE = StateFormat("windows.sliding", 1)
@@ -419,10 +420,22 @@ class SlidingCore(AggregatingCore[SlidingSpec]):
         tables = {"timestamps": timestamps.table}
         if spec.revises:
             tables["revisions"] = _revisions(spec, timestamps, update.published, now_by)
-        alive = timestamps.times + spec.event_retention > now_by
+        alive = timestamps.times + spec.size - 1 > spec.final_by(now_by)
         if not alive.all():
             tables["timestamps"] = timestamps.table.filter(pa.array(alive)).combine_chunks()
         return Step(State(watermark, tables), update.emitted, late, counts)
+
+    def convert(
+        self,
+        spec: SlidingSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """The tables in the layout of the parameters."""
+        found = dict(tables)
+        convert_revisions(spec, "timestamp", found)
+        return found
 
     def next_deadline(self, spec: SlidingSpec, state: State) -> int | None:
         """When the next result is on time, or the next row of state can be evicted."""
@@ -444,13 +457,13 @@ class SlidingCore(AggregatingCore[SlidingSpec]):
             f"a timestamp twice: {details}"
         )
         watermark = BEFORE_ALL if state.watermark is None else state.watermark
-        assert (timestamp + spec.event_retention > watermark).all(), f"overdue: {details}"
+        assert (timestamp + spec.size - 1 > spec.final_by(watermark)).all(), f"overdue: {details}"
         if spec.revises:
             revisions = state.tables["revisions"]
             revised = integers(revisions, "timestamp")
             details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
             assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
-            assert (revised + spec.retention > watermark).all(), f"overdue: {details}"
+            assert (revised > spec.final_by(watermark)).all(), f"overdue: {details}"
             assert spec.is_early or (revised <= watermark).all(), (
                 f"revised before it was published: {details}"
             )
@@ -552,7 +565,8 @@ def _revisions(
     spec: SlidingSpec, timestamps: Timestamps, published: _Published, watermark: int
 ) -> pa.Table:
     """Revisions above 0 of results that can still change."""
-    rows = np.flatnonzero((published.number > 0) & (timestamps.times + spec.retention > watermark))
+    alive = timestamps.times > spec.final_by(watermark)
+    rows = np.flatnonzero((published.number > 0) & alive)
     results = take(timestamps.table.select(range(len(spec.by) + 1)), rows)
     columns = [*results.columns, pa.array(published.number[rows])]
     if spec.is_early:

@@ -281,12 +281,13 @@ def classify_rows(
     codes: Ids,
     published: Bounds,
     previous_watermark: int | None,
+    final: Bounds | None = None,
 ) -> Classified:
     """Classify rows by their own intervals, and by the published sessions that they would change.
 
-    ``codes`` are the key numbers of the rows.
+    ``codes`` are the key numbers of the rows. ``final`` are published sessions that cannot be corrected.
     """
-    on_time = None
+    on_time, lost = None, None
     if previous_watermark is not None:
         on_time = arrived.end > previous_watermark
         # Only rows behind the watermark can touch a published session.
@@ -294,5 +295,8 @@ def classify_rows(
         if len(near):
             last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
             on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
+        if final is not None:
+            last = np.where(arrived.closes, arrived.start, arrived.end)
+            lost = final.touched_by(codes, arrived.start, last)
     interval = arrived.start, arrived.end
-    return classify_lateness(spec, arrived.usable, interval, previous_watermark, on_time)
+    return classify_lateness(spec, arrived.usable, interval, previous_watermark, on_time, lost)

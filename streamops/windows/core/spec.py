@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, cast, get_args
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.added import Added
 from streamops.kernel.aggregation import Aggregation, Summary, aggregate_identity
 from streamops.kernel.calendar import DAY, Unit, require_zone
+from streamops.kernel.core import Identity
 from streamops.kernel.errors import Condition, SpecError
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
@@ -29,7 +30,7 @@ from streamops.kernel.parameters import (
     require_keys,
     show_duration,
 )
-from streamops.kernel.time import Duration, parse_duration
+from streamops.kernel.time import BEFORE_ALL, Duration, parse_duration
 from streamops.windows import conditions
 
 Stragglers = Literal["drop", "route", "update", "retract"]
@@ -46,6 +47,11 @@ RESERVED = (*_WINDOW, *_EXTRA)
 
 _SHORTEST = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # days
 _CLOCK_CHANGE = DAY // 12  # clocks are put forward by two hours at most
+
+
+def is_corrected(stragglers: str) -> bool:
+    """Whether stragglers correct published results."""
+    return stragglers in ("update", "retract")
 
 
 def identity_of_aggregates(
@@ -143,6 +149,8 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         lateness.
     early : str
         Whether results are published before their window closes.
+    closed : int
+        Windows that end up to here left the state before `allowed_lateness` was raised: their rows are too late.
     input : Schema
         Resolved: the columns that are read; all columns of the frame if late rows are routed.
     aggregates : tuple of (name, repr, summary)
@@ -155,6 +163,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     stragglers: Stragglers = checkpointed()
     too_late: TooLate = checkpointed()
     early: Early = checkpointed(default="never")
+    closed: int = field(default=BEFORE_ALL, repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
         identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
     )
@@ -192,6 +201,11 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         """How far Spark's watermark must lie behind the operator's own."""
         return self.allowed_lateness
 
+    def lag_of(self, identity: Identity) -> int:
+        """The lag of an operator with this identity."""
+        lag: int = identity["allowed_lateness"]
+        return lag
+
     @property
     def time_columns(self) -> tuple[str, ...]:
         """Columns of the output that identify a result of a key. The last one is its event time."""
@@ -205,7 +219,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     @property
     def corrects(self) -> bool:
         """Whether stragglers correct published results."""
-        return self.stragglers in ("update", "retract")
+        return is_corrected(self.stragglers)
 
     @property
     def routes(self) -> bool:
@@ -231,6 +245,14 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     def retention(self) -> int:
         """How long after its end a window can still change."""
         return self.allowed_lateness if self.corrects else 0
+
+    def final_by(self, watermark: int) -> int:
+        """Windows that end up to here cannot change any more."""
+        return max(watermark - (self.allowed_lateness if self.corrects else 0), self.closed)
+
+    def allowed_by(self, watermark: int) -> int:
+        """The allowed lateness of rows that are compared with a watermark."""
+        return watermark - self.final_by(watermark) if self.corrects else self.allowed_lateness
 
     @property
     def origins(self) -> dict[str, tuple[int, str]]:

@@ -22,6 +22,7 @@ from streamops.kernel.groups import Groups, Ids, Mask
 from streamops.kernel.lateness import (
     INSTANT,
     STRAGGLER,
+    TOO_LATE,
     Arrivals,
     Lateness,
     build_late,
@@ -58,6 +59,14 @@ def revision_schema(spec: WindowSpec, column: str) -> pa.Schema:
     """
     own = [(column, pa.int64()), ("revision", pa.int32())]
     return pa.schema([*key_fields(spec), *own, *([("timing", pa.int8())] if spec.is_early else [])])
+
+
+def convert_revisions(spec: WindowSpec, column: str, tables: dict[str, pa.Table]) -> None:
+    """Add the table of revisions where these parameters have one, and remove it where they do not."""
+    found = tables.pop("revisions", None)
+    if spec.revises:
+        schema = revision_schema(spec, column)
+        tables["revisions"] = schema.empty_table() if found is None else found.select(schema.names)
 
 
 def keys_of(table: pa.Table, spec: AggregatingSpec) -> list[pa.Array]:
@@ -205,6 +214,7 @@ def classify_lateness(
     window: tuple[Instants, ...],
     previous_watermark: int | None,
     on_time: Mask | None = None,
+    final: Mask | None = None,
 ) -> Classified:
     """Compare rows with the watermark of the step before, where windows are not on a grid.
 
@@ -214,8 +224,13 @@ def classify_lateness(
         The window of each row by the columns of ``spec.time_columns``. The last array is its end.
     on_time : array of bool, optional
         Rows that are not late, if the end of their window does not decide it.
+    final : array of bool, optional
+        Rows that are too late whatever the end of their window.
     """
-    found = Lateness.compare(window[-1], previous_watermark, spec.allowed_lateness)
+    allowed = 0 if previous_watermark is None else spec.allowed_by(previous_watermark)
+    found = Lateness.compare(window[-1], previous_watermark, allowed)
+    if final is not None:
+        found.codes[final] = TOO_LATE
     if on_time is not None:
         found.codes[found.on_time & ~on_time] = STRAGGLER
     accepted = ~found.too_late if spec.corrects else found.on_time

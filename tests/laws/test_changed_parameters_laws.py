@@ -1,0 +1,229 @@
+"""Other parameters of windows after a restart: the results are those of a reference that defines the change."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from streamops import aggregates as agg
+from streamops import windows
+from streamops.kernel import segments
+from streamops.spark.operator import Operator
+from streamops.testing import BatchResult, Replay, at
+from streamops.testing.batches import to_tables
+from tests.laws.test_changed_aggregates_laws import restart, segments_of
+from tests.oracles.changed import Changing, ChangingSessions, ChangingSliding, ChangingWindows
+from tests.oracles.windows import Expected
+
+pytestmark = pytest.mark.laws
+
+SECOND = 1_000_000
+DELAY = 5 * SECOND
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("v", pa.int64()),
+        ("last", pa.bool_()),
+        ("batch", pa.int64()),
+        ("ts", pa.timestamp("us", "UTC")),
+    ]
+)
+AGGREGATES: dict[str, Any] = {
+    "n": agg.count(),
+    "total": agg.sum("v"),
+    "least": agg.min("v"),
+    "mean": agg.mean("v"),
+}
+_DURATIONS = ("allowed_lateness", "gap", "max_length", "empty_for")
+Parameters = dict[str, Any]
+Build = Callable[..., Operator]
+
+
+def _grid(size: int, hop: int) -> tuple[Build, Callable[..., Changing], Parameters]:
+    fixed: Parameters = {"size": size * SECOND, "hop": hop * SECOND, "origin": 0}
+    of = lambda **given: windows.hopping(f"{size} seconds", f"{hop} seconds", **given)  # noqa: E731
+    return of, lambda **given: ChangingWindows(**fixed, **given), {}
+
+
+def _sliding() -> tuple[Build, Callable[..., Changing], Parameters]:
+    of = lambda **given: windows.sliding("15 seconds", **given)  # noqa: E731
+    return of, lambda **given: ChangingSliding(size=15 * SECOND, **given), {}
+
+
+def _session(**fixed: Any) -> tuple[Build, Callable[..., Changing], Parameters]:
+    of = lambda gap, **given: windows.session(gap, **given)  # noqa: E731
+    return of, ChangingSessions, {"gap": 8, **fixed}
+
+
+WINDOWS: dict[str, tuple[Build, Callable[..., Changing], Parameters]] = {
+    "tumbling": _grid(10, 10),
+    "hopping": _grid(20, 5),
+    "sliding": _sliding(),
+    "session": _session(),
+    "session with a last row": _session(until="last"),
+    "session of a maximum length": _session(max_length=20),
+}
+
+
+@st.composite
+def parameters(draw: st.DrawFn, name: str) -> Parameters:
+    """What may change, as the functions take it; durations in seconds."""
+    stragglers = draw(st.sampled_from(["drop", "route", "update", "retract", "retract"]))
+    if name.startswith("session") and stragglers == "update":
+        stragglers = "retract"
+    corrects = stragglers in ("update", "retract")
+    lateness = st.sampled_from([1, 10, 30, 90] if corrects else [0, 30])
+    chosen = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=3, unique=True)
+    return {
+        "stragglers": stragglers,
+        "allowed_lateness": draw(lateness),
+        "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
+        "agg": {one: AGGREGATES[one] for one in draw(chosen)},
+    }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """Micro-batches of rows whose times advance, with late ones among them; some have no rows."""
+    rows = st.tuples(
+        st.sampled_from("abc"),
+        st.integers(-3, 3) | st.none(),
+        st.integers(-60, 8) | st.integers(-12, 8),
+        st.booleans(),
+    )
+    found, now = [], 100
+    for number, batch in enumerate(
+        draw(st.lists(st.lists(rows, max_size=6), min_size=2, max_size=9))
+    ):
+        now += draw(st.integers(0, 25))
+        found.append(
+            [
+                {"k": k, "v": v, "last": last, "batch": number, "ts": at(now + after)}
+                for k, v, after, last in batch
+            ]
+        )
+    return found
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@given(data=st.data(), batches=histories(), few=st.booleans())
+def test_parameters_may_change(
+    name: str, data: st.DataObject, batches: list[list[dict[str, Any]]], few: bool
+) -> None:
+    build, oracle_of, fixed = WINDOWS[name]
+    changes = data.draw(
+        st.dictionaries(st.integers(1, len(batches) - 1), parameters(name), max_size=3)
+    )
+    quiet = data.draw(st.sets(st.integers(0, len(batches) - 1)))
+    current = fixed | data.draw(parameters(name))
+    used = {
+        *current["agg"]
+    }  # a segment has a state of an aggregate that was removed: it may come back
+    event(f"{len(changes)} changes")
+    with segments_of(1 if few else segments.LIMIT):
+        query = Replay(operator_of(build, current), SCHEMA, shards=2)
+        reference: Any = oracle_of(by=("k",), time="ts", **in_micros(current))
+        marks = Watermarks(current)
+        for number, batch in enumerate(batches):
+            first = Expected()
+            if number in changes:
+                names = [n for n in changes[number]["agg"] if n in current["agg"] or n not in used]
+                names = names or [*current["agg"]]
+                used |= {*names}
+                current = current | changes[number] | {"agg": {n: AGGREGATES[n] for n in names}}
+                restart(query, operator_of(build, current))
+                first = reference.change(number, **in_micros(current))
+                marks.parameters = current
+            require(
+                reference, batch, marks.now, query._step(to_tables(batch, query._schemas)), first
+            )
+            advanced = marks.advance(batch)
+            assert advanced == (query._next > query._current)
+            if advanced and number in quiet:
+                require(reference, [], marks.now, query._step(None), Expected())
+        result = query.flush()
+        assert emitted(result, reference) == Counter(map(as_text, reference.finish()))
+
+
+class Watermarks:
+    """The watermark of the operator: Spark's, and the lag of the parameters with which Spark computed it."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.mark, self.lag = 0, 0
+
+    @property
+    def now(self) -> int | None:
+        return self.mark + self.lag if self.mark else None
+
+    def advance(self, batch: Sequence[Mapping[str, Any]]) -> bool:
+        """Compute the watermark of the next micro-batch. Whether Spark's moved."""
+        lag = self.parameters["allowed_lateness"] * SECOND
+        if self.parameters.get("until") is not None:
+            lag += self.parameters["gap"] * SECOND
+        newest = max((micros(row["ts"]) for row in batch), default=0)
+        if newest - DELAY - lag <= self.mark:
+            return False
+        self.mark, self.lag = newest - DELAY - lag, lag
+        return True
+
+
+def require(
+    reference: Any,
+    batch: list[dict[str, Any]],
+    watermark: int | None,
+    result: BatchResult,
+    first: Expected,
+) -> None:
+    """The same results, late rows and counts."""
+    expected = reference.step([{**row, "ts": micros(row["ts"])} for row in batch], watermark)
+    assert emitted(result, reference) == Counter(map(as_text, [*first.emitted, *expected.emitted]))
+    late = [(row["k"], row["reason"], row["window"], row["watermark"]) for row in result.late_rows]
+    wanted = [
+        (row["k"], row["late"]["reason"], row["late"]["window"], row["late"]["watermark"])
+        for row in expected.late
+    ]
+    assert Counter(repr(plain(row)) for row in late) == Counter(map(repr, wanted))
+    counts = {name: getattr(result.counts, name) for name in expected.counts}
+    counted = {name: n + first.counts[name] for name, n in expected.counts.items()}
+    assert counts == counted
+
+
+def emitted(result: BatchResult, reference: Any) -> Counter[str]:
+    return Counter(as_text(plain(row)) for row in result.rows)
+
+
+def as_text(row: Mapping[str, Any]) -> str:
+    return repr(sorted((name, value) for name, value in row.items() if name != "late"))
+
+
+def plain(value: Any) -> Any:
+    """Instants as microseconds."""
+    if isinstance(value, dt.datetime):
+        return micros(value)
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+
+def micros(instant: dt.datetime) -> int:
+    return (instant - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def in_micros(given: Parameters) -> Parameters:
+    """As the oracles take them."""
+    return {n: v * SECOND if n in _DURATIONS and v is not None else v for n, v in given.items()}
+
+
+def operator_of(build: Build, given: Parameters) -> Operator:
+    found = {
+        n: f"{v} seconds" if n in _DURATIONS and v is not None else v for n, v in given.items()
+    }
+    return build(time="ts", by="k", delay="5 seconds", **found)
