@@ -81,7 +81,10 @@ def parameters(draw: st.DrawFn, name: str) -> Parameters:
     corrects = stragglers in ("update", "retract")
     lateness = st.sampled_from([1, 10, 30, 90] if corrects else [0, 30])
     chosen = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=3, unique=True)
-    return {
+    more: Parameters = {}
+    if name.startswith("session"):
+        more = {"gap": draw(st.sampled_from([8, 3, 15]))}
+    return more | {
         "stragglers": stragglers,
         "allowed_lateness": draw(lateness),
         "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",

@@ -97,15 +97,22 @@ class ChangingSessions(Changing, SessionOracle):
     """Sessions. Those that were published when stragglers did not correct them are final."""
 
     lost: frozenset[Session] = frozenset()
+    settled: int | None = None
+    """Rows up to here could touch a session that could not be corrected any more."""
 
     def forget(self) -> None:
-        """Published sessions, if they are not corrected."""
+        """Sessions that ended a gap ago; all published ones, if they are not corrected."""
+        if self.final is not None:
+            self.settled = max(self.settled or 0, self.final - self.gap)
         if not self.corrects:
             over = (w for w in self.sessions(self.arrived) if self._closed(w[2]))
             self.lost = self.lost.union(over)
 
     def _classify(self, arrived_row: Arrived, before: Mapping[Session, list[Arrived]]) -> str:
         timing = super()._classify(arrived_row, before)
+        accepted = timing == "on_time" or (timing == "stragglers" and self.corrects)
+        if accepted and self.settled is not None and arrived_row.time <= self.settled:
+            return "too_late"
         if timing == "stragglers" and self.corrects:
             mine = key_of(arrived_row.row, self.by)
             of_key = [e for e in self.arrived if key_of(e.row, self.by) == mine]

@@ -14,14 +14,16 @@ from streamops.kernel.lag import note_lag
 from streamops.kernel.operator import Core
 from streamops.kernel.placement import GREATEST, Placement
 from streamops.kernel.segments import ROWS
-from streamops.kernel.time import BEFORE_ALL
 from streamops.windows.core.spec import WindowSpec, is_corrected
 
 A = TypeVar("A", bound=Any)
 W = TypeVar("W", bound=WindowSpec)
 
 CLOSED = "_closed"
-"""Name of a table with one number: ``WindowSpec.closed``. It is there as long as it matters."""
+"""Name of a table with one row: the bounds of the parameters. It is there as long as they matter."""
+
+BOUNDS = ("closed", "settled")
+"""Names of these parameters. Windows without one of them have no such column."""
 
 
 class AggregatingCore(Core[A]):
@@ -68,7 +70,7 @@ class WindowCore(AggregatingCore[W]):
 
     @property
     def placement(self) -> Placement:
-        """How states are placed on shards: all have the same bound."""
+        """How states are placed on shards: all have the same bounds."""
         found = super().placement
         return replace(found, tables={CLOSED: GREATEST, **found.tables})
 
@@ -83,15 +85,19 @@ class WindowCore(AggregatingCore[W]):
         tables = super().adapt(spec, stored, tables, watermark)
         if ROWS in tables:  # a segment
             return tables
-        adapted = self.convert(
-            spec, stored, note_lag(tables, spec.lag - spec.lag_of(stored)), watermark
-        )
-        if watermark is not None:
-            retained = stored["allowed_lateness"] if is_corrected(stored["stragglers"]) else 0
-            closed = max(_closed(tables), watermark - retained)
-            adapted.pop(CLOSED, None)
-            adapted = {**adapted, **_note_closed(replace(spec, closed=closed), watermark)}
-        return adapted
+        tables = note_lag(tables, spec.lag - spec.lag_of(stored))
+        spec = _with_bounds(spec, tables)
+        tables.pop(CLOSED, None)
+        adapted = self.convert(spec, stored, tables, watermark)
+        if watermark is None:
+            return adapted
+        retained = stored["allowed_lateness"] if is_corrected(stored["stragglers"]) else 0
+        final = {
+            "closed": watermark - retained,
+            "settled": watermark - retained - stored.get("gap", 0),
+        }
+        bounds = {name: max(getattr(spec, name), final[name]) for name in _bounds_of(spec)}
+        return {**adapted, **_note_bounds(replace(spec, **bounds), watermark)}
 
     def convert(
         self,
@@ -109,7 +115,7 @@ class WindowCore(AggregatingCore[W]):
         """Compute with what has left the state."""
         if CLOSED in state.tables:
             tables = dict(state.tables)
-            spec = replace(spec, closed=_closed(tables))
+            spec = _with_bounds(spec, tables)
             del tables[CLOSED]
             state = replace(state, tables=tables)
         return super().attune(spec, state, inputs)
@@ -117,19 +123,23 @@ class WindowCore(AggregatingCore[W]):
     def settle(self, spec: W, state: State) -> State:
         """Forget what has left the state once it does not matter any more."""
         state = super().settle(spec, state)
-        noted = _note_closed(spec, state.watermark)
+        noted = _note_bounds(spec, state.watermark)
         return replace(state, tables={**state.tables, **noted}) if noted else state
 
 
-def _closed(tables: Mapping[str, pa.Table]) -> int:
-    if CLOSED not in tables:
-        return BEFORE_ALL
-    closed: int = tables[CLOSED].column(0)[0].as_py()
-    return closed
+def _bounds_of(spec: WindowSpec) -> list[str]:
+    return [name for name in BOUNDS if hasattr(spec, name)]
 
 
-def _note_closed(spec: WindowSpec, watermark: int | None) -> dict[str, pa.Table]:
-    """The table, if rows of the windows would be accepted without it."""
-    if watermark is None or spec.closed <= replace(spec, closed=BEFORE_ALL).final_by(watermark):
+def _with_bounds(spec: W, tables: Mapping[str, pa.Table]) -> W:
+    """The parameters, with the bounds in a table of the state."""
+    (found,) = tables[CLOSED].to_pylist() if CLOSED in tables else [{}]
+    return replace(spec, **found)
+
+
+def _note_bounds(spec: WindowSpec, watermark: int | None) -> dict[str, pa.Table]:
+    """The table, if rows would be accepted without it."""
+    if watermark is None or not spec.is_bound_at(watermark):
         return {}
-    return {CLOSED: pa.table({"end": pa.array([spec.closed], pa.int64())})}
+    values = {name: pa.array([getattr(spec, name)], pa.int64()) for name in _bounds_of(spec)}
+    return {CLOSED: pa.table(values)}

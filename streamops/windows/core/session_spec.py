@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamops.kernel.core import Identity
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import refuse_type, require_choice, show_duration
+from streamops.kernel.time import BEFORE_ALL
 from streamops.windows import conditions
 from streamops.windows.core.spec import DURATION, Stragglers, WindowSpec
 
@@ -33,6 +34,8 @@ class SessionSpec(WindowSpec):
         Maximum length of a session.
     when_longer : str
         Whether a longer session is split, or the query fails.
+    settled : int
+        Sessions that end up to here left the state before `gap` was raised: rows up to here are too late.
     """
 
     gap: int = checkpointed(metadata=DURATION)
@@ -40,6 +43,7 @@ class SessionSpec(WindowSpec):
     until: str | None = checkpointed()
     max_length: int | None = checkpointed(metadata=DURATION)
     when_longer: WhenLonger = checkpointed()
+    settled: int = field(default=BEFORE_ALL, repr=False)
 
     def __post_init__(self) -> None:
         if self.stragglers == "update":
@@ -97,7 +101,12 @@ class SessionSpec(WindowSpec):
 
     def settled_by(self, watermark: int) -> int:
         """Every row that is accepted later has a later event time."""
-        return self.final_by(watermark) - self.gap
+        return max(self.final_by(watermark) - self.gap, self.settled)
+
+    def is_bound_at(self, watermark: int) -> bool:
+        """Whether `closed` or `settled` still matters."""
+        is_closed = super(SessionSpec, self).is_bound_at(watermark)
+        return is_closed or self.settled > self.final_by(watermark) - self.gap
 
     def _refuse_lengths(self) -> None:
         if self.max_length is None and self.when_longer != "split":

@@ -295,8 +295,9 @@ def classify_rows(
         if len(near):
             last = np.where(arrived.closes[near], arrived.start[near], arrived.end[near])
             on_time[near] = ~published.touched_by(codes[near], arrived.start[near], last)
+        lost = arrived.start <= spec.settled
         if final is not None:
             last = np.where(arrived.closes, arrived.start, arrived.end)
-            lost = final.touched_by(codes, arrived.start, last)
+            lost |= final.touched_by(codes, arrived.start, last)
     interval = arrived.start, arrived.end
     return classify_lateness(spec, arrived.usable, interval, previous_watermark, on_time, lost)

@@ -250,6 +250,10 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         """Windows that end up to here cannot change any more."""
         return max(watermark - (self.allowed_lateness if self.corrects else 0), self.closed)
 
+    def is_bound_at(self, watermark: int) -> bool:
+        """Whether `closed` still matters: windows could change without it."""
+        return self.closed > replace(self, closed=BEFORE_ALL).final_by(watermark)
+
     def allowed_by(self, watermark: int) -> int:
         """The allowed lateness of rows that are compared with a watermark."""
         return watermark - self.final_by(watermark) if self.corrects else self.allowed_lateness

@@ -225,15 +225,16 @@ def classify_lateness(
     on_time : array of bool, optional
         Rows that are not late, if the end of their window does not decide it.
     final : array of bool, optional
-        Rows that are too late whatever the end of their window.
+        Rows that are too late although the end of their window would let them pass.
     """
     allowed = 0 if previous_watermark is None else spec.allowed_by(previous_watermark)
     found = Lateness.compare(window[-1], previous_watermark, allowed)
-    if final is not None:
-        found.codes[final] = TOO_LATE
     if on_time is not None:
         found.codes[found.on_time & ~on_time] = STRAGGLER
     accepted = ~found.too_late if spec.corrects else found.on_time
+    if final is not None:
+        found.codes[accepted & final] = TOO_LATE
+        accepted &= ~final
     missed, late = np.flatnonzero(~accepted), arrived.late
     if spec.routes and len(missed):
         edges = tuple(edge[missed] for edge in window)
