@@ -31,26 +31,43 @@ def _fewer_empty(stored: Identity, wanted: Identity) -> bool:
     """Empty windows that were published could be corrected; others would be needed for more of them."""
     before, after = stored["empty_for"], wanted["empty_for"]
     is_corrected = {"update", "retract"} & {stored["stragglers"], wanted["stragglers"]}
-    return not is_corrected and (after is None or (before is not None and after <= before))
+    return not is_corrected and (after is None or bool(before is not None and after <= before))
+
+
+def _taken_back(stored: Identity, wanted: Identity) -> bool:
+    """Early results of sessions can be taken back in a change stream only: their windows change."""
+    is_off = stored["early"] != "never" and wanted["early"] == "never"
+    return not is_off or bool(wanted["stragglers"] == "retract")
 
 
 def _split(stored: Identity, wanted: Identity) -> bool:
     """No stored session is longer, if the query failed for one."""
-    return wanted["when_longer"] == "split"
+    return bool(wanted["when_longer"] == "split")
 
 
 def _no_longer(stored: Identity, wanted: Identity) -> bool:
     """Rows are stored for the longest horizon."""
     longest = [max(length for _, length in of["horizons"]) for of in (stored, wanted)]
-    return longest[1] <= longest[0]
+    return bool(longest[1] <= longest[0])
 
 
 ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
-    "windows.grid": {**_AGGREGATES, **_STRAGGLERS, "empty_for": _fewer_empty},
+    "windows.grid": {
+        **_AGGREGATES,
+        **_STRAGGLERS,
+        "early": _always,
+        "empty_for": _fewer_empty,
+    },
     "windows.rolling": {"horizons": _no_longer, "stragglers": _always},
     "windows.running": {**_AGGREGATES, "changes": _always},
-    "windows.session": {**_AGGREGATES, **_STRAGGLERS, "gap": _always, "when_longer": _split},
-    "windows.sliding": {**_AGGREGATES, **_STRAGGLERS},
+    "windows.session": {
+        **_AGGREGATES,
+        **_STRAGGLERS,
+        "early": _taken_back,
+        "gap": _always,
+        "when_longer": _split,
+    },
+    "windows.sliding": {**_AGGREGATES, **_STRAGGLERS, "early": _always},
 }
 """By layout and parameter. Its core adapts the tables, see ``Core.adapt``."""
 

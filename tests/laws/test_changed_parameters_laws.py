@@ -81,9 +81,9 @@ def parameters(draw: st.DrawFn, name: str) -> Parameters:
     corrects = stragglers in ("update", "retract")
     lateness = st.sampled_from([1, 10, 30, 90] if corrects else [0, 30])
     chosen = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=3, unique=True)
-    more: Parameters = {}
+    more: Parameters = {"early": draw(st.sampled_from(["never", "never", "every batch"]))}
     if name.startswith("session"):
-        more = {"gap": draw(st.sampled_from([8, 3, 15]))}
+        more |= {"gap": draw(st.sampled_from([8, 3, 15]))}
     return more | {
         "stragglers": stragglers,
         "allowed_lateness": draw(lateness),
@@ -140,6 +140,9 @@ def test_parameters_may_change(
                 names = [n for n in changes[number]["agg"] if n in current["agg"] or n not in used]
                 names = names or [*current["agg"]]
                 used |= {*names}
+                turns_off = current["early"] != changes[number]["early"] == "never"
+                if name.startswith("session") and turns_off:  # else the early results would stay
+                    changes[number] |= {"stragglers": "retract", "allowed_lateness": 10}
                 current = current | changes[number] | {"agg": {n: AGGREGATES[n] for n in names}}
                 restart(query, operator_of(build, current))
                 first = reference.change(number, **in_micros(current))

@@ -13,7 +13,7 @@ from typing import Any
 from tests.oracles.sessions import Arrived, SessionOracle
 from tests.oracles.sessions import Window as Session
 from tests.oracles.sliding import SlidingOracle, Timestamp
-from tests.oracles.windows import Expected, Row, Window, WindowOracle, key_of
+from tests.oracles.windows import Expected, Published, Row, Window, WindowOracle, key_of
 
 
 @dataclass(kw_only=True)
@@ -23,6 +23,8 @@ class Changing:
     final: int | None = None
     """Windows that end up to here are final, whatever the allowed lateness is."""
     added: Mapping[str, int] = field(default_factory=dict)
+    next_revisions: dict[Any, int] = field(default_factory=dict)
+    """The next revisions of results that were taken back."""
     """The micro-batch since which an aggregate is computed, if it was added."""
 
     def change(self, batch: int, **parameters: Any) -> Expected:
@@ -32,12 +34,47 @@ class Changing:
             final = of.watermark - (of.allowed_lateness if of.corrects else 0)
             self.final = final if self.final is None else max(self.final, final)
         self.forget()
+        was_early, expected = of.early != "never", Expected()
         agg = parameters.get("agg", of.agg)
         self.added = {name: self.added.get(name, 0) if name in of.agg else batch for name in agg}
         for name, value in parameters.items():
             setattr(self, name, value)
         self.compute_anew()
-        return Expected()
+        is_early = of.early != "never"
+        if not of.corrects and not is_early:  # there are no revisions
+            self.next_revisions = {}
+        if is_early and not was_early:
+            for last in of.published.values():
+                last.timing = "late" if last.revision > 0 else "on_time"
+        if was_early and not is_early:
+            self.take_back(expected)
+        return expected
+
+    def take_back(self, expected: Expected) -> None:
+        """Early results are deleted, where there are deletes. The next result has the next revision."""
+        of: Any = self
+        for result, last in [*of.published.items()]:
+            if not of._closed(self.end_of(result)):
+                if of.stragglers == "retract":
+                    expected.emitted.append(of._row(result, "delete"))
+                if of.corrects:
+                    self.next_revisions[result] = last.revision + 1
+                del of.published[result]
+
+    def end_of(self, result: Any) -> int:
+        """When a result is on time."""
+        raise NotImplementedError
+
+    def publish_next(self, result: Any, timing: str, values: Row, expected: Expected) -> bool:
+        """Publish a result that was taken back, with its next revision."""
+        of: Any = self
+        revision = self.next_revisions.pop(result, None)
+        if revision is None:
+            return False
+        of.published[result] = Published(revision, values, timing)
+        expected.emitted.append(of._row(result, "insert"))
+        expected.counts["results"] += 1
+        return True
 
     def forget(self) -> None:
         """Remember what cannot be corrected any more."""
@@ -66,6 +103,22 @@ class ChangingWindows(Changing, WindowOracle):
         timing = super()._classify(end)
         return "too_late" if timing == "stragglers" and self.is_final(end) else timing
 
+    def end_of(self, result: Window) -> int:
+        """The end of the window."""
+        return result[1][1]
+
+    def step(self, rows: Sequence[Row], watermark: int | None) -> Expected:
+        """One micro-batch. With early results, all open windows are published."""
+        expected = super().step(rows, watermark)
+        for window in self.contents if self.is_early else ():
+            if window not in self.published and not self._closed(window[1][1]):
+                self._publish(window, "early", expected)
+        return expected
+
+    def _publish(self, window: Window, timing: str, expected: Expected) -> None:
+        if not self.publish_next(window, timing, self._values(window), expected):
+            super()._publish(window, timing, expected)
+
     def compute_anew(self) -> None:
         """Results are compared by the aggregates of now."""
         for window, last in self.published.items():
@@ -82,6 +135,26 @@ class ChangingSliding(Changing, SlidingOracle):
     def _classify(self, instant: int) -> str:
         timing = super()._classify(instant)
         return "too_late" if timing == "stragglers" and self.is_final(instant) else timing
+
+    def end_of(self, result: Timestamp) -> int:
+        """The event time."""
+        return result[1]
+
+    def _row(self, timestamp: Timestamp, last: Published | str, change: str = "") -> Row:
+        if isinstance(last, str):  # the last result
+            return super()._row(timestamp, self.published[timestamp], last)
+        return super()._row(timestamp, last, change)
+
+    def _emit(
+        self, timestamp: Timestamp, expected: Expected, previous_watermark: int | None
+    ) -> None:
+        behind = previous_watermark is not None and timestamp[1] <= previous_watermark
+        timing = "late" if behind else "on_time" if self._passed(timestamp[1]) else "early"
+        if not self.publish_next(timestamp, timing, self._values(timestamp), expected):
+            super()._emit(timestamp, expected, previous_watermark)
+
+    def _closed(self, end: int) -> bool:
+        return self._passed(end)
 
     def compute_anew(self) -> None:
         """Results are compared by the aggregates of now."""
@@ -131,3 +204,13 @@ class ChangingSessions(Changing, SessionOracle):
 
     def _values(self, members: Sequence[Arrived]) -> Row:
         return self.without_unknown(super()._values(members), [member.row for member in members])
+
+    def take_back(self, expected: Expected) -> None:
+        """Early sessions are deleted; the next one has the next revision."""
+        sessions = self.sessions(self.arrived)
+        for window, last in [*self.published.items()]:
+            if not self._closed(window[2]):
+                expected.emitted.append(self._row(window, sessions[window], last, "delete"))
+                del self.published[window]
+                for member in sessions[window]:
+                    member.revision = last.revision + 1

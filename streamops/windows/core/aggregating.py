@@ -12,9 +12,9 @@ from streamops.kernel.added import drop_known, map_aggregates, mark_known, unkno
 from streamops.kernel.core import Identity, State
 from streamops.kernel.lag import note_lag
 from streamops.kernel.operator import Core
-from streamops.kernel.placement import GREATEST, Placement
+from streamops.kernel.placement import EVERYWHERE, GREATEST, Placement
 from streamops.kernel.segments import ROWS
-from streamops.windows.core.spec import WindowSpec, is_corrected
+from streamops.windows.core.spec import WindowSpec, is_corrected, is_early
 
 A = TypeVar("A", bound=Any)
 W = TypeVar("W", bound=WindowSpec)
@@ -24,6 +24,9 @@ CLOSED = "_closed"
 
 BOUNDS = ("closed", "settled")
 """Names of these parameters. Windows without one of them have no such column."""
+
+TURNED = "_turned"
+"""Name of a table with ``WindowSpec.turned``, until the next step."""
 
 
 class AggregatingCore(Core[A]):
@@ -72,7 +75,7 @@ class WindowCore(AggregatingCore[W]):
     def placement(self) -> Placement:
         """How states are placed on shards: all have the same bounds."""
         found = super().placement
-        return replace(found, tables={CLOSED: GREATEST, **found.tables})
+        return replace(found, tables={CLOSED: GREATEST, TURNED: EVERYWHERE, **found.tables})
 
     def adapt(
         self,
@@ -88,7 +91,11 @@ class WindowCore(AggregatingCore[W]):
         tables = note_lag(tables, spec.lag - spec.lag_of(stored))
         spec = _with_bounds(spec, tables)
         tables.pop(CLOSED, None)
+        if is_early(stored["early"]) != spec.is_early:
+            spec = replace(spec, turned="on" if spec.is_early else "off")
         adapted = self.convert(spec, stored, tables, watermark)
+        if spec.turned:
+            adapted[TURNED] = pa.table({"turned": [spec.turned]})
         if watermark is None:
             return adapted
         retained = stored["allowed_lateness"] if is_corrected(stored["stragglers"]) else 0
@@ -113,10 +120,12 @@ class WindowCore(AggregatingCore[W]):
         self, spec: W, state: State, inputs: Sequence[pa.Table]
     ) -> tuple[W, State, Sequence[pa.Table]]:
         """Compute with what has left the state."""
-        if CLOSED in state.tables:
+        if state.tables.keys() & {CLOSED, TURNED}:
             tables = dict(state.tables)
             spec = _with_bounds(spec, tables)
-            del tables[CLOSED]
+            tables.pop(CLOSED, None)
+            if TURNED in tables:
+                spec = replace(spec, turned=tables.pop(TURNED).column(0)[0].as_py())
             state = replace(state, tables=tables)
         return super().attune(spec, state, inputs)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
@@ -61,10 +61,12 @@ from streamops.windows.core.tables import (
     convert_revisions,
     find_usable,
     keys_of,
+    look_up_revisions,
     number_keys,
     publish_windows,
     revision_schema,
     side_output,
+    take_back_revisions,
 )
 
 Coded = tuple[pa.Table, Ids]
@@ -132,12 +134,14 @@ def correct(
     highest = AFTER_ALL if spec.is_early else borders.before
     touched = [_pairs(spec, new, lowest, highest, last_empty=borders.before)]
     if spec.is_early:
-        touched.append(_pairs(spec, after, borders.before + 1, borders.now, last_empty=borders.now))
+        last = AFTER_ALL if spec.turned == "on" else borders.now  # publish all open windows
+        touched.append(_pairs(spec, after, borders.before + 1, last, last_empty=borders.now))
     if not any(len(pairs.numbers) for pairs in touched):
         return Correction(spec.output.empty_table(), revisions[0], Metrics())
     keys = np.concatenate([pairs.keys for pairs in touched])
     highest = max(int(pairs.numbers.max(initial=BEFORE_ALL)) for pairs in touched)
-    old = _pairs(spec, before, lowest, highest, only=keys, last_empty=borders.before)
+    last = min(highest, borders.before) if spec.turned == "on" else highest  # what was published
+    old = _pairs(spec, before, lowest, last, only=keys, last_empty=borders.before)
     now = _pairs(spec, after, lowest, highest, only=keys, last_empty=borders.now)
     revised = _Pairs(*revisions, np.arange(len(revisions[1])), integers(revisions[0], "window"))
     count = _number(touched, [old, now, revised])
@@ -166,8 +170,10 @@ def correct(
         differs |= (last_timing == EARLY) & (timing != EARLY)
 
     again, first = np.flatnonzero(differs & existed), np.flatnonzero(differs & ~existed)
-    # The first revision of a window that only stragglers have reached is 1.
-    raised = np.where(existed, revision + 1, timing == LATE).astype(np.int32)
+    # The first revision of a window that only stragglers have reached is 1. If early results were taken
+    # back, the next revision is stored.
+    first_revision = np.maximum(revision, timing == LATE)
+    raised = np.where(existed, revision + 1, first_revision).astype(np.int32)
     if spec.stragglers == "retract":
         old_values = old_results.take(previous[again])
         replaced = revision[again].astype(np.int32)
@@ -295,7 +301,11 @@ class GridCore(WindowCore[GridSpec]):
         codes, revision_codes = number_keys(keys, [len(table), len(revisions)])
         merged, merged_codes = merge_panes(spec, stored, codes, table)
 
-        emitted = []
+        emitted, coded = [], (revisions, revision_codes)
+        if spec.turned == "off" and spec.retracts:
+            emitted.append(
+                _take_back(spec, (stored, codes[: len(stored)]), coded, previous_watermark)
+            )
         if spec.is_early or (spec.corrects and previous_watermark is not None and len(panes)):
             change = correct(
                 spec,
@@ -312,9 +322,9 @@ class GridCore(WindowCore[GridSpec]):
             # Windows close here: the watermark has passed the ends of those from `due[0]` to `due[1]`.
             due = _first_open(spec, previous_watermark), spec.grid.last_closed(watermark)
             if not spec.is_early:  # else `correct` has emitted them above
-                closing = Windows.of(spec, merged, merged_codes, *due).results
-                emitted.append(publish_windows(spec, closing))
-                counts += Metrics(results=len(closing))
+                closing = Windows.of(spec, merged, merged_codes, *due)
+                emitted.append(_publish_closing(spec, closing, coded))
+                counts += Metrics(results=len(closing.results))
             final = _final(spec, watermark)
             merged, merged_codes = merge_settled(spec, merged, merged_codes, due, final)
             if spec.empty_for is None:
@@ -344,12 +354,16 @@ class GridCore(WindowCore[GridSpec]):
             if UNMERGED in state.tables:
                 further.append(merge_duplicates(spec, state.tables[UNMERGED]))
             return publish_windows(spec, _close(spec, [panes, *further], first, AFTER_ALL))
-        if not spec.is_early:
-            codes = key_codes(keys_of(panes, spec), len(panes))
-            return publish_windows(spec, Windows.of(spec, panes, codes, first, AFTER_ALL).results)
-        revisions = state.tables["revisions"]
+        revisions = state.tables.get("revisions", revision_schema(spec, "window").empty_table())
         both = [keys_of(panes, spec), keys_of(revisions, spec)]
         codes, revision_codes = number_keys(both, [len(panes), len(revisions)])
+        if not spec.is_early:
+            coded = revisions, revision_codes
+            closing = Windows.of(spec, panes, codes, first, AFTER_ALL)
+            rows = [_publish_closing(spec, closing, coded)]
+            if spec.turned == "off" and spec.retracts:
+                rows.insert(0, _take_back(spec, (panes, codes), coded, state.watermark))
+            return concat(rows)
         return correct(
             spec,
             new=(panes[:0], codes[:0]),
@@ -398,6 +412,17 @@ class GridCore(WindowCore[GridSpec]):
         """The tables in the layout of the parameters."""
         found = dict(tables)
         convert_revisions(spec, "window", found)
+        if spec.turned == "off" and spec.corrects:
+            panes, first = found["panes"], _first_open(spec, watermark)
+            codes = key_codes(keys_of(panes, spec), len(panes))
+            windows = _open_windows(spec, (panes, codes), first)
+            results = pa.table(
+                [*windows.results.keys, windows.numbers],
+                names=revision_schema(spec, "window").names[: len(spec.by) + 1],
+            )
+            found["revisions"] = take_back_revisions(
+                spec, "window", results, found["revisions"], first
+            )
         return found
 
     def next_deadline(self, spec: GridSpec, state: State) -> int | None:
@@ -440,6 +465,27 @@ class GridCore(WindowCore[GridSpec]):
         if spec.revises:
             revisions = state.tables["revisions"]
             assert (integers(revisions, "revision") > 0).all(), f"{revisions.to_pylist()}"
+
+
+def _open_windows(spec: GridSpec, panes: Coded, first: int) -> Windows:
+    """The windows from ``first`` that have rows."""
+    members = windows_of_panes(spec, *panes, first, AFTER_ALL, last_empty=first - 1)
+    return Windows.over(spec, *members)
+
+
+def _publish_closing(spec: GridSpec, windows: Windows, revisions: Coded) -> pa.Table:
+    """The results of windows that are on time now."""
+    table, codes = revisions
+    found = look_up_revisions(windows.codes, windows.numbers, codes, "window", table)
+    return publish_windows(spec, windows.results, found)
+
+
+def _take_back(spec: GridSpec, panes: Coded, revisions: Coded, watermark: int | None) -> pa.Table:
+    """Deletes of the early results of windows that are open."""
+    windows = _open_windows(spec, panes, _first_open(spec, watermark))
+    table, codes = revisions
+    found = look_up_revisions(windows.codes, windows.numbers, codes, "window", table)
+    return publish_windows(spec, windows.results, found - 1, DELETE)
 
 
 def _publishes_once(spec: GridSpec) -> bool:

@@ -136,6 +136,14 @@ class SessionCore(WindowCore[SessionSpec]):
             found["published"] = _published_spans(spec, spans, found.get("published"), watermark)
         columns = {name: spans.column(name) for name in spans.column_names}
         columns = {"revision": pa.array(np.zeros(len(spans), np.int32))} | columns
+        sessions = Sessions.of_state(spec, _spans(spec, spans))
+        is_open = (sessions.end > (BEFORE_ALL if watermark is None else watermark))[sessions.ids]
+        revision = np.asarray(columns["revision"])
+        if spec.turned == "off":
+            columns["revision"] = pa.array((revision + is_open).astype(np.int32))
+        if spec.turned == "on":
+            published = np.where(revision > 0, LATE, ON_TIME)
+            columns["timing"] = pa.array(np.where(is_open, EARLY, published).astype(np.int8))
         # The states of aggregates that are unknown have a column more.
         states = [name for name in spans.column_names if name.startswith("agg.")]
         names = [name for name in schema.names if not name.startswith("agg.")] + states
@@ -403,11 +411,15 @@ def publish(
         return Publication(emitted, counts, np.flatnonzero(closing), none, none)
 
     # Compare only what may differ: keys with rows, and early sessions that close.
-    was_out = (old.end <= was_by) | spec.is_early
+    was_early = spec.is_early and spec.turned != "on"
+    was_out = (old.end <= was_by) | was_early
     ends = (old.end > was_by) & (old.end <= now_by)
-    old_rows = np.flatnonzero(was_out & (np.isin(old.codes, changed_keys) | (ends & spec.is_early)))
+    old_rows = np.flatnonzero(was_out & (np.isin(old.codes, changed_keys) | (ends & was_early)))
     is_out = (new.end <= now_by) | spec.is_early
-    new_rows = np.flatnonzero(is_out & (np.isin(new.codes, changed_keys) | closing))
+    is_new = np.isin(new.codes, changed_keys) | closing
+    if spec.turned == "on":  # publish all open sessions
+        is_new |= ~was_published
+    new_rows = np.flatnonzero(is_out & is_new)
     removed, current = _results(spec, before, old_rows), _results(spec, after, new_rows)
     match = _match_windows(
         old, old_rows, new, new_rows
@@ -459,6 +471,10 @@ def publish(
         )
         for results, rows, counted, stage, change in changes
     ]
+    if spec.turned == "off":  # take back what was early
+        taken = np.flatnonzero(old.end > was_by)
+        deletes = _results(spec, before, taken), (number[taken] - 1).astype(np.int32)
+        emitted.insert(0, publish_windows(spec, *deletes, DELETE))
     anew = int(np.count_nonzero(replaces[new_rows[first]]))
     counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
     return Publication(concat(emitted), counts, np.flatnonzero(closing), revision, timing)

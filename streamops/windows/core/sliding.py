@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamops.changelog.change_types import INSERT, POSTIMAGE, PREIMAGE
+from streamops.changelog.change_types import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, rows_differ, take
 from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
@@ -46,6 +46,7 @@ from streamops.windows.core.tables import (
     revision_schema,
     state_schema,
     states_of,
+    take_back_revisions,
     update_states,
 )
 
@@ -410,12 +411,30 @@ class SlidingCore(WindowCore[SlidingSpec]):
             now[timestamps.times > was_by] = ON_TIME
             now[timestamps.times > now_by] = EARLY
             # Also open results, and early results that are on time now.
+            if spec.turned == "on":
+                touched |= timestamps.times > was_by
             touched |= prompt | (now == EARLY) & timestamps.seen_from(spec.size, np.unique(arrived))
         before = _Published(number, timing)
+        is_out = np.zeros(len(timestamps), np.bool_)
+        is_out[was] = True
+        if spec.turned == "on":  # open results were not published
+            is_out &= timestamps.times <= was_by
         update = _publish(
-            spec, timestamps, stored, was, prompt=prompt, touched=touched, before=before, now=now
+            spec,
+            timestamps,
+            stored,
+            was,
+            prompt=prompt,
+            touched=touched,
+            is_out=is_out,
+            before=before,
+            now=now,
         )
         counts += update.counts
+        emitted = update.emitted
+        if spec.turned == "off" and spec.retracts:
+            early = was[timestamps.times[was] > was_by]
+            emitted = concat([_take_back(spec, timestamps, stored, was, early, number), emitted])
 
         tables = {"timestamps": timestamps.table}
         if spec.revises:
@@ -423,7 +442,7 @@ class SlidingCore(WindowCore[SlidingSpec]):
         alive = timestamps.times + spec.size - 1 > spec.final_by(now_by)
         if not alive.all():
             tables["timestamps"] = timestamps.table.filter(pa.array(alive)).combine_chunks()
-        return Step(State(watermark, tables), update.emitted, late, counts)
+        return Step(State(watermark, tables), emitted, late, counts)
 
     def convert(
         self,
@@ -435,6 +454,13 @@ class SlidingCore(WindowCore[SlidingSpec]):
         """The tables in the layout of the parameters."""
         found = dict(tables)
         convert_revisions(spec, "timestamp", found)
+        if spec.turned == "off" and spec.corrects:
+            first = BEFORE_ALL if watermark is None else watermark + 1
+            results = found["timestamps"].select(range(len(spec.by) + 1))
+            results = results.filter(pa.array(integers(results, "timestamp") >= first))
+            found["revisions"] = take_back_revisions(
+                spec, "timestamp", results, found["revisions"], first
+            )
         return found
 
     def next_deadline(self, spec: SlidingSpec, state: State) -> int | None:
@@ -464,9 +490,6 @@ class SlidingCore(WindowCore[SlidingSpec]):
             details = f"watermark {state.watermark}\n{revisions.to_pylist()}"
             assert (integers(revisions, "revision") > 0).all(), f"a revision below 1: {details}"
             assert (revised > spec.final_by(watermark)).all(), f"overdue: {details}"
-            assert spec.is_early or (revised <= watermark).all(), (
-                f"revised before it was published: {details}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +517,7 @@ def _publish(
     *,
     prompt: Mask,
     touched: Mask,
+    is_out: Mask,
     before: _Published,
     now: Ids,
 ) -> _Update:
@@ -509,6 +533,8 @@ def _publish(
     prompt, touched : arrays of bool
         Timestamps whose results are on time now; whose published results may have changed, or have
         been early until now.
+    is_out : array of bool
+        Timestamps whose stored results have been published, if they are touched.
     now : array of int64
         The timing of a result that is published now.
     """
@@ -521,15 +547,16 @@ def _publish(
         emitted = result_rows(spec, [*about, *columns], after.number[chosen])
         return _Update(emitted, after, Metrics(results=len(chosen)))
 
-    existed = np.zeros(len(timestamps), np.bool_)
-    existed[was] = True
-    old = np.flatnonzero((touched & existed)[chosen])  # positions in `chosen`, as below
+    old = np.flatnonzero((touched & is_out)[chosen])  # positions in `chosen`, as below
     values = timestamps.values_before(spec, spec.size, stored, was, low[old], chosen[old])
     differs = rows_differ(values, [column.take(pa.array(old)) for column in columns])
     differs |= prompt[chosen[old]]  # re-emit an unchanged value: its timing changed to on time
     again, back = old[differs], np.flatnonzero(differs)
-    first = np.flatnonzero((touched & ~existed)[chosen])
-    after.number[chosen[first]] = now[chosen[first]] == LATE  # only stragglers made it
+    first = np.flatnonzero((touched & ~is_out)[chosen])
+    # 1 if only stragglers made it; if early results were taken back, the next one is stored.
+    after.number[chosen[first]] = np.maximum(
+        before.number[chosen[first]], now[chosen[first]] == LATE
+    )
     after.number[chosen[again]] += 1
     for anew in (chosen[first], chosen[again]):
         after.timing[anew] = now[anew]
@@ -549,6 +576,20 @@ def _publish(
     emitted.append(rows(ready, columns, ready, after, INSERT))
     counts = Metrics(results=len(first) + len(ready), corrections=len(again))
     return _Update(concat(emitted), after, counts)
+
+
+def _take_back(
+    spec: SlidingSpec,
+    timestamps: Timestamps,
+    stored: pa.Table,
+    was: Ids,
+    rows: Ids,
+    number: Revisions,
+) -> pa.Table:
+    """Deletes of the early results at these timestamps; ``number`` has the next revisions."""
+    low = timestamps.oldest(spec.size, rows)
+    values = timestamps.values_before(spec, spec.size, stored, was, low, rows)
+    return result_rows(spec, [*timestamps.about(spec, rows), *values], number[rows] - 1, DELETE)
 
 
 def _classify(

@@ -36,6 +36,8 @@ from streamops.windows import conditions
 Stragglers = Literal["drop", "route", "update", "retract"]
 TooLate = Literal["drop", "route"]
 Early = Literal["never", "every batch"]
+Turned = Literal["", "on", "off"]
+"""Whether this is the first step with early results, or the first one without them."""
 
 DURATION = {"shown": show_duration}
 """Metadata of a field in microseconds that ``repr`` shows as a duration."""
@@ -52,6 +54,11 @@ _CLOCK_CHANGE = DAY // 12  # clocks are put forward by two hours at most
 def is_corrected(stragglers: str) -> bool:
     """Whether stragglers correct published results."""
     return stragglers in ("update", "retract")
+
+
+def is_early(early: str) -> bool:
+    """Whether results are published before they are on time."""
+    return early != "never"
 
 
 def identity_of_aggregates(
@@ -151,6 +158,8 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         Whether results are published before their window closes.
     closed : int
         Windows that end up to here left the state before `allowed_lateness` was raised: their rows are too late.
+    turned : str
+        Whether `early` was turned on or off just now: open windows are published, or taken back.
     input : Schema
         Resolved: the columns that are read; all columns of the frame if late rows are routed.
     aggregates : tuple of (name, repr, summary)
@@ -164,6 +173,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     too_late: TooLate = checkpointed()
     early: Early = checkpointed(default="never")
     closed: int = field(default=BEFORE_ALL, repr=False)
+    turned: Turned = field(default="", repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
         identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
     )
@@ -229,7 +239,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     @property
     def is_early(self) -> bool:
         """Whether results are published before they are on time."""
-        return self.early != "never"
+        return is_early(self.early)
 
     @property
     def revises(self) -> bool:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from streamops.changelog.change_types import INSERT
 from streamops.kernel import aggregation as states
 from streamops.kernel.aggregation import merges_exactly
-from streamops.kernel.columns import combine_chunks, concat, key_codes, take
+from streamops.kernel.columns import combine_chunks, concat, integers, key_codes, take
 from streamops.kernel.core import Metrics
-from streamops.kernel.groups import Groups, Ids, Mask
+from streamops.kernel.groups import Groups, Ids, Mask, pair_codes
 from streamops.kernel.lateness import (
     INSTANT,
     STRAGGLER,
@@ -66,7 +66,52 @@ def convert_revisions(spec: WindowSpec, column: str, tables: dict[str, pa.Table]
     found = tables.pop("revisions", None)
     if spec.revises:
         schema = revision_schema(spec, column)
-        tables["revisions"] = schema.empty_table() if found is None else found.select(schema.names)
+        found = revision_schema(spec, column).empty_table() if found is None else found
+        if "timing" in schema.names and "timing" not in found.column_names:
+            found = found.append_column("timing", pa.array(np.full(len(found), LATE, np.int8)))
+        tables["revisions"] = found.select(schema.names)
+
+
+def take_back_revisions(
+    spec: WindowSpec, column: str, results: pa.Table, revisions: pa.Table, first_open: int
+) -> pa.Table:
+    """The revisions after early results have been taken back: open results begin with the next one.
+
+    Parameters
+    ----------
+    column : str
+        Identifies the result of a key.
+    results : Table
+        Key columns and this column of the open results.
+    revisions : Table
+    first_open : int
+        The first of the open results in this column.
+    """
+    codes, others = number_keys(
+        [keys_of(table, spec) for table in (results, revisions)], [len(results), len(revisions)]
+    )
+    raised = 1 + look_up_revisions(codes, integers(results, column), others, column, revisions)
+    columns = [*results.columns, pa.array(raised)]
+    if spec.is_early:
+        columns.append(pa.array(np.full(len(results), EARLY, np.int8)))
+    opened = pa.table(columns, schema=revision_schema(spec, column))
+    published = revisions.filter(pa.array(integers(revisions, column) < first_open))
+    return concat([published, opened])
+
+
+def look_up_revisions(
+    codes: Ids, numbers: Ids, others: Ids, column: str, revisions: pa.Table
+) -> npt.NDArray[np.int32]:
+    """The revisions of results by key number and ``column``; 0 for those that are not in the table."""
+    if not len(revisions):
+        return np.zeros(len(codes), np.int32)
+    keys = np.concatenate([codes, others])
+    both = np.concatenate([numbers, integers(revisions, column)])
+    groups, _ = Groups.of(pair_codes(keys, both))
+    wanted, known = np.split(groups.ids, [len(codes)])
+    found = np.zeros(groups.count, np.int32)
+    found[known] = integers(revisions, "revision")
+    return found[wanted]
 
 
 def keys_of(table: pa.Table, spec: AggregatingSpec) -> list[pa.Array]:
