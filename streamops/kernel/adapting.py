@@ -72,6 +72,49 @@ ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
 """By layout and parameter. Its core adapts the tables, see ``Core.adapt``."""
 
 
+_HISTORY: Mapping[str, Collection[str]] = {
+    "windows.compare": {
+        "period",
+        "zone",
+        "values",
+        "periods",
+        "revised",
+        "threshold",
+        "min_periods",
+    },
+    "windows.grid": {
+        *("size", "hop", "origin", "grid", "unit", "zone", "week_start", "every"),
+        *("agg", "empty_for"),
+    },
+    "windows.over": {"values", "within", "tie_break"},
+    "windows.resample": {"every", "max_gap", "values", "tie_break"},
+    "windows.rolling": {"every", "horizons", "agg"},
+    "windows.running": {"agg"},
+    "windows.session": {"gap_column", "until", "max_length", "when_longer", "early", "agg"},
+    "windows.sliding": {"size", "agg"},
+}
+"""By layout, parameters that may not change because rows would be needed that are not stored."""
+
+_ANEW = "start from a new checkpoint"
+
+
+def way_out(layout: str, refused: Collection[str]) -> str:
+    """What to do if these parameters changed that may not change.
+
+    Examples
+    --------
+    >>> way_out("windows.grid", ["size"])
+    'fill a new version of the job from history: another size needs rows that are not stored'
+    >>> way_out("windows.grid", ["by"])
+    'start from a new checkpoint'
+    """
+    names = sorted({*refused} & {*_HISTORY.get(layout, ())})
+    if not names:
+        return _ANEW
+    needed = ", ".join(names)
+    return f"fill a new version of the job from history: another {needed} needs rows that are not stored"
+
+
 def may_change(
     layout: str, changed: Collection[str], stored: Identity, wanted: Identity
 ) -> set[str]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel import conditions
-from streamops.kernel.adapting import may_change
+from streamops.kernel.adapting import may_change, way_out
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.core import Identity, StateFormat
 from streamops.kernel.errors import StateFormatError, located
@@ -173,7 +173,7 @@ def decode(
     require_same(found, layout, identity, shards)
     changed = _changed(found.identity, identity)
     if changed and adapt is None:
-        raise _other_parameters(found.identity, identity, changed)
+        raise _other_parameters(layout, found.identity, identity, changed)
     tables = found.tables()
     if not layout.segmented and tables.keys() & {INDEX, UNMERGED}:
         expected = f"frame {found.frame}, {layout.kind} version {layout.version}"
@@ -266,7 +266,7 @@ def require_same(found: StoredFrame, layout: StateFormat, identity: Identity, sh
     changed = _changed(found.identity, identity)
     changed -= may_change(layout.kind, changed, found.identity, identity)
     if changed:
-        raise _other_parameters(found.identity, identity, changed)
+        raise _other_parameters(layout, found.identity, identity, changed)
 
 
 def _changed(stored: Identity, wanted: Identity) -> set[str]:
@@ -275,10 +275,13 @@ def _changed(stored: Identity, wanted: Identity) -> set[str]:
     return {k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k)}
 
 
-def _other_parameters(stored: Identity, wanted: Identity, changed: set[str]) -> StateFormatError:
+def _other_parameters(
+    layout: StateFormat, stored: Identity, wanted: Identity, changed: set[str]
+) -> StateFormatError:
     names, wanted = sorted(changed), json.loads(json.dumps(wanted))
     return conditions.STATE_PARAMETERS.error(
         changed=", ".join(names),
+        way_out=way_out(layout.kind, changed),
         stored=", ".join(f"{k}={stored.get(k)!r}" for k in names),
         got=", ".join(f"{k}={wanted.get(k)!r}" for k in names),
     )

@@ -199,9 +199,12 @@ def redistribute_states(
 
 def merge_states(placement: Placement, identity: Identity, states: Sequence[State]) -> State:
     """Merge the states of all shards to the state of one, by the rules of the tables."""
+    names = dict.fromkeys(name for state in states for name in state.tables)
     tables = {
-        name: placement.tables[name].merge(identity, [state.tables[name] for state in states])
-        for name in states[0].tables
+        name: placement.tables[name].merge(
+            identity, [state.tables[name] for state in states if name in state.tables]
+        )
+        for name in names  # a table that only some shards have is from before a change of parameters
     }
     return State(_merge_watermarks(placement, states), tables)
 

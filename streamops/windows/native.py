@@ -12,7 +12,7 @@ from streamops.spark.columns import column
 from streamops.spark.definition import KeyLimit, Native
 from streamops.windows.core.grid_spec import FixedSpec, GridSpec
 from streamops.windows.core.session_spec import SessionSpec
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from streamops.windows.core.spec import WindowSpec
 
 _ANSI = "spark.sql.ansi.enabled"

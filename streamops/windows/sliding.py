@@ -13,7 +13,8 @@ from streamops.kernel.parameters import (
 )
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.operator import Operator
-from streamops.windows.core.sliding import SlidingCore, SlidingSpec
+from streamops.windows.core.sliding import SlidingCore
+from streamops.windows.core.sliding_spec import SlidingSpec
 from streamops.windows.core.spec import Early, Stragglers, TooLate
 from streamops.windows.native import NATIVE
 

@@ -9,7 +9,8 @@ from typing import Any
 from streamops import windows
 from streamops.kernel.core import State
 from streamops.testing.laws import to_rows
-from streamops.windows.core.sliding import SlidingCore, SlidingSpec
+from streamops.windows.core.sliding import SlidingCore
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.golden.states import AGG, EARLY, FOLDER, LAST, LATER, NOW, SCHEMA, SECOND, stored, table
 from tests.oracles.sliding import SlidingOracle
 

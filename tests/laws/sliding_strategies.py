@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from streamops import windows
 from streamops.testing.laws import Arrival, Case, to_rows
-from streamops.windows.core.sliding import SlidingCore, SlidingSpec
+from streamops.windows.core.sliding import SlidingCore
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.laws.strategies import (
     AGGREGATES,
     SCHEMA,

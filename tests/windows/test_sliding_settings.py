@@ -11,7 +11,7 @@ import pytest
 from streamops import aggregates as agg
 from streamops import windows
 from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, StreamopsError, located
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

@@ -27,10 +27,11 @@ from streamops.kernel.columns import combine_chunks, concat, integers, key_codes
 from streamops.kernel.core import Identity, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes, pair_codes
 from streamops.kernel.lateness import INSTANT
-from streamops.kernel.operator import Table, checkpointed
+from streamops.kernel.operator import Table
 from streamops.kernel.time import BEFORE_ALL, Instants, advance_watermark
 from streamops.windows.core.aggregating import WindowCore
-from streamops.windows.core.spec import DURATION, WindowSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
+from streamops.windows.core.spec import WindowSpec
 from streamops.windows.core.tables import (
     EARLY,
     LATE,
@@ -335,31 +336,6 @@ def _take_states(states: States, rows: Ids) -> list[pa.Array]:
 
 
 Revisions = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingSpec(WindowSpec):
-    """Parameters of sliding windows: ``size`` is the length of a window, which ends with an event."""
-
-    size: int = checkpointed(metadata=DURATION)
-
-    def __post_init__(self) -> None:
-        self.refuse_contradictions()
-
-    @property
-    def time_columns(self) -> tuple[str, ...]:
-        """The event time, under its own name."""
-        return (self.time,)
-
-    @property
-    def origins(self) -> dict[str, tuple[int, str]]:
-        """Output columns with values of an input column, also the event time."""
-        return {self.time: (0, self.time), **super(SlidingSpec, self).origins}
-
-    @property
-    def event_retention(self) -> int:
-        """How long after an event the last of its windows can change."""
-        return self.size - 1 + self.retention
 
 
 class SlidingCore(WindowCore[SlidingSpec]):

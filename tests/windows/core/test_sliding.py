@@ -16,7 +16,8 @@ from streamops.kernel.core import Metrics, State
 from streamops.kernel.time import MAX_INSTANT, MIN_INSTANT
 from streamops.kernel.values import comparable
 from streamops.testing.laws import to_rows
-from streamops.windows.core.sliding import SlidingCore, SlidingSpec
+from streamops.windows.core.sliding import SlidingCore
+from streamops.windows.core.sliding_spec import SlidingSpec
 from tests.windows.core import test_keys
 from tests.windows.core.play import COUNT, SCHEMA, SUM, table
 

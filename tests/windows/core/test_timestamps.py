@@ -23,7 +23,7 @@ from streamops.aggregates.core.functions import (
 from streamops.kernel.errors import CapacityError
 from streamops.kernel.groups import Groups
 from streamops.windows.core import sliding as core
-from streamops.windows.core.sliding import SlidingSpec
+from streamops.windows.core.sliding_spec import SlidingSpec
 from streamops.windows.core.tables import estimate_values, merge_states, update_states
 
 INSTANT = pa.timestamp("us", tz="UTC")
