@@ -19,12 +19,23 @@ def _always(stored: Identity, wanted: Identity) -> bool:
     return True
 
 
+_ROUNDED = ("double", "float", "kll", "heavy_hitters")
+"""Types and sketches of states that depend on the order of merging, in an identity."""
+
 _AGGREGATES: Mapping[str, Accepts] = {"agg": _aggregates}
 _STRAGGLERS: Mapping[str, Accepts] = {
     "allowed_lateness": _always,
     "stragglers": _always,
     "too_late": _always,
 }
+
+
+def _exactly_retracted(stored: Identity, wanted: Identity) -> bool:
+    """Cumulative windows merge panes after they are published: preimages would be rounded otherwise."""
+    is_out = stored["stragglers"] == "update" or stored["early"] != "never"
+    begins = wanted["stragglers"] == "retract" != stored["stragglers"]
+    is_merged = "every" in stored and any(of in str(stored["agg"]) for of in _ROUNDED)
+    return not (begins and is_out and is_merged)
 
 
 def _fewer_empty(stored: Identity, wanted: Identity) -> bool:
@@ -56,6 +67,7 @@ ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
         **_AGGREGATES,
         **_STRAGGLERS,
         "early": _always,
+        "stragglers": _exactly_retracted,
         "empty_for": _fewer_empty,
     },
     "windows.rolling": {"horizons": _no_longer, "stragglers": _always},
@@ -84,7 +96,7 @@ _HISTORY: Mapping[str, Collection[str]] = {
     },
     "windows.grid": {
         *("size", "hop", "origin", "grid", "unit", "zone", "week_start", "every"),
-        *("agg", "empty_for"),
+        *("agg", "empty_for", "stragglers"),
     },
     "windows.over": {"values", "within", "tie_break"},
     "windows.resample": {"every", "max_gap", "values", "tie_break"},

@@ -281,7 +281,7 @@ def _other_parameters(
     names, wanted = sorted(changed), json.loads(json.dumps(wanted))
     return conditions.STATE_PARAMETERS.error(
         changed=", ".join(names),
-        way_out=way_out(layout.kind, changed),
+        remedy=way_out(layout.kind, changed),
         stored=", ".join(f"{k}={stored.get(k)!r}" for k in names),
         got=", ".join(f"{k}={wanted.get(k)!r}" for k in names),
     )

@@ -267,7 +267,7 @@ STATE_OF_ANOTHER = codes.STATE_KIND(
 STATE_PARAMETERS = codes.STATE_PARAMETERS(
     "this checkpoint was written with other parameters: {changed}",
     "{stored}, as written",
-    "pass the parameters of the checkpoint, or {way_out}",
+    "pass the parameters of the checkpoint, or {remedy}",
 )
 STATE_SHARDS = codes.STATE_SHARDS(
     "this checkpoint has another number of shards",
