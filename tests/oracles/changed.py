@@ -198,6 +198,9 @@ class ChangingSessions(Changing, SessionOracle):
 
     def compute_anew(self) -> None:
         """Results are compared by the aggregates of now."""
+        if not self.corrects and self.early == "never":  # there are no revisions
+            for row in self.arrived:
+                row.revision = 0
         sessions = self.sessions(self.arrived)
         for window, last in self.published.items():
             last.values = self._values(sessions[window])

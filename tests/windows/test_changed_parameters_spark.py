@@ -21,7 +21,8 @@ BATCHES = [
     [[{"k": "a", "ts": at(1)}, {"k": "b", "ts": at(22)}], [{"k": "a", "ts": at(23)}]],
     [
         [{"k": "a", "ts": at(2)}, {"k": "a", "ts": at(25)}],  # the window of the first is final
-        [{"k": "a", "ts": at(105)}],
+        [{"k": "a", "ts": at(90)}],
+        [{"k": "a", "ts": at(90)}],
         [{"k": "b", "ts": at(24)}],  # a straggler
     ],
 ]
