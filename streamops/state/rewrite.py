@@ -34,8 +34,8 @@ from streamops.state.shards import (
     convert,
     decode_shards,
     encode_shards,
+    find_difference,
     redistribute,
-    same_state,
 )
 from streamops.state.stores import (
     StoredOperator,
@@ -49,7 +49,8 @@ from streamops.state.stores import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Change = Callable[[int, OperatorState], OperatorState]
+Change = Callable[[int, Sequence[StoredShard]], tuple[OperatorState, OperatorState]]
+"""From the number of an operator and its shards to its state in the current formats, and the state to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,10 @@ def rescale(
     if partitions is not None:
         _require_number(partitions, "partitions", MAX_SHARDS)
 
-    def change(number: int, state: OperatorState) -> OperatorState:
-        current = convert(state)
+    def change(number: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
+        current = convert(decode_shards(rows))
         chosen = operators is None or number in operators
-        return redistribute(current, shards) if chosen else current
+        return current, redistribute(current, shards) if chosen else current
 
     work = _Rewrite.open(checkpoint, to, spark)
     known = [operator.number for operator in work.source.operators]
@@ -166,10 +167,12 @@ def migrate(
     """
     outdated: list[int] = []
 
-    def change(number: int, state: OperatorState) -> OperatorState:
+    def change(number: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
+        state = decode_shards(rows)
         if not state.is_current:
             outdated.append(number)
-        return convert(state)
+        current = convert(state)
+        return current, current
 
     def check() -> None:
         if not outdated:
@@ -183,7 +186,7 @@ class _Plan:
     """An operator to write: what it was, what it becomes, and where its shards go."""
 
     stored: StoredOperator
-    before: OperatorState | None  # None without a shard
+    before: OperatorState | None  # in the current formats; None without a shard
     after: OperatorState | None
     rows: list[StoredShard]
 
@@ -243,10 +246,9 @@ class _Rewrite:
         if not stored.rows:
             return _Plan(stored, None, None, [])
         with located(f"{self.source.path}, operator {number}"):
-            state = decode_shards(stored.rows)
-            after = change(number, state)
+            before, after = change(number, stored.rows)
         partition_of = partitions_of(self.spark, after.shards, partitions)
-        return _Plan(stored, state, after, encode_shards(after, dict(enumerate(partition_of))))
+        return _Plan(stored, before, after, encode_shards(after, dict(enumerate(partition_of))))
 
     def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int) -> None:
         """Spark's own operators are copied with their files, in the same partitions only."""
@@ -335,18 +337,19 @@ class _Rewrite:
             operator = found[plan.stored.files.number]
             stored = read_shards(self.spark, new, operator)
             rows = sorted(stored.rows if stored else [], key=lambda row: row.shard)
+            got = f"{len(rows)} shards in {operator.partitions} partitions"
             same = rows == sorted(plan.rows, key=lambda row: row.shard)
             if same and plan.after is not None and plan.before is not None:
                 with located(f"{self.to}, operator {operator.number}"):
-                    again = decode_shards(rows)
-                    same = same_state(again, convert(plan.before))
+                    got = find_difference(decode_shards(rows), plan.before)
+                same = not got
             if not same or operator.partitions != partitions:
                 raise conditions.REWRITE_DIFFERS.error(
                     where=f"{self.to}, operator {operator.number}",
                     rows=len(plan.rows),
                     partitions=partitions,
                     path=self.source.path,
-                    got=f"{len(rows)} shards in {operator.partitions} partitions",
+                    got=got,
                 )
 
     def _end(self, before: Mapping[str, tuple[int, int]]) -> None:

@@ -19,6 +19,7 @@ from streamops.kernel.placement import Placement, merge_states, redistribute_sta
 from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
 from streamops.spark.step import Stored, to_frame
 from streamops.state import conditions
+from streamops.state.comparing import find_row
 from streamops.state.operators import FORMATS, PLACEMENTS
 
 
@@ -245,29 +246,36 @@ def _without_empty(state: State) -> State:
     return State(state.watermark, tables)
 
 
-def same_state(left: OperatorState, right: OperatorState) -> bool:
-    """Whether two states have the same rows, watermark and timers, on whatever shards.
+def find_difference(left: OperatorState, right: OperatorState) -> str:
+    """Describe a difference between two states, on whatever shards; empty if there is none.
 
-    Of a state that is not placed by the rules of its tables, the rows are not compared.
+    They have the same rows, watermark and timers. Of a state that is not placed by the rules of its tables, the rows are
+    not compared.
     """
+    if (left.format, left.timer) != (right.format, right.timer):
+        return f"{left.format}, timer {left.timer}, and {right.format}, timer {right.timer}"
     if left.placement.redistribute is not None:
-        return (left.format, left.timer) == (right.format, right.timer)
-    one, other = left.merged(), right.merged()
-    return (
-        (left.format, left.identity, left.timer) == (right.format, right.identity, right.timer)
-        and one.watermark == other.watermark
-        and one.tables.keys() == other.tables.keys()
-        and all(_same_rows(table, other.tables[name]) for name, table in one.tables.items())
-    )
+        return ""
+    if left.identity != right.identity:
+        return f"parameters {left.identity} and {right.identity}"
+    same_shards = (left.shards, left.states.keys()) == (right.shards, right.states.keys())
+    if same_shards and not any(
+        _find_difference(of, right.states[shard]) for shard, of in left.states.items()
+    ):
+        return ""
+    return _find_difference(left.merged(), right.merged())
 
 
-def _same_rows(left: pa.Table, right: pa.Table) -> bool:
-    """Whether two tables have the same rows, in any order. Bytes are compared, so NaN equals NaN."""
-    return left.schema.equals(right.schema) and _row_bytes(left) == _row_bytes(right)
-
-
-def _row_bytes(table: pa.Table) -> list[str]:
-    return sorted(map(repr, table.to_pylist()))
+def _find_difference(left: State, right: State) -> str:
+    if left.watermark != right.watermark:
+        return f"watermarks {left.watermark} and {right.watermark}"
+    if left.tables.keys() != right.tables.keys():
+        return f"tables {sorted(left.tables)} and {sorted(right.tables)}"
+    for name, table in left.tables.items():
+        found = find_row(table, right.tables[name])
+        if found:
+            return f"table {name!r}: {found}"
+    return ""
 
 
 def _header(frame: StoredFrame) -> tuple[Any, ...]:

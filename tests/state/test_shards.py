@@ -22,8 +22,8 @@ from streamops.state.shards import (
     convert,
     decode_shards,
     encode_shards,
+    find_difference,
     redistribute,
-    same_state,
 )
 from streamops.windows.core.grid import GridCore
 
@@ -55,13 +55,13 @@ def test_shards_are_encoded_as_they_were() -> None:
 def test_the_header_has_the_new_number_of_shards() -> None:
     before = decode_shards([shard(0), shard(1)])
     after = redistribute(before, 5)
-    assert same_state(after, before)
+    assert not find_difference(after, before)
     rows = encode_shards(after, dict.fromkeys(range(5), 0))
     assert [row.shard for row in rows] == [0, 1, 2, 3, 4]
     assert {read_stored(row.stored.frame).shards for row in rows} == {5}
     assert {(row.stored.watermark, row.stored.deadline, row.timer) for row in rows} == {(5, 7, 9)}
     assert sum(row.stored.entries for row in rows) == 3
-    assert not same_state(after, decode_shards([shard(1), shard(2, shards=3)][:1]))
+    assert find_difference(after, decode_shards([shard(1), shard(2, shards=3)][:1]))
 
 
 def test_a_shard_without_a_state_is_missing() -> None:
@@ -155,7 +155,7 @@ def test_an_older_version_is_converted_one_version_at_a_time(
         assert new.states[number].watermark == 5
         assert new.states[number].tables["rows"].to_pylist() == [{"key.0": text, "count": 1}]
     again = decode_shards(encode_shards(new, {0: 0, 1: 0}))
-    assert same_state(again, new)
+    assert not find_difference(again, new)
     assert read_stored(encode_shards(new, {0: 0, 1: 0})[0].stored.frame).version == 3
 
 
