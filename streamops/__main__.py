@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from streamops import __version__
 from streamops.environment.doctor import Finding, diagnose, examine, run_smoke_query
 from streamops.kernel.errors import StreamopsError
+from streamops.kernel.parameters import import_object
+
+if TYPE_CHECKING:
+    from streamops.spark.operator import Operator
+    from streamops.state import Rewritten
 
 __all__ = ["main"]
 
@@ -59,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     state = commands.add_parser("state", help="rewrite the checkpoint of a stopped query")
     actions = state.add_subparsers(dest="action", required=True)
     rescale = actions.add_parser("rescale", help="write it with another number of shards")
-    migrate = actions.add_parser("migrate", help="write it in the current formats")
+    migrate = actions.add_parser(
+        "migrate", help="write it in the current formats, or as the state of another operator"
+    )
     for action in (rescale, migrate):
         action.add_argument("checkpoint", help="the checkpoint; it is not changed")
         action.add_argument("--to", required=True, help="directory of the new checkpoint")
@@ -73,7 +82,52 @@ def _parser() -> argparse.ArgumentParser:
     rescale.add_argument(
         "--partitions", type=int, help="also change Spark's number of partitions of the state"
     )
+    migrate.add_argument(
+        "--job",
+        metavar="MODULE:OPERATOR",
+        help="the operator that continues, or a function without arguments",
+    )
+    migrate.add_argument(
+        "--frame",
+        metavar="MODULE:FUNCTION",
+        help="function of a session that returns the streaming frame to which the query applies the operator",
+    )
+    migrate.add_argument(
+        "--rename",
+        metavar="OLD=NEW",
+        type=_pair,
+        action="append",
+        default=[],
+        help="new name of a stored column or aggregate, repeatedly",
+    )
+    migrate.add_argument(
+        "--number", type=int, help="number of the operator, if several have the same state"
+    )
     return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Two names with "=" between them."""
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        raise argparse.ArgumentTypeError("OLD=NEW")
+    return old, new
+
+
+def _migrate(chosen: argparse.Namespace) -> list[Rewritten]:
+    """Migrate a checkpoint, with the operator and the frame that the names lead to."""
+    from streamops import state
+    from streamops.state.stores import session_or_new
+
+    made: Any = None if chosen.job is None else import_object(chosen.job, parameter="--job")
+    operator: Operator | None = made() if inspect.isroutine(made) else made
+    frame = None
+    if chosen.frame is not None:
+        frame = import_object(chosen.frame, parameter="--frame")(session_or_new(None))
+    rename, number = dict(chosen.rename), chosen.number
+    return state.migrate(
+        chosen.checkpoint, chosen.to, operator, frame, rename=rename, number=number
+    )
 
 
 def _describe(checkpoint: str) -> int:
@@ -95,7 +149,7 @@ def _rewrite(chosen: argparse.Namespace) -> int:
 
     try:
         if chosen.action == "migrate":
-            done = state.migrate(chosen.checkpoint, chosen.to)
+            done = _migrate(chosen)
         else:
             done = state.rescale(
                 chosen.checkpoint,

@@ -150,6 +150,19 @@ def mark_known(table: pa.Table, numbers: Iterable[int], summaries: Sequence[Summ
     return table
 
 
+def with_all_unknown(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Tables of states, of which some have columns of unknown states, with the columns of all of them."""
+    names = [*dict.fromkeys(name for table in tables for name in table.column_names)]
+    return [_complete(table, names) for table in tables]
+
+
+def _complete(table: pa.Table, names: list[str]) -> pa.Table:
+    for name in names:
+        if name not in table.column_names and name.endswith(f".{UNKNOWN}"):
+            table = table.append_column(name, pa.repeat(False, table.num_rows))
+    return table.select(names) if {*names} == {*table.column_names} else table
+
+
 def drop_known(tables: Tables) -> dict[str, pa.Table]:
     """Remove the columns of aggregates of which no state is unknown any more."""
     for number in unknown_aggregates(tables.values()):

@@ -171,7 +171,7 @@ def decode(
     """
     found = read_stored(blob)
     require_same(found, layout, identity, shards)
-    changed = _changed(found.identity, identity)
+    changed = changed_parameters(found.identity, identity)
     if changed and adapt is None:
         raise _other_parameters(layout, found.identity, identity, changed)
     tables = found.tables()
@@ -263,13 +263,13 @@ def require_same(found: StoredFrame, layout: StateFormat, identity: Identity, sh
         raise conditions.STATE_SHARDS.error(
             found=found.shards, shards=shards, got=f"shards={shards}"
         )
-    changed = _changed(found.identity, identity)
+    changed = changed_parameters(found.identity, identity)
     changed -= may_change(layout.kind, changed, found.identity, identity)
     if changed:
         raise _other_parameters(layout, found.identity, identity, changed)
 
 
-def _changed(stored: Identity, wanted: Identity) -> set[str]:
+def changed_parameters(stored: Identity, wanted: Identity) -> set[str]:
     """Names of the parameters that differ."""
     wanted = json.loads(json.dumps(wanted))
     return {k for k in stored.keys() | wanted.keys() if stored.get(k) != wanted.get(k)}

@@ -289,6 +289,11 @@ TOO_MANY_ARGUMENTS = codes.TOO_MANY_ARGUMENTS(
     "{expected}",
     "write the name of the parameter, such as {free}=...",
 )
+NOT_IMPORTED = codes.INVALID_PARAMETER(
+    "{parameter} does not lead to an object",
+    "module:name, of a module that Python finds from the working directory",
+    "{parameter} jobs.views:per_minute, for example",
+)
 NOT_HASHABLE = codes.TYPE_UNSUPPORTED(
     "a key, an identity or an item has a type that Spark does not hash",
     "a boolean, number, string, binary, date, time, timestamp, day-time interval, or a struct or array of these",

@@ -18,6 +18,21 @@ from streamops.kernel.errors import Condition, SchemaError, SpecError, Watermark
 from streamops.kernel.time import Duration, format_duration, parse_duration
 
 
+def import_object(path: str, *, parameter: str) -> Any:
+    """The object that ``module:name`` leads to.
+
+    Raises
+    ------
+    SpecError
+        ``INVALID_PARAMETER``.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise conditions.NOT_IMPORTED.error(parameter=parameter, got=f"{path}: {error}") from error
+
+
 def require_package(module: str, *, package: str, extra: str) -> Any:
     """Import a module of an optional package.
 

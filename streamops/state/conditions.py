@@ -48,6 +48,11 @@ REWRITE_DIFFERS = codes.CHECKPOINT_INCONSISTENT(
     "{rows} shards in {partitions} partitions, with the rows of {path}",
     "continue with the original, which is unchanged; report this error",
 )
+SEGMENT_OF_OTHER_AGGREGATES = codes.CHECKPOINT_INCONSISTENT(
+    "a segment is from before the last change of the aggregates, which only the operator can map",
+    "segments with the parameters of their shard",
+    "pass the operator of the query: state.migrate(checkpoint, to, operator, frame); the next merge of the segment converts it, too",
+)
 SHARDS_CONTRADICT = codes.CHECKPOINT_INCONSISTENT(
     "the shards of an operator were not written by the same micro-batch of the same operator",
     "equal operator, parameters, number of shards, watermark and timers in all shards",
@@ -136,9 +141,14 @@ FOREIGN_OPERATOR = codes.FOREIGN_OPERATOR(
     "name an operator of streamops: `python -m streamops doctor CHECKPOINT` lists them",
 )
 NOTHING_TO_MIGRATE = codes.NOTHING_TO_MIGRATE(
-    "all operators of the checkpoint have the current formats",
-    "a checkpoint in an older format",
+    "all operators of the checkpoint have the current formats, and the operator that was passed has the parameters and shards of its state",
+    "a checkpoint in an older format, or an operator that differs from its state",
     "continue with the checkpoint as it is",
+)
+NOT_STORED = codes.STATE_PARAMETERS(
+    "the stored state does not have what the operator needs: {changed}",
+    "{stored}, as written, or a change that a stored state can follow",
+    "needs history: start the operator as a second job that reads the retained log, see docs/operations.md#a-new-version-of-a-job; if only a name differs, pass rename={{stored: new}}",
 )
 NOT_A_CHECKPOINT = codes.NOT_A_CHECKPOINT(
     "the directory is not the checkpoint of a query that has started",
@@ -154,6 +164,21 @@ CLASSIC_SESSION_REQUIRED = codes.SESSION_TYPE(
     "state stores are written by the driver of a classic session",
     "a classic session",
     "python -m streamops state ..., which starts one where the checkpoint is",
+)
+FRAME_MISSING = codes.PARAMETER_MISSING(
+    "an operator has the types of its columns from the frame that it is applied to",
+    "`operator` and `frame`, or neither",
+    "pass the streaming frame of the query, whose rows are not read",
+)
+RENAME_WITHOUT_EFFECT = codes.PARAMETER_WITHOUT_EFFECT(
+    "`rename` has a name that the state does not have, or that the operator does not use in its place",
+    "names in the stored parameters, and in those of the operator; stored are {parameters}",
+    "pass rename={{stored: new}} with columns or aggregates of both",
+)
+RENAMED_TWICE = codes.DUPLICATE_COLUMN(
+    "two stored aggregates would have the same name",
+    "one stored aggregate per name",
+    "omit one of them from `rename`",
 )
 STATE_UNKNOWN = codes.STATE_VERSION(
     "this release does not know the layout of the state",

@@ -12,13 +12,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamops.environment.settings import PARTITIONS
 from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
+from streamops.spark.drive import resolve_query
+from streamops.spark.operator import Operator
 from streamops.state import conditions
 from streamops.state.checkpoint import (
     MARKER,
@@ -28,6 +30,7 @@ from streamops.state.checkpoint import (
     open_checkpoint,
     require_target,
 )
+from streamops.state.mapping import Migration
 from streamops.state.shards import (
     OperatorState,
     StoredShard,
@@ -35,6 +38,7 @@ from streamops.state.shards import (
     decode_shards,
     encode_shards,
     find_difference,
+    read_header,
     redistribute,
 )
 from streamops.state.stores import (
@@ -47,7 +51,7 @@ from streamops.state.stores import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Change = Callable[[int, Sequence[StoredShard]], tuple[OperatorState, OperatorState]]
 """From the number of an operator and its shards to its state in the current formats, and the state to write."""
@@ -141,17 +145,36 @@ def rescale(
     return work.run(change, partitions)
 
 
+@located("state.migrate")
 def migrate(
-    checkpoint: str | Path, to: str | Path, *, spark: SparkSession | None = None
+    checkpoint: str | Path,
+    to: str | Path,
+    operator: Operator | None = None,
+    frame: DataFrame | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+    number: int | None = None,
+    spark: SparkSession | None = None,
 ) -> list[Rewritten]:
-    """Write a new checkpoint in the current formats. The original is not changed.
+    """Write a new checkpoint from which another version of a query continues. The original is not changed.
 
-    Stop the query first, and start it again with the new checkpoint.
+    Stop the query first, and start it again with the new checkpoint. Without an operator, the formats become
+    the current ones. With one, its state becomes what the operator continues from: all that a
+    restart accepts, and columns and aggregates with other names, key columns and stored columns of integers with
+    more bits, and another number of shards.
 
     Parameters
     ----------
     checkpoint, to, spark
         As in :func:`rescale`.
+    operator : Operator, optional
+        The operator with its new parameters.
+    frame : DataFrame, optional
+        The streaming frame that the query applies it to, with the new columns. Its rows are not read.
+    rename : mapping of str to str, optional
+        The new names of key columns, other columns of the input and aggregates, by their names in the state.
+    number : int, optional
+        The number of the operator in the checkpoint, if several have the same state.
 
     Returns
     -------
@@ -161,24 +184,61 @@ def migrate(
     Raises
     ------
     CheckpointError
-        As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: all formats are current.
+        As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: nothing would change; ``UNKNOWN_OPERATOR``.
     StateFormatError
-        ``STATE_VERSION``: a format from which there is no conversion.
-    """
-    outdated: list[int] = []
+        ``STATE_PARAMETERS``: the state does not have what the operator needs; ``STATE_VERSION``: a format from
+        which there is no conversion.
+    SpecError
+        ``PARAMETER_MISSING``, ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
 
-    def change(number: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
-        state = decode_shards(rows)
-        if not state.is_current:
-            outdated.append(number)
-        current = convert(state)
-        return current, current
+    Examples
+    --------
+    >>> from streamops import state
+    >>> state.migrate(
+    ...     "/data/checkpoint", "/data/checkpoint-2", per_minute, views, rename={"origin": "airport"}
+    ... )
+    [Rewritten(operator=0, name='windows.grid version 1', shards_before=8, shards=8, entries=1432)]
+
+    Notes
+    -----
+    An aggregate that was added is null where rows from before would be needed, as after a restart.
+    """
+    if (operator is None) != (frame is None) or (rename and operator is None):
+        raise conditions.FRAME_MISSING.error(
+            got=f"operator={operator!r}, frame={frame!r}, rename={rename!r}"
+        )
+    session = frame.sparkSession if spark is None and frame is not None else spark
+    work = _Rewrite.open(checkpoint, to, session)
+    migration = None
+    if operator is not None and frame is not None:
+        migration = Migration(resolve_query(operator, frame).step, dict(rename or {}))
+    changed: list[int] = []
+
+    def change(number_: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
+        first = read_header(rows[0])
+        if migration is None or number_ != chosen:
+            state = decode_shards(rows)
+            current = after = convert(state)
+            is_changed = not state.is_current
+        else:
+            migration.require_used(first.identity)
+            current = decode_shards(rows, migration)
+            is_changed = (
+                first.identity != current.identity or first.version != current.format.version
+            )
+            is_changed |= migration.step.shards != current.shards
+            after = redistribute(
+                current, migration.step.shards, moves=migration.moves(first.identity)
+            )
+        changed.extend([number_] if is_changed else [])
+        return current, after
 
     def check() -> None:
-        if not outdated:
+        if not changed:
             raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
 
-    return _Rewrite.open(checkpoint, to, spark).run(change, None, check)
+    chosen = None if migration is None else work.find(migration.step.header[0].kind, number)
+    return work.run(change, None, check)
 
 
 @dataclass(frozen=True)
@@ -198,6 +258,26 @@ class _Rewrite:
     source: Checkpoint
     to: Path
     spark: SparkSession
+    stamp: Mapping[str, tuple[int, int]]
+    """The files before they are read."""
+
+    @cached_property
+    def stored(self) -> list[StoredOperator]:
+        """The operators of streamops."""
+        read = (read_shards(self.spark, self.source, of) for of in self.source.operators)
+        return [stored for stored in read if stored is not None]
+
+    def find(self, layout: str, number: int | None) -> int:
+        """The number of the only operator with this layout, and with this number if there is one."""
+        known = {of.files.number: read_header(of.rows[0]).layout for of in self.stored if of.rows}
+        found = [at for at, of in known.items() if of == layout and number in (None, at)]
+        if len(found) != 1:
+            raise conditions.UNKNOWN_OPERATOR.error(
+                where=str(self.source.path),
+                known=sorted(known),
+                got=f"number={number}, of which {len(found)} have the state {layout!r}",
+            )
+        return found[0]
 
     @staticmethod
     def open(checkpoint: str | Path, to: str | Path, spark: SparkSession | None) -> _Rewrite:
@@ -208,7 +288,7 @@ class _Rewrite:
             raise problem
         session = session_or_new(spark)
         require_writable(session)
-        return _Rewrite(source, target, session)
+        return _Rewrite(source, target, session, source.stamp())
 
     def run(
         self,
@@ -217,10 +297,8 @@ class _Rewrite:
         check: Callable[[], None] = lambda: None,
     ) -> list[Rewritten]:
         """Read everything, write everything, and verify it."""
-        before = self.source.stamp()
         count = self.source.partitions if partitions is None else partitions
-        read = [read_shards(self.spark, self.source, of) for of in self.source.operators]
-        plans = [self._plan(stored, change, count) for stored in read if stored is not None]
+        plans = [self._plan(stored, change, count) for stored in self.stored]
         self._refuse_foreign(plans, count)
         check()
         self._begin(plans)
@@ -228,7 +306,7 @@ class _Rewrite:
         self._write(plans, count)
         self._adapt({plan.stored.files.number for plan in plans}, count)
         self._verify(plans, count)
-        self._end(before)
+        self._end()
         return [
             Rewritten(
                 plan.stored.files.number,
@@ -352,9 +430,9 @@ class _Rewrite:
                     got=got,
                 )
 
-    def _end(self, before: Mapping[str, tuple[int, int]]) -> None:
+    def _end(self) -> None:
         """Make the new checkpoint usable, if the query did not run in the meantime."""
-        if self.source.stamp() != before:
+        if self.source.stamp() != self.stamp:
             raise conditions.CHECKPOINT_CHANGED.error(to=self.to, got=str(self.source.path))
         for name in (f".{METADATA}.crc", METADATA):
             if (self.source.path / name).is_file():

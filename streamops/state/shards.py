@@ -10,16 +10,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.added import with_all_unknown
 from streamops.kernel.codec import StoredFrame, read_stored, require_checksum
 from streamops.kernel.columns import concat
 from streamops.kernel.core import State, StateFormat
 from streamops.kernel.errors import CheckpointError, located
 from streamops.kernel.frame import FRAME
-from streamops.kernel.placement import Placement, merge_states, redistribute_states, upgrade
+from streamops.kernel.placement import (
+    Placement,
+    Tables,
+    merge_states,
+    redistribute_states,
+    upgrade,
+)
 from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
 from streamops.spark.step import Stored, to_frame
 from streamops.state import conditions
 from streamops.state.comparing import find_row
+from streamops.state.mapping import Migration
 from streamops.state.operators import FORMATS, PLACEMENTS
 
 
@@ -104,8 +112,10 @@ class OperatorState:
         return merge_states(self.placement, self.identity, list(self.states.values()))
 
 
-def decode_shards(rows: Sequence[StoredShard]) -> OperatorState:
+def decode_shards(rows: Sequence[StoredShard], migration: Migration | None = None) -> OperatorState:
     """Decode the shards of an operator and check that they belong together.
+
+    With a migration, the state is that of the operator that continues.
 
     Raises
     ------
@@ -123,12 +133,13 @@ def decode_shards(rows: Sequence[StoredShard]) -> OperatorState:
                 f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}"
             )
     placement = PLACEMENTS[first.layout]
-    tables = {row.shard: read_tables(frames[row.shard], row.segments) for row in rows}
+    tables = {row.shard: read_tables(frames[row.shard], row.segments, migration) for row in rows}
     # The same tables in all shards, also if only some of them have segments.
     further = [of[UNMERGED].slice(0, 0) for of in tables.values() if UNMERGED in of]
     more = {UNMERGED: further[0]} if further else {}
+    complete = _with_same_columns({shard: more | of for shard, of in tables.items()})
     states = {
-        row.shard: State(row.stored.watermark, more | tables[row.shard])
+        row.shard: State(row.stored.watermark, complete[row.shard])
         for row in sorted(rows, key=lambda row: row.shard)
     }
     timers = {row.timer for row in rows}
@@ -138,24 +149,44 @@ def decode_shards(rows: Sequence[StoredShard]) -> OperatorState:
     deadlines = (row.stored.deadline for row in rows if row.stored.deadline is not None)
     return OperatorState(
         frame=first.frame,
-        format=first.format,
-        identity=first.identity,
+        format=first.format if migration is None else migration.step.core.STATE,
+        identity=first.identity if migration is None else migration.identity,
         shards=first.shards,
         states=states,
-        deadline=min(deadlines, default=None),
+        deadline=(
+            min(deadlines, default=None)
+            if migration is None
+            else migration.deadline(states.values())
+        ),
         timer=timers.pop(),
     )
 
 
-def read_tables(frame: StoredFrame, segments: Mapping[int, str]) -> dict[str, pa.Table]:
+def _with_same_columns(tables: Mapping[int, Tables]) -> dict[int, dict[str, pa.Table]]:
+    """The tables of each shard; aggregates may be unknown in some of them only."""
+    found: dict[int, dict[str, pa.Table]] = {shard: dict(of) for shard, of in tables.items()}
+    for name in {name for of in tables.values() for name in of}:
+        shards = [shard for shard, of in found.items() if name in of]
+        complete = with_all_unknown([found[shard][name] for shard in shards])
+        for shard, table in zip(shards, complete, strict=True):
+            found[shard][name] = table
+    return found
+
+
+def read_tables(
+    frame: StoredFrame, segments: Mapping[int, str], migration: Migration | None = None
+) -> dict[str, pa.Table]:
     """The tables of a shard. Rows of its segments are in the table ``_unmerged``.
+
+    With a migration, they are those of the operator that continues.
 
     Raises
     ------
     CheckpointError
         ``CHECKPOINT_INCONSISTENT``.
     """
-    tables = frame.tables()
+    read = StoredFrame.tables if migration is None else migration.read
+    tables = read(frame)
     if INDEX not in tables:
         return tables
     checksums = {of.number: of.checksum for of in read_index(tables.pop(INDEX))}
@@ -167,10 +198,10 @@ def read_tables(frame: StoredFrame, segments: Mapping[int, str]) -> dict[str, pa
         with located(at=f"segment {number}"):
             blob = require_checksum(to_frame(segments[number]), checksum)
             segment = read_stored(blob)
-            if segment.identity != frame.identity:  # the next merge of it converts it
-                raise _contradiction("a segment from before the last change of the aggregates")
-            rows.append(segment.tables()[ROWS])
-    return tables | {UNMERGED: concat(rows)}
+            if segment.identity != frame.identity and migration is None:
+                raise conditions.SEGMENT_OF_OTHER_AGGREGATES.error(got=str(segment.identity))
+            rows.append(read(segment)[ROWS])
+    return tables | {UNMERGED: concat(with_all_unknown(rows))}
 
 
 def read_header(row: StoredShard) -> StoredFrame:
@@ -213,9 +244,9 @@ def convert(state: OperatorState) -> OperatorState:
     )
 
 
-def redistribute(state: OperatorState, shards: int) -> OperatorState:
-    """Redistribute a state in the current format on another number of shards."""
-    if shards == state.shards or state.placement.is_single:
+def redistribute(state: OperatorState, shards: int, *, moves: bool = False) -> OperatorState:
+    """Redistribute a state in the current format on another number of shards, or if its keys move."""
+    if (shards == state.shards and not moves) or state.placement.is_single:
         return state
     identity, parts = redistribute_states(
         state.placement, state.identity, state.states, state.shards, shards

@@ -1,0 +1,264 @@
+"""The stored state of an operator, mapped to an operator with other parameters. No session is needed.
+
+The parameters of the state are first written with the new names of columns and aggregates, and with wider integers. What
+still differs is mapped by the core (``Core.adapt``), as a restart does it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.kernel.adapting import may_change
+from streamops.kernel.codec import StoredFrame, changed_parameters
+from streamops.kernel.core import Identity, State
+from streamops.kernel.placement import ByKey, upgrade
+from streamops.kernel.segments import INDEX
+from streamops.spark.step import ShardStep
+from streamops.state import conditions
+
+_INTEGERS = ["int8", "int16", "int32", "int64"]
+_TEXT = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_NUMBERED = re.compile(r"(?:c|column|value)\.\d+")
+_BY_NAME = {"columns", "documents", "facts", "left", "right", "table"}
+"""Parameters with the columns of stored rows, in the order of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """From a stored state to that of the operator that continues.
+
+    Parameters
+    ----------
+    step : ShardStep
+        The step of the operator that continues.
+    rename : mapping of str to str
+        The new names of stored columns and aggregates.
+    """
+
+    step: ShardStep[Any]
+    rename: Mapping[str, str]
+
+    @property
+    def identity(self) -> Identity:
+        """The parameters that the new state depends on."""
+        found: Identity = json.loads(json.dumps(self.step.spec.identity))
+        return found
+
+    def read(self, frame: StoredFrame) -> dict[str, pa.Table]:
+        """The tables of a stored frame or segment, as those of the operator that continues.
+
+        Raises
+        ------
+        StateFormatError
+            ``STATE_PARAMETERS``: the state does not have what the operator needs.
+        """
+        core, spec, wanted = self.step.core, self.step.spec, self.identity
+        stored, found = upgrade(
+            core.placement, frame.format, core.STATE, frame.identity, frame.tables()
+        )
+        names = self._rename(stored)
+        changed = changed_parameters(names.identity, wanted)
+        changed -= may_change(frame.layout, changed, names.identity, wanted)
+        if changed:
+            raise _not_stored(changed, stored, wanted)
+        tables = {
+            name: self._rename_columns(name, table, stored, names) for name, table in found.items()
+        }
+        index = {INDEX: tables.pop(INDEX)} if INDEX in tables else {}
+        if names.identity != wanted:
+            tables = dict(core.adapt(spec, names.identity, tables))
+        return {**{name: self._conform(name, table) for name, table in tables.items()}, **index}
+
+    def require_used(self, stored: Identity) -> None:
+        """Refuse names that the state does not have, or that do not become the new ones.
+
+        Raises
+        ------
+        SpecError
+            ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
+        """
+        spec = self.step.spec
+        known = {name for of in spec.inputs for name in of.schema.names}
+        known |= {entry[0] for entry in self.identity.get("agg", ())}
+        found = self._rename(stored).identity
+        for old, new in self.rename.items():
+            others = {name: to for name, to in self.rename.items() if name != old}
+            without = replace(self, rename=others)._rename(stored).identity
+            if new not in known or without == found:
+                raise conditions.RENAME_WITHOUT_EFFECT.error(
+                    parameters=json.dumps(stored), got=f"rename={{{old!r}: {new!r}}}"
+                )
+        names = [entry[0] for entry in found.get("agg", ())]
+        if len(set(names)) < len(names):
+            raise conditions.RENAMED_TWICE.error(got=f"rename={dict(self.rename)!r}")
+
+    def moves(self, stored: Identity) -> bool:
+        """Whether keys get other hashes, so that they belong to other shards."""
+        return self._rename(stored).has_wider
+
+    def deadline(self, states: Iterable[State]) -> int | None:
+        """The first of the deadlines of mapped states."""
+        core, found = self.step.core, []
+        for state in states:
+            spec, opened, _ = core.attune(self.step.spec, state, ())
+            found.append(core.next_deadline(spec, opened))
+        return min((at for at in found if at is not None), default=None)
+
+    def _rename(self, stored: Identity) -> _Renamed:
+        can_move = self.step.core.placement.redistribute is None
+        return _Renamed.of(stored, self.identity, self.rename, can_move=can_move)
+
+    def _rename_columns(
+        self, name: str, table: pa.Table, stored: Identity, names: _Renamed
+    ) -> pa.Table:
+        """The columns of a table under their new names, in the order of the new parameters."""
+        rule = self.step.core.placement.tables.get(name)
+        if isinstance(rule, ByKey) and rule.columns is not None:
+            before, after = list(rule.columns(stored)), list(rule.columns(names.identity))
+            if len(before) == len(after):
+                renamed = [new if new in after else old for old, new in self._pairs(before)]
+                order = [renamed.index(column) for column in after]
+                order += range(len(after), table.num_columns)
+                return pa.table(
+                    [table.column(at) for at in order],
+                    schema=pa.schema(
+                        [
+                            table.schema.field(at).with_name(column)
+                            for at, column in zip(order, table.column_names, strict=True)
+                        ]
+                    ),
+                )
+        if names.reordered and any(map(_NUMBERED.fullmatch, table.column_names)):
+            raise _not_stored(names.reordered, stored, self.identity)
+        wanted = self.step.core.layout(self.step.spec).get(name)
+        if wanted is None:
+            return table
+        there = {*wanted.names} - {*table.column_names}
+        pairs = self._pairs(table.column_names)
+        return table.rename_columns([new if new in there else old for old, new in pairs])
+
+    def _pairs(self, columns: Sequence[str]) -> list[tuple[str, str]]:
+        """Each column of a table, and its new name; the columns of stored rows may have the prefix ``row.``."""
+        return [(name, _prefixed(name, self.rename)) for name in columns]
+
+    def _conform(self, name: str, table: pa.Table) -> pa.Table:
+        """A table with the types of the operator that continues, and in the order of its columns."""
+        layout = self.step.core.layout(self.step.spec)
+        fields = layout[name] if name in layout else [of for t in layout.values() for of in t]
+        types = {of.name: of.type for of in reversed([*fields])}
+        for at, column in enumerate(table.schema):
+            dtype = types.get(column.name, column.type)
+            if dtype != column.type:
+                assert _is_wider(str(column.type), str(dtype)), (column, dtype)
+                table = table.set_column(at, column.with_type(dtype), table.column(at).cast(dtype))
+        if name in layout and {*layout[name].names} == {*table.column_names}:
+            return table.select(layout[name].names)
+        return table
+
+
+@dataclass(slots=True)
+class _Renamed:
+    """Stored parameters, with the names and types of those that are wanted, where they mean the same."""
+
+    rename: Mapping[str, str]
+    can_move: bool
+    identity: Identity = field(default_factory=dict)
+    has_wider: bool = False
+    reordered: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls, stored: Identity, wanted: Identity, rename: Mapping[str, str], *, can_move: bool
+    ) -> _Renamed:
+        found = cls(rename, can_move)
+        found.identity = {
+            name: found._aggregates(value, wanted[name])
+            if name == "agg" and name in wanted
+            else found._value(value, wanted.get(name), name)
+            for name, value in stored.items()
+        }
+        return found
+
+    def _value(self, stored: Any, wanted: Any, parameter: str) -> Any:
+        match stored, wanted:
+            case str(), str():
+                return wanted if self.rename.get(stored) == wanted else stored
+            case [str(name), str(dtype)], [str(new), str(other)] if _is_wider(dtype, other):
+                if self.can_move and new in (name, self.rename.get(name)):
+                    self.has_wider = True
+                    return wanted
+            case list(), list() if len(stored) == len(wanted):
+                found = [self._value(*of, parameter) for of in zip(stored, wanted, strict=True)]
+                if found != wanted and parameter in _BY_NAME and all(map(_is_column, stored)):
+                    return self._columns(found, stored, wanted, parameter)
+                return found
+            case dict(), dict():
+                return {
+                    key: self._value(of, wanted.get(key), parameter) for key, of in stored.items()
+                }
+        return stored
+
+    def _columns(
+        self, found: list[Any], stored: list[Any], wanted: list[Any], parameter: str
+    ) -> list[Any]:
+        """Columns in the order of their names, which new names may change."""
+        renamed = [[self.rename.get(name, name), dtype] for name, dtype in stored]
+        if stored != sorted(stored) or sorted(renamed) != wanted:
+            return found
+        self.reordered.add(parameter)
+        return wanted
+
+    def _aggregates(self, stored: list[Any], wanted: list[Any]) -> list[Any]:
+        """Aggregates by name, as they are wanted if only names differ."""
+        by_name = {entry[0]: entry for entry in wanted}
+        found = []
+        for name, *parts in stored:
+            new = self.rename.get(name, name)
+            new = new if new in by_name else name
+            others = by_name.get(new, [])[1:]
+            if len(others) == len(parts):
+                pairs = zip(parts, others, strict=True)
+                parts = [other if other in self._texts(part) else part for part, other in pairs]
+                name = new
+            found.append([name, *parts])
+        return found
+
+    def _texts(self, text: Any) -> tuple[Any, ...]:
+        """A part of an aggregate, as it may be with new names: ``sum('v')``, or the column ``v int64``."""
+        if not isinstance(text, str):
+            return (text,)
+        name, _, dtype = text.rpartition(" ")
+        called = _TEXT.sub(lambda of: repr(self.rename.get(of[1], of[1])), text)
+        return text, called, f"{self.rename.get(name, name)} {dtype}"
+
+
+def _prefixed(column: str, rename: Mapping[str, str]) -> str:
+    prefix = "row." if column.startswith("row.") else ""
+    name = column.removeprefix(prefix)
+    return prefix + rename.get(name, name)
+
+
+def _is_column(value: Any) -> bool:
+    """Whether a value of an identity is a column: its name, and its type."""
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(of, str) for of in value)
+
+
+def _is_wider(dtype: str, other: str) -> bool:
+    """Whether a type has all integers of another one, and more."""
+    both = dtype in _INTEGERS and other in _INTEGERS
+    return both and _INTEGERS.index(other) > _INTEGERS.index(dtype)
+
+
+def _not_stored(changed: Iterable[str], stored: Identity, wanted: Identity) -> Exception:
+    names = sorted(changed)
+    return conditions.NOT_STORED.error(
+        changed=", ".join(names),
+        stored=", ".join(f"{name}={stored.get(name)!r}" for name in names),
+        got=", ".join(f"{name}={wanted.get(name)!r}" for name in names),
+    )
