@@ -83,20 +83,25 @@ class Migration:
         SpecError
             ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
         """
-        spec = self.step.spec
-        known = {name for of in spec.inputs for name in of.schema.names}
+        for old in self.unused(stored):
+            raise conditions.RENAME_WITHOUT_EFFECT.error(
+                parameters=json.dumps(stored), got=f"rename={{{old!r}: {self.rename[old]!r}}}"
+            )
+        names = [entry[0] for entry in self._rename(stored).identity.get("agg", ())]
+        if len(set(names)) < len(names):
+            raise conditions.RENAMED_TWICE.error(got=f"rename={dict(self.rename)!r}")
+
+    def unused(self, stored: Identity) -> list[str]:
+        """The names that change nothing, or to what is neither a column nor an aggregate."""
+        known = {name for of in self.step.spec.inputs for name in of.schema.names}
         known |= {entry[0] for entry in self.identity.get("agg", ())}
-        found = self._rename(stored).identity
+        found, whole = [], self._rename(stored).identity
         for old, new in self.rename.items():
             others = {name: to for name, to in self.rename.items() if name != old}
             without = replace(self, rename=others)._rename(stored).identity
-            if new not in known or without == found:
-                raise conditions.RENAME_WITHOUT_EFFECT.error(
-                    parameters=json.dumps(stored), got=f"rename={{{old!r}: {new!r}}}"
-                )
-        names = [entry[0] for entry in found.get("agg", ())]
-        if len(set(names)) < len(names):
-            raise conditions.RENAMED_TWICE.error(got=f"rename={dict(self.rename)!r}")
+            if new not in known or without == whole:
+                found.append(old)
+        return found
 
     def moves(self, stored: Identity) -> bool:
         """Whether keys get other hashes, so that they belong to other shards."""
@@ -188,7 +193,8 @@ class _Renamed:
     def _value(self, stored: Any, wanted: Any, parameter: str) -> Any:
         match stored, wanted:
             case str(), str():
-                return wanted if self.rename.get(stored) == wanted else stored
+                names = self.rename.get(stored), *self._texts(stored)
+                return wanted if wanted in names else stored
             case [str(name), str(dtype)], [str(new), str(other)] if _is_wider(dtype, other):
                 if self.can_move and new in (name, self.rename.get(name)):
                     self.has_wider = True
@@ -208,10 +214,16 @@ class _Renamed:
         self, found: list[Any], stored: list[Any], wanted: list[Any], parameter: str
     ) -> list[Any]:
         """Columns in the order of their names, which new names may change."""
-        renamed = [[self.rename.get(name, name), dtype] for name, dtype in stored]
-        if stored != sorted(stored) or sorted(renamed) != wanted:
+        renamed = sorted([self.rename.get(name, name), dtype] for name, dtype in stored)
+        pairs = [*zip(renamed, wanted, strict=True)]
+        is_wider = [self.can_move and _is_wider(one[1], other[1]) for one, other in pairs]
+        if stored != sorted(stored) or not all(
+            one == other or (one[0] == other[0] and wider)
+            for (one, other), wider in zip(pairs, is_wider, strict=True)
+        ):
             return found
         self.reordered.add(parameter)
+        self.has_wider |= any(is_wider)
         return wanted
 
     def _aggregates(self, stored: list[Any], wanted: list[Any]) -> list[Any]:
@@ -230,7 +242,7 @@ class _Renamed:
         return found
 
     def _texts(self, text: Any) -> tuple[Any, ...]:
-        """A part of an aggregate, as it may be with new names: ``sum('v')``, or the column ``v int64``."""
+        """A text with new names: of an aggregate such as ``sum('v')``, or of a column such as ``v int64``."""
         if not isinstance(text, str):
             return (text,)
         name, _, dtype = text.rpartition(" ")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamops.environment.settings import PARTITIONS
+from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
 from streamops.spark.drive import resolve_query
@@ -31,6 +32,7 @@ from streamops.state.checkpoint import (
     require_target,
 )
 from streamops.state.mapping import Migration
+from streamops.state.operators import FORMATS
 from streamops.state.shards import (
     OperatorState,
     StoredShard,
@@ -38,6 +40,7 @@ from streamops.state.shards import (
     decode_shards,
     encode_shards,
     find_difference,
+    migrate_shards,
     read_header,
     redistribute,
 )
@@ -216,28 +219,20 @@ def migrate(
 
     def change(number_: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
         first = read_header(rows[0])
-        if migration is None or number_ != chosen:
-            state = decode_shards(rows)
-            current = after = convert(state)
-            is_changed = not state.is_current
+        if migration is not None and number_ == chosen:
+            current, after = migrate_shards(rows, migration)
         else:
-            migration.require_used(first.identity)
-            current = decode_shards(rows, migration)
-            is_changed = (
-                first.identity != current.identity or first.version != current.format.version
-            )
-            is_changed |= migration.step.shards != current.shards
-            after = redistribute(
-                current, migration.step.shards, moves=migration.moves(first.identity)
-            )
-        changed.extend([number_] if is_changed else [])
+            current = after = convert(decode_shards(rows))
+        before = first.format, first.identity, first.shards
+        if before != (after.format, after.identity, after.shards):
+            changed.append(number_)
         return current, after
 
     def check() -> None:
         if not changed:
             raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
 
-    chosen = None if migration is None else work.find(migration.step.header[0].kind, number)
+    chosen = None if migration is None else work.find(migration.step.core.STATE, number)
     return work.run(change, None, check)
 
 
@@ -267,15 +262,15 @@ class _Rewrite:
         read = (read_shards(self.spark, self.source, of) for of in self.source.operators)
         return [stored for stored in read if stored is not None]
 
-    def find(self, layout: str, number: int | None) -> int:
+    def find(self, layout: StateFormat, number: int | None) -> int:
         """The number of the only operator with this layout, and with this number if there is one."""
         known = {of.files.number: read_header(of.rows[0]).layout for of in self.stored if of.rows}
-        found = [at for at, of in known.items() if of == layout and number in (None, at)]
+        found = [at for at, of in known.items() if FORMATS[of] == layout and number in (None, at)]
         if len(found) != 1:
             raise conditions.UNKNOWN_OPERATOR.error(
                 where=str(self.source.path),
                 known=sorted(known),
-                got=f"number={number}, of which {len(found)} have the state {layout!r}",
+                got=f"number={number}, of which {len(found)} have the state of the operator: {known}",
             )
         return found[0]
 

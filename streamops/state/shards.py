@@ -257,6 +257,29 @@ def redistribute(state: OperatorState, shards: int, *, moves: bool = False) -> O
     )
 
 
+def migrate_shards(
+    rows: Sequence[StoredShard], migration: Migration
+) -> tuple[OperatorState, OperatorState]:
+    """The state of the operator that continues, as it is stored now, and on the shards where it belongs.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_CORRUPT``, ``STATE_VERSION``, ``STATE_PARAMETERS``.
+    SpecError
+        ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
+    """
+    shards, first = migration.step.shards, read_header(rows[0])
+    if PLACEMENTS[first.layout].redistribute is not None and shards != first.shards:
+        # The parameters of such a state depend on the number of shards, which changes first.
+        moved = redistribute(convert(decode_shards(rows)), shards)
+        rows = encode_shards(moved, dict.fromkeys(range(shards), 0))
+        first = read_header(rows[0])
+    migration.require_used(first.identity)
+    state = decode_shards(rows, migration)
+    return state, redistribute(state, shards, moves=migration.moves(first.identity))
+
+
 def encode_shards(state: OperatorState, partition_of: Mapping[int, int]) -> list[StoredShard]:
     """Encode a state in the current formats."""
     header = FORMATS[state.name], state.identity, state.shards
@@ -281,11 +304,11 @@ def find_difference(left: OperatorState, right: OperatorState) -> str:
     """Describe a difference between two states, on whatever shards; empty if there is none.
 
     They have the same rows, watermark and timers. Of a state that is not placed by the rules of its tables, the rows are
-    not compared.
+    not compared if the number of shards differs.
     """
     if (left.format, left.timer) != (right.format, right.timer):
         return f"{left.format}, timer {left.timer}, and {right.format}, timer {right.timer}"
-    if left.placement.redistribute is not None:
+    if left.placement.redistribute is not None and left.shards != right.shards:
         return ""
     if left.identity != right.identity:
         return f"parameters {left.identity} and {right.identity}"

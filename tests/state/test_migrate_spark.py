@@ -156,8 +156,10 @@ def test_the_command_and_what_is_refused(
     unknown = refused(SpecError, OPERATOR, frame, rename={**RENAME, "x": "total"})
     assert "PARAMETER_WITHOUT_EFFECT" in unknown
     assert "UNKNOWN_OPERATOR" in refused(CheckpointError, OPERATOR, frame, number=1)
-    session = windows.session("10 seconds", time="ts", by="user", agg={"n": agg.count()})
+    session = windows.session(
+        "10 seconds", time="ts", by="user", agg={"n": agg.count()}, delay="5 seconds"
+    )
     assert "UNKNOWN_OPERATOR" in refused(CheckpointError, session, frame)
-    for words in (["nowhere"], [f"{module}:nothing"], ["no_module:of"]):
-        assert main([*command[:6], *words, *command[7:]]) == 1
+    for path in (["nowhere"], [f"{module}:nothing"], ["no_module:of"]):
+        assert main([*command[:6], *path, *command[7:]]) == 1
         assert "module:name" in capsys.readouterr().out
