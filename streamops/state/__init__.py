@@ -5,7 +5,7 @@
 ``describe``      the operators of a checkpoint, and its problems
 ``pending``       what a stopped query has not emitted yet
 ``rescale``       a new checkpoint with another number of shards
-``migrate``       a new checkpoint in the current formats
+``migrate``       a new checkpoint in the current formats, or for an operator with other parameters
 ``check``         compares the operators of a query with a checkpoint, before the query starts
 ================  ==================================================================
 
