@@ -28,6 +28,7 @@ AREAS = {
     *(f"time.{name}" for name in ("producers", "track_clock", "correct_clock", "guard")),
     "erasure.core",
     "observe.supervision",
+    "state.rewrite",
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),
 }
