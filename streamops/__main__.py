@@ -103,6 +103,9 @@ def _parser() -> argparse.ArgumentParser:
     migrate.add_argument(
         "--number", type=int, help="number of the operator, if several have the same state"
     )
+    migrate.add_argument(
+        "--state-store", choices=("hdfs", "rocksdb"), help="another state store for all operators"
+    )
     return parser
 
 
@@ -124,9 +127,14 @@ def _migrate(chosen: argparse.Namespace) -> list[Rewritten]:
     frame = None
     if chosen.frame is not None:
         frame = import_object(chosen.frame, parameter="--frame")(session_or_new(None))
-    rename, number = dict(chosen.rename), chosen.number
     return state.migrate(
-        chosen.checkpoint, chosen.to, operator, frame, rename=rename, number=number
+        chosen.checkpoint,
+        chosen.to,
+        operator,
+        frame,
+        rename=dict(chosen.rename),
+        number=chosen.number,
+        state_store=chosen.state_store,
     )
 
 

@@ -23,6 +23,8 @@ METADATA = "metadata"
 
 ROCKSDB_STATE = "RocksDBStateStoreProvider"
 HDFS_STATE = "HDFSBackedStateStoreProvider"
+PROVIDERS = {"hdfs": HDFS_STATE, "rocksdb": ROCKSDB_STATE}
+"""Classes of Spark's state stores, without their package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Checkpoint:
     @property
     def provider(self) -> str:
         """Class of the state store, without its package."""
-        return self.settings.get(PROVIDER, HDFS_STATE).rpartition(".")[2]
+        return provider_of(self.settings)
 
     @property
     def watermark(self) -> int:
@@ -186,6 +188,11 @@ class Checkpoint:
             json.loads(info.get("operatorPropertiesJson") or "{}"),
             file,
         )
+
+
+def provider_of(settings: Mapping[str, str]) -> str:
+    """Class of the state store, without its package."""
+    return settings.get(PROVIDER, HDFS_STATE).rpartition(".")[2]
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:

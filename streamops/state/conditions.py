@@ -122,6 +122,11 @@ _NEW = (
     "start from a new checkpoint to change the number of shards; the query itself is not affected"
 )
 ROW_CHECKSUMS = codes.CHECKPOINT_UNSUPPORTED("the rows of the state have checksums", "false", _NEW)
+STATE_API_DIFFERS = codes.CHECKPOINT_UNSUPPORTED(
+    "the state API of an operator cannot be changed in its checkpoint",
+    "state_api={api!r}, as in the checkpoint",
+    "select this API; to change it, start from a new checkpoint",
+)
 STATE_ENCODING = codes.CHECKPOINT_UNSUPPORTED(
     "the rows of the state are not in Spark's own encoding", "unsaferow", _NEW
 )
@@ -134,6 +139,16 @@ SPARK_PARTITIONS = codes.FOREIGN_OPERATOR(
     "the number of partitions of Spark's own operators cannot be changed here",
     "{partitions} partitions, as in the checkpoint",
     "omit the number of partitions",
+)
+SPARK_STATE_STORE = codes.FOREIGN_OPERATOR(
+    "the state store of Spark's own operators cannot be changed here",
+    "{provider}, as in the checkpoint",
+    "omit the state store",
+)
+ROCKSDB_NEEDED = codes.CHECKPOINT_UNSUPPORTED(
+    "transformWithStateInPandas, which an operator of the query runs on, needs RocksDB",
+    "RocksDBStateStoreProvider",
+    "omit the state store",
 )
 FOREIGN_OPERATOR = codes.FOREIGN_OPERATOR(
     "the state belongs to an operator that is not one of streamops",

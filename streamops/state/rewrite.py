@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from streamops.environment.settings import PARTITIONS
+from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
@@ -24,8 +24,10 @@ from streamops.spark.drive import resolve_query
 from streamops.spark.operator import Operator
 from streamops.state import conditions
 from streamops.state.checkpoint import (
+    HDFS_STATE,
     MARKER,
     METADATA,
+    PROVIDERS,
     Checkpoint,
     find_problems,
     open_checkpoint,
@@ -45,6 +47,7 @@ from streamops.state.shards import (
     redistribute,
 )
 from streamops.state.stores import (
+    STATE,
     StoredOperator,
     StoreWriter,
     partitions_of,
@@ -56,6 +59,7 @@ from streamops.state.stores import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+APIS = ("applyInPandasWithState", "transformWithStateInPandas")
 Change = Callable[[int, Sequence[StoredShard]], tuple[OperatorState, OperatorState]]
 """From the number of an operator and its shards to its state in the current formats, and the state to write."""
 
@@ -157,6 +161,7 @@ def migrate(
     *,
     rename: Mapping[str, str] | None = None,
     number: int | None = None,
+    state_store: Literal["hdfs", "rocksdb"] | None = None,
     spark: SparkSession | None = None,
 ) -> list[Rewritten]:
     """Write a new checkpoint from which another version of a query continues. The original is not changed.
@@ -178,6 +183,8 @@ def migrate(
         The new names of key columns, other columns of the input and aggregates, by their names in the state.
     number : int, optional
         The number of the operator in the checkpoint, if several have the same state.
+    state_store : "hdfs" or "rocksdb", optional
+        The state store of all operators; by default that of the checkpoint.
 
     Returns
     -------
@@ -187,7 +194,8 @@ def migrate(
     Raises
     ------
     CheckpointError
-        As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: nothing would change; ``UNKNOWN_OPERATOR``.
+        As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: nothing would change; ``UNKNOWN_OPERATOR``;
+        ``CHECKPOINT_UNSUPPORTED``: ``transformWithStateInPandas`` needs RocksDB.
     StateFormatError
         ``STATE_PARAMETERS``: the state does not have what the operator needs; ``STATE_VERSION``: a format from
         which there is no conversion.
@@ -228,12 +236,17 @@ def migrate(
             changed.append(number_)
         return current, after
 
+    provider = work.source.provider if state_store is None else PROVIDERS[state_store]
+
     def check() -> None:
-        if not changed:
+        if not changed and provider == work.source.provider:
             raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
 
-    chosen = None if migration is None else work.find(migration.step.core.STATE, number)
-    return work.run(change, None, check)
+    chosen = None
+    if migration is not None and operator is not None:
+        chosen = work.find(migration.step.core.STATE, number)
+        work.require_api(chosen, operator.execution.state_api)
+    return work.run(change, None, check, provider)
 
 
 @dataclass(frozen=True)
@@ -274,6 +287,13 @@ class _Rewrite:
             )
         return found[0]
 
+    def require_api(self, number: int, api: str | None) -> None:
+        """Refuse an operator that selects another state API than that of its checkpoint."""
+        (stored,) = (of.files.has_variables for of in self.stored if of.files.number == number)
+        found = APIS[stored]
+        if api in APIS and api != found:
+            raise conditions.STATE_API_DIFFERS.error(api=found, got=f"state_api={api!r}")
+
     @staticmethod
     def open(checkpoint: str | Path, to: str | Path, spark: SparkSession | None) -> _Rewrite:
         """Check the paths and the checkpoint."""
@@ -290,16 +310,21 @@ class _Rewrite:
         change: Change,
         partitions: int | None,
         check: Callable[[], None] = lambda: None,
+        provider: str | None = None,
     ) -> list[Rewritten]:
         """Read everything, write everything, and verify it."""
         count = self.source.partitions if partitions is None else partitions
         plans = [self._plan(stored, change, count) for stored in self.stored]
-        self._refuse_foreign(plans, count)
+        provider = self.source.provider if provider is None else provider
+        self._refuse_foreign(plans, count, provider)
         check()
         self._begin(plans)
         self._copy({plan.stored.files.number for plan in plans})
-        self._write(plans, count)
-        self._adapt({plan.stored.files.number for plan in plans}, count)
+        settings = {**self.source.settings, PARTITIONS: str(count)}
+        if provider != self.source.provider:
+            settings[PROVIDER] = f"{STATE}.{provider}"
+        self._write(plans, count, settings)
+        self._adapt({plan.stored.files.number for plan in plans}, count, settings)
         self._verify(plans, count)
         self._end()
         return [
@@ -323,8 +348,8 @@ class _Rewrite:
         partition_of = partitions_of(self.spark, after.shards, partitions)
         return _Plan(stored, before, after, encode_shards(after, dict(enumerate(partition_of))))
 
-    def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int) -> None:
-        """Spark's own operators are copied with their files, in the same partitions only."""
+    def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int, provider: str) -> None:
+        """Spark's own operators are copied with their files, in the same partitions and store only."""
         ours = {plan.stored.files.number for plan in plans}
         foreign = [of for of in self.source.operators if of.number not in ours]
         if foreign and partitions != self.source.partitions:
@@ -333,6 +358,16 @@ class _Rewrite:
                 got=f"partitions={partitions}, "
                 + ", ".join(f"operator {of.number} {of.api}" for of in foreign),
             )
+
+        if provider == self.source.provider:
+            return
+        if foreign:
+            raise conditions.SPARK_STATE_STORE.error(
+                provider=self.source.provider,
+                got=", ".join(f"operator {of.number} {of.api}" for of in foreign),
+            )
+        if provider == HDFS_STATE and any(plan.stored.files.has_variables for plan in plans):
+            raise conditions.ROCKSDB_NEEDED.error(got=provider)
 
     def _begin(self, plans: Sequence[_Plan]) -> None:
         """The marker comes first, so that the directory is never without it before the end."""
@@ -358,8 +393,8 @@ class _Rewrite:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
 
-    def _write(self, plans: Sequence[_Plan], partitions: int) -> None:
-        writer = StoreWriter(self.spark, self.source, self.to)
+    def _write(self, plans: Sequence[_Plan], partitions: int, settings: Mapping[str, str]) -> None:
+        writer = StoreWriter(self.spark, settings, self.source.last, self.to)
         for plan in plans:
             by_partition = defaultdict(list)
             for row in plan.rows:
@@ -367,8 +402,8 @@ class _Rewrite:
             for partition in range(partitions):
                 writer.write(plan.stored, partition, by_partition[partition])
 
-    def _adapt(self, rewritten: set[int], partitions: int) -> None:
-        """Replace the paths and the number of partitions in the copied files."""
+    def _adapt(self, rewritten: set[int], partitions: int, settings: Mapping[str, str]) -> None:
+        """Replace the paths, the number of partitions and the settings in the copied files."""
         for file in (self.to / "state").glob("*/_metadata/**/*"):
             if not file.is_file() or file.name.startswith("."):
                 continue
@@ -377,9 +412,10 @@ class _Rewrite:
             _edit(file, partial(self._adapt_operator, partitions=new))
 
         def adapt_offset(entry: dict[str, Any]) -> dict[str, Any]:
-            return {**entry, "conf": {**entry["conf"], PARTITIONS: str(partitions)}}
+            return {**entry, "conf": {**entry["conf"], **changed}}
 
-        if partitions != self.source.partitions:
+        changed = {key: settings[key] for key in (PARTITIONS, PROVIDER) if key in settings}
+        if settings != self.source.settings:
             for batch in self.source.offsets:
                 _edit(self.to / "offsets" / str(batch), adapt_offset)
 

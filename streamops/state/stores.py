@@ -7,7 +7,7 @@ a classic session, so each version of Spark has to be tested: see :data:`TESTED`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from streamops.spark.starting import VARIABLE, load_state
 from streamops.spark.state_rows import SEGMENTS, STATE_SCHEMA
 from streamops.spark.step import Stored
 from streamops.state import conditions
-from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles
+from streamops.state.checkpoint import HDFS_STATE, Checkpoint, OperatorFiles, provider_of
 from streamops.state.shards import StoredShard
 
 TESTED: tuple[tuple[int, int], ...] = ((4, 3),)
@@ -36,7 +36,8 @@ STORE = "default"
 _NAMES = tuple(field.split(" ")[0] for field in STATE_SCHEMA.split(", "))
 _KEY_TO_TIME, _TIME_TO_KEY = "$eventTimers_keyToTimestamp", "$eventTimers_timestampToKey"
 _TIMEOUT = "timeoutTimestamp"
-_STATE = "org.apache.spark.sql.execution.streaming.state"
+STATE = "org.apache.spark.sql.execution.streaming.state"
+"""Package of Spark's state stores."""
 _MIN_DELTAS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 
 _SHARD = StructType([StructField("shard", IntegerType())])
@@ -232,22 +233,26 @@ class StoreWriter:
     ----------
     spark : SparkSession
         A classic session. Settings of the checkpoint are used in a session of its own.
-    checkpoint : Checkpoint
-        The original, for its settings.
+    settings : mapping of str to str
+        Those that the query is bound to.
+    last : int
+        The last committed micro-batch.
     to : Path
         The new checkpoint.
     """
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, to: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Mapping[str, str], last: int, to: Path
+    ) -> None:
         self._spark: Any = spark.newSession()
-        for key, value in checkpoint.settings.items():
+        for key, value in settings.items():
             self._spark.conf.set(key, value)
         self._spark.conf.set(_MIN_DELTAS, "1")  # a snapshot at once
-        self._provider = checkpoint.provider
+        self._provider = provider_of(settings)
         self._root = to / "state"
-        self._next = checkpoint.last + 1
+        self._next = last + 1
         java: Any = self._spark._jvm
-        self._classes = getattr(java, _STATE)
+        self._classes = getattr(java, STATE)
         state = self._spark._jsparkSession.sessionState()
         self._conf = self._classes.StateStoreConf.apply(state.conf())
         self._hadoop = state.newHadoopConf()

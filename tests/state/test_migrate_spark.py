@@ -17,13 +17,15 @@ from streamops.environment.requirements import numbers
 from streamops.errors import CheckpointError, SpecError, StateFormatError
 from streamops.kernel import segments
 from streamops.spark.operator import Operator
-from streamops.state.checkpoint import MARKER, Checkpoint
+from streamops.state.checkpoint import MARKER, PROVIDERS, Checkpoint
 from streamops.state.stores import TESTED
 from streamops.testing import Replay, micro_batches
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
 from tests.laws.test_changed_aggregates_laws import restart
 from tests.state.histories import KEYS, events
+from tests.state.test_rescale_spark import WINDOWS, uninterrupted
+from tests.state.test_rescale_spark import run as run_windows
 
 pytestmark = [
     pytest.mark.spark,
@@ -149,6 +151,8 @@ def test_the_command_and_what_is_refused(
         return f"{caught.value}"
 
     assert "PARAMETER_MISSING" in refused(SpecError, OPERATOR)
+    variables = OPERATOR.options(state_api=VARIABLES)
+    assert "CHECKPOINT_UNSUPPORTED" in refused(CheckpointError, variables, frame)
     text = refused(StateFormatError, OPERATOR, frame)
     assert "STATE_PARAMETERS" in text
     assert "needs history" in text
@@ -163,3 +167,34 @@ def test_the_command_and_what_is_refused(
     for path in (["nowhere"], [f"{module}:nothing"], ["no_module:of"]):
         assert main([*command[:6], *path, *command[7:]]) == 1
         assert "module:name" in capsys.readouterr().out
+
+
+def test_a_query_continues_on_another_state_store_and_back(
+    hdfs: SparkSession, tmp_path: Path
+) -> None:
+    operator, found = WINDOWS.options(state_api=GROUPS, shards=4), []
+    for number, store in enumerate(("hdfs", "rocksdb", "hdfs")):
+        here = tmp_path / str(number)
+        if number:
+            before = tmp_path / str(number - 1) / "checkpoint"
+            stamp = Checkpoint(before).stamp()
+            command = ["state", "migrate", str(before), "--to", str(here / "checkpoint")]
+            assert main([*command, "--state-store", store]) == 0
+            assert Checkpoint(before).stamp() == stamp
+        found += run_windows(hdfs, operator, tmp_path / "source", here, number)
+        assert Checkpoint(here / "checkpoint").provider == PROVIDERS[store]
+        suffix = {"hdfs": "snapshot", "rocksdb": "zip"}[store]
+        assert any((here / "checkpoint" / "state").glob(f"0/*/*.{suffix}")) or not number
+    assert found == uninterrupted()
+    with pytest.raises(CheckpointError) as nothing:
+        state.migrate(here / "checkpoint", tmp_path / "same", state_store="hdfs", spark=hdfs)
+    assert nothing.value.code == "NOTHING_TO_MIGRATE"
+
+
+def test_an_operator_with_variables_needs_rocksdb(spark: SparkSession, tmp_path: Path) -> None:
+    operator = WINDOWS.options(state_api=VARIABLES, shards=4)
+    run_windows(spark, operator, tmp_path / "source", tmp_path, 0)
+    with pytest.raises(CheckpointError) as refused:
+        state.migrate(tmp_path / "checkpoint", tmp_path / "new", state_store="hdfs", spark=spark)
+    assert refused.value.code == "CHECKPOINT_UNSUPPORTED"
+    assert not (tmp_path / "new").exists()

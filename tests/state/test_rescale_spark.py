@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from pyspark.sql import SparkSession
 from streamops import aggregates as agg
 from streamops import state, windows
 from streamops.environment.requirements import numbers
-from streamops.environment.settings import PROVIDER
-from streamops.state.checkpoint import HDFS_STATE, MARKER, Checkpoint
+from streamops.state.checkpoint import MARKER, Checkpoint
 from streamops.state.stores import TESTED
 from streamops.testing import Replay, micro_batches
 from streamops.testing.batches import to_table
@@ -34,14 +32,6 @@ WINDOWS = windows.tumbling(
 )
 GROUPS, VARIABLES = "applyInPandasWithState", "transformWithStateInPandas"
 RUNS = ((0, 2), (2, 4), (4, 6))
-
-
-@pytest.fixture
-def hdfs(spark: SparkSession) -> Iterator[SparkSession]:
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{HDFS_STATE}")
-    yield spark
-    spark.conf.set(PROVIDER, str(before))
 
 
 def run(spark: SparkSession, operator: Any, source: Path, folder: Path, number: int) -> list[Any]:
