@@ -163,6 +163,19 @@ def _complete(table: pa.Table, names: list[str]) -> pa.Table:
     return table.select(names) if {*names} == {*table.column_names} else table
 
 
+def without_unknown(table: pa.Table) -> pa.Table:
+    """A table of states with null for those that are unknown, and without the columns that say so."""
+    for number in _numbers(table, UNKNOWN):
+        prefix = f"{_PREFIX}{number}."
+        unknown = table.column(prefix + UNKNOWN).fill_null(False)
+        table = table.drop_columns([prefix + UNKNOWN])
+        for at, of in enumerate(table.schema):
+            if of.name.startswith(prefix):
+                states = pc.if_else(unknown, pa.scalar(None, of.type), table.column(at))
+                table = table.set_column(at, of.with_nullable(True), states)
+    return table
+
+
 def drop_known(tables: Tables) -> dict[str, pa.Table]:
     """Remove the columns of aggregates of which no state is unknown any more."""
     for number in unknown_aggregates(tables.values()):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from streamops.kernel.added import without_unknown
 from streamops.kernel.aggregation import make_lists
 from streamops.kernel.codec import StoredFrame
 from streamops.kernel.columns import combine_chunks, concat, key_codes, take
@@ -61,8 +62,8 @@ def read(
     DataFrame
         The key columns; the ``shard``; and for each table of the state a list of structs with its
         rows, in no particular order. The columns of aggregates begin with the name of the aggregate
-        (``n.count``), other columns of the input have their names. What they mean is in
-        docs/state-formats.md. Tables that belong to a shard and not to a key are not included. In a large
+        (``n.count``), other columns of the input have their names. They are null where an aggregate that was added later is
+        not known. What they mean is in docs/state-formats.md. Tables that belong to a shard and not to a key are not included. In a large
         state, a pane of a window may be in several rows, which the next steps merge.
 
     Raises
@@ -170,6 +171,7 @@ def _rows_by_key(
 ) -> pa.Table:
     """The tables of a shard, grouped by key. Rows of segments are those of the first table."""
     placement, identity = PLACEMENTS[frame.layout], frame.identity
+    tables = {name: without_unknown(table) for name, table in tables.items()}
     first, *names = (name for name in tables if name != UNMERGED)
     tables = {
         first: concat([tables[name] for name in (first, UNMERGED) if name in tables]),

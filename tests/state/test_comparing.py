@@ -108,3 +108,24 @@ def test_one_row_of_many_is_found_in_any_order(at: int) -> None:
             left, other
         )
     assert not find_row(left.take(pa.array(numbers[::-1])), left)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "found"),
+    [
+        ([1, 1, 2], [2, 2, 1], "{'n': 1}: 2 rows and 1"),
+        ([0.0, 1.0], [1.0, -0.0], "0.0"),
+        ([[0.0], None], [None, [-0.0]], "0.0"),
+        ([math.nan, 1.0], [1.0, math.nan], ""),
+        ([{"x": [math.nan]}, {"x": None}], [{"x": None}, {"x": [math.nan]}], ""),
+        ([{"x": None}, None], [None, None], "None"),
+    ],
+)
+def test_rows_are_counted_and_floats_compared_by_their_bits(
+    left: list[Any], right: list[Any], found: str
+) -> None:
+    dtype = pa.array([*left, *right]).type
+    one, other = (pa.table({"n": pa.array(rows, dtype)}) for rows in (left, right))
+    result = find_row(one, other)
+    assert found in result
+    assert bool(result) == bool(found)

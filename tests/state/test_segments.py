@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamops import sketches
+from streamops import aggregates as agg
+from streamops import sketches, windows
 from streamops.errors import CheckpointError, StateFormatError
 from streamops.kernel.codec import ipc_read, ipc_write, read_stored
 from streamops.kernel.hashing import shard_of
@@ -17,6 +18,7 @@ from streamops.kernel.segments import INDEX, UNMERGED
 from streamops.sketches.core.seen_state import RECENT
 from streamops.spark.packing import pack_rows
 from streamops.spark.step import ShardStep, Stored
+from streamops.state.reading import _rows_by_key
 from streamops.state.shards import (
     StoredShard,
     convert,
@@ -25,8 +27,10 @@ from streamops.state.shards import (
     find_difference,
     redistribute,
 )
+from streamops.testing import Replay, at
 from streamops.testing.laws import to_rows
 from streamops.testing.replaying import MemoryStore
+from tests.laws.test_changed_aggregates_laws import restart
 from tests.spark.test_step import SCHEMA, shard_step
 
 EMPTY = Stored(0, None, None, 0, "")
@@ -158,7 +162,7 @@ def seen_step(shards: int, limit: int) -> ShardStep:
 def new_keys(rows: list[StoredShard], keys: Sequence[str], limit: int) -> list[str]:
     """Which of the keys were not seen before; the shards are changed in place."""
     found, count = [], len(rows)
-    for at, of in enumerate(rows):
+    for number, of in enumerate(rows):
         step, store = seen_step(count, limit), MemoryStore(of.segments)
         table = pa.table({"k": pa.array(keys)})
         table = table.filter(pa.array(shard_of(table, ["k"], count) == of.shard))
@@ -168,7 +172,7 @@ def new_keys(rows: list[StoredShard], keys: Sequence[str], limit: int) -> list[s
         cells = [ipc_read(cell) for cell in frame["emitted"] if cell is not None]
         found += [row["k"] for cell in cells for row in to_rows(cell)]
         if after is not None:
-            rows[at] = dataclasses.replace(of, stored=Stored(*after), segments=dict(store))
+            rows[number] = dataclasses.replace(of, stored=Stored(*after), segments=dict(store))
     return sorted(found)
 
 
@@ -186,3 +190,35 @@ def test_filters_continue_on_another_number_of_shards(count: int) -> None:
     assert new_keys(written, [*KEYS, "another"], limit=3) == ["another"]
     assert new_keys(written, [*KEYS, "another", "last"], limit=1_000) == ["last"]
     assert not any(of.segments for of in written)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_shards_in_some_of_which_an_aggregate_is_unknown_are_redistributed(count: int) -> None:
+    common: dict[str, Any] = {"time": "ts", "by": "k", "delay": "5 seconds"}
+    before = windows.tumbling("1 hour", **common, agg={"n": agg.count()})
+    after = windows.tumbling("1 hour", **common, agg={"n": agg.count(), "v": agg.sum("v")})
+    keys = pa.table({"k": pa.array(KEYS)})
+    shard = shard_of(keys, ["k"], 2).tolist()
+    old, new = (KEYS[shard.index(number)] for number in range(2))
+    query = Replay(before, SCHEMA, shards=2)
+    query.run([[{"k": old, "v": 1, "ts": at(1)}]])
+    restart(query, after)
+    query.run([[{"k": new, "v": 2, "ts": at(2)}]])
+    (stage,) = query._stages
+    rows = [StoredShard(number, Stored(*row), 9, 0) for number, row in stage.stored.items()]
+    columns = [read_stored(of.stored.frame).tables()["panes"].column_names for of in rows]
+    assert [len(of) for of in columns] == [5, 4]
+    state = decode_shards(rows)
+    written = encode_shards(redistribute(state, count), dict.fromkeys(range(count), 0))
+    assert not find_difference(decode_shards(written), state)
+    following = Replay(after, SCHEMA, shards=count)
+    following._stages[0].stored = {of.shard: of.stored.row for of in written}
+    found = {row["k"]: (row["n"], row["v"]) for row in following.flush().rows}
+    assert found == {old: (1, None), new: (1, 2)}
+    read = [
+        _rows_by_key(frame, frame.tables(), 0, None)
+        for frame in (read_stored(of.stored.frame) for of in rows)
+    ]
+    assert len({str(of.schema) for of in read}) == 1
+    sums = {row["k"]: row["panes"][0]["v.sum"] for of in read for row in of.to_pylist()}
+    assert sums == {old: None, new: 2}
