@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,10 @@ def find_row(left: pa.Table, right: pa.Table) -> str:
         return f"columns {left.schema.names} and {right.schema.names}, or their types"
     if len(left) == len(right) and _first_difference(_to_bits(left), _to_bits(right), 0) is None:
         return ""
-    one, other = _Sorted(left), _Sorted(right)
+    nullable = [
+        name for name in left.column_names if left[name].null_count or right[name].null_count
+    ]
+    one, other = _Sorted(left, nullable), _Sorted(right, nullable)
     length = min(len(left), len(right))
     differ = np.flatnonzero(one.hashes[:length] != other.hashes[:length])
     if len(differ) or len(left) != len(right):
@@ -52,9 +56,9 @@ def find_row(left: pa.Table, right: pa.Table) -> str:
 class _Sorted:
     """A table in the order of the hashes of its rows."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, nullable: Sequence[str]) -> None:
         bits = _to_bits(table)
-        hashes = _hash(bits)
+        hashes = _hash(bits, nullable)
         order = np.argsort(hashes, kind="stable")
         self.rows, self.bits, self.hashes = take(table, order), take(bits, order), hashes[order]
 
@@ -91,7 +95,7 @@ def _first_difference(left: pa.Table, right: pa.Table, start: int) -> int | None
     return low
 
 
-def _hash(bits: pa.Table) -> Ints:
+def _hash(bits: pa.Table, nullable: Sequence[str]) -> Ints:
     """A hash of each row. Columns that cannot be hashed are left out."""
     columns = []
     for column in bits.columns:
@@ -100,9 +104,7 @@ def _hash(bits: pa.Table) -> Ints:
         except SchemaError:
             continue
         columns.append(column)
-    columns += [
-        column.is_null() for column in bits.columns if column.null_count
-    ]  # nulls are not hashed
+    columns += [bits.column(name).is_null() for name in nullable]  # nulls leave a hash unchanged
     return xxhash64(columns) if columns else np.zeros(len(bits), np.int64)
 
 

@@ -72,9 +72,9 @@ def test_a_difference_is_found_exactly_if_a_loop_over_rows_finds_one(
 ) -> None:
     left, right = both
 
-    def few(bits: pa.Table) -> Any:
+    def few(bits: pa.Table, nullable: list[str]) -> Any:
         """So few hashes that rows have the same one."""
-        return hashes(bits) % 2
+        return hashes(bits, nullable) % 2
 
     hashes = comparing._hash
     with patch.object(comparing, "_hash", few if collide else hashes):
