@@ -23,7 +23,9 @@
 ``SupervisionEvent``       what happened to a query of the job
 ``stop_after_batch``       stop a query after its present micro-batch
 ``explain``                why a query has a result or none: one key of it, replayed
-``files``                  the files that a query read, for ``explain``
+``files``                  the files that a query read, for ``explain``: a ``RecordedSource``
+``topics``                 the topics of Kafka that it read
+``table``                  the table of Delta Lake that it read
 ``furthest_ahead``         the producers of event times in the future
 =========================  ===========================================================
 """
@@ -51,7 +53,10 @@ from streamops.observe.furthest import furthest_ahead
 from streamops.observe.history import QueryHistory, history
 from streamops.observe.kafka import ConsumerGroupListener, KafkaRetention
 from streamops.observe.listener import AlarmListener, consumer_lag
-from streamops.observe.log_files import FileSource, files
+from streamops.observe.log_files import files
+from streamops.observe.log_tables import table
+from streamops.observe.log_topics import topics
+from streamops.observe.plan import RecordedSource
 from streamops.observe.stopping import stop_after_batch
 from streamops.observe.supervisor import supervise
 from streamops.observe.watch import watch
@@ -63,7 +68,6 @@ __all__ = [
     "ConsumerLag",
     "DataLoss",
     "Explanation",
-    "FileSource",
     "KafkaRetention",
     "LateRows",
     "LateShare",
@@ -72,6 +76,7 @@ __all__ = [
     "PoisonedWatermark",
     "PrometheusListener",
     "QueryHistory",
+    "RecordedSource",
     "StuckWatermark",
     "SupervisionEvent",
     "account_late",
@@ -85,6 +90,8 @@ __all__ = [
     "merge_accounts",
     "stop_after_batch",
     "supervise",
+    "table",
+    "topics",
     "watch",
 ]
 

@@ -142,3 +142,40 @@ SOURCES_DIFFER = codes.INVALID_PARAMETER(
     "{inputs} of observe.files(...), one for each input",
     "pass one source, or a pair (left, right) for an operator with two inputs",
 )
+FORMAT_NEEDS_SPARK = codes.UNKNOWN_CHOICE(
+    "files of this format are read by Spark only",
+    "one of {formats}, or a session",
+    "pass observe.files(spark=spark): Spark reads the files as the query did",
+)
+OPTION_NEEDS_SPARK = codes.UNKNOWN_CHOICE(
+    "files of the format {format} with these options are read by Spark only",
+    "options: {known}; `sep` is one character",
+    "pass observe.files(spark=spark): Spark reads the files as the query did",
+)
+SCHEMA_REQUIRED = codes.PARAMETER_MISSING(
+    "files of the format {format} have no types",
+    "the columns of the files, as for the stream",
+    "pass observe.files(schema=pa.schema(...))",
+)
+TYPE_NEEDS_SPARK = codes.TYPE_UNSUPPORTED(
+    "the column {column} is read by Spark only",
+    "strings, integers, doubles, booleans, dates, and timestamps with a time zone",
+    "pass observe.files(spark=spark), or leave the column out if the operator does not need it",
+)
+LINES_NEED_SPARK = codes.SOURCE_UNFIT(
+    "a file of the format {format} has something that Spark may read otherwise",
+    "one record per line, without quotes in CSV, with values of the schema and instants in UTC such as"
+    " 2024-01-01T00:00:00Z",
+    "pass observe.files(spark=spark): Spark reads the files as the query did",
+)
+TOPIC_UNREADABLE = codes.SOURCE_UNAVAILABLE(
+    "Kafka does not return the records of the micro-batches",
+    "brokers that answer, and a user who may read the topics",
+    "check `servers` and `client` of observe.topics(...)",
+)
+TABLE_UNFIT = codes.SOURCE_UNFIT(
+    "the table has something that is not read without Spark",
+    "a table without column mapping, deletion vectors and removed rows, and partitions by strings,"
+    " numbers or dates",
+    "write the rows of the micro-batches to files, and pass observe.files(...)",
+)

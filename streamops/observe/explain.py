@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from streamops.kernel.calls import explain_call
-from streamops.kernel.columns import combine_chunks
 from streamops.kernel.time import MAX_INSTANT, format_duration, format_instant
 from streamops.observe import conditions
-from streamops.observe.log_files import FileSource, MicroBatch, read_plan
+from streamops.observe.plan import MicroBatch, RecordedSource, read_plan
 from streamops.state.checkpoint import open_checkpoint
 from streamops.testing.batches import expand, to_table
 from streamops.testing.recorded import ArrivedRow, RecordedReplay
@@ -141,7 +138,7 @@ _ROW_COLUMNS = ("batch", "operator", "side", "outcome", "watermark", "lateness",
 def explain(
     checkpoint: str | Path,
     operator: Chain,
-    source: FileSource | tuple[FileSource, FileSource],
+    source: RecordedSource | tuple[RecordedSource, RecordedSource],
     *,
     where: Mapping[str, Any],
     window: Window | None = None,
@@ -158,8 +155,8 @@ def explain(
         The checkpoint, on a local file system. It is not changed.
     operator : Operator, or sequence of Operator
         The operator of the query, or its chain of operators, with the parameters of the query.
-    source : FileSource, or pair of FileSource
-        Where the rows are: :func:`files`. With two inputs, one for each.
+    source : RecordedSource, or pair of RecordedSource
+        Where the rows are: :func:`files`, :func:`topics` or :func:`table`. With two inputs, one for each.
     where : mapping
         Values of key columns, as the first operator names them in its left input.
     window : datetime, or pair of datetime, optional
@@ -210,9 +207,9 @@ def explain(
         here = {
             name: where[key] for key, name in zip(keys, input_.by, strict=False) if key in where
         }
-        tables, removed = of.read(opened, number, plan, here)
-        inputs.append([_filter(table, here) for table in tables])
-        notes += [f"the file {path} does not exist any more" for path in removed]
+        tables, missing = of.read(opened, number, plan, here)
+        inputs.append(tables)
+        notes += missing
     if plan and plan[0].number > 0:
         notes.append(
             f"the checkpoint has no plan before micro-batch {plan[0].number}: "
@@ -378,13 +375,6 @@ def _bounds(row: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime] | None:
         if row.get(start) is not None and row.get(end) is not None:
             return row[start], row[end]
     return None
-
-
-def _filter(table: pa.Table, where: Mapping[str, Any]) -> pa.Table:
-    for name, value in where.items():
-        column = combine_chunks(table.column(name))
-        table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
-    return table
 
 
 def _instant(micros: int | None) -> dt.datetime | None:
