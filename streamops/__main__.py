@@ -1,4 +1,4 @@
-"""The command line: ``streamops doctor`` and ``streamops state``, or ``python -m streamops`` with either."""
+"""The command line: ``streamops doctor``, ``state`` and ``why``, or ``python -m streamops`` with one of them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     if chosen.command == "state":
         return _rewrite(chosen)
+    if chosen.command == "why":
+        return _explain(chosen)
     if chosen.checkpoint is not None:
         return _describe(chosen.checkpoint)
     well = _report(examine())
@@ -106,6 +108,31 @@ def _parser() -> argparse.ArgumentParser:
     migrate.add_argument(
         "--state-store", choices=("hdfs", "rocksdb"), help="another state store for all operators"
     )
+    why = commands.add_parser("why", help="say why a query has a result of a key, or none")
+    why.add_argument("checkpoint", help="the checkpoint; it is not changed, and the query may run")
+    why.add_argument(
+        "--job", required=True, help="module:name of the operator, or of the list of operators"
+    )
+    why.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        help="module:name of an observe.files(...), topics(...) or table(...); twice for two inputs;"
+        " by default, files of Parquet with the columns of the operator",
+    )
+    why.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="value of a key column, repeatedly",
+    )
+    why.add_argument(
+        "--null", action="append", default=[], metavar="COLUMN", help="a key column that is null"
+    )
+    why.add_argument(
+        "--window", metavar="INSTANT[/END]", help="an instant in the window, or its start and end"
+    )
     return parser
 
 
@@ -149,6 +176,26 @@ def _describe(checkpoint: str) -> int:
         return 1
     print(report)
     return 1 if report.problems else 0
+
+
+def _explain(chosen: argparse.Namespace) -> int:
+    """Print why a query has a result, or none."""
+    from streamops.observe.command import answer
+
+    try:
+        found = answer(
+            chosen.checkpoint,
+            chosen.job,
+            sources=chosen.source,
+            where=chosen.where,
+            null=chosen.null,
+            window=chosen.window,
+        )
+    except StreamopsError as error:
+        print(error)
+        return 1
+    print(found)
+    return 0
 
 
 def _rewrite(chosen: argparse.Namespace) -> int:

@@ -179,3 +179,28 @@ TABLE_UNFIT = codes.SOURCE_UNFIT(
     " numbers or dates",
     "write the rows of the micro-batches to files, and pass observe.files(...)",
 )
+JOB_NOT_FOUND = codes.INVALID_PARAMETER(
+    "the job has no such object",
+    "module:name, such as jobs.views:per_page, which can be imported from this directory",
+    "assign the operator, or the list of operators, to a name of the module",
+)
+NOT_A_JOB = codes.PARAMETER_TYPE(
+    "the object is not a {what}",
+    "a {what}, such as observe.files(...)",
+    "assign the {what} to a name of the module",
+)
+NOT_A_TERM = codes.INVALID_PARAMETER(
+    "a condition is not a column and its value",
+    "column=value, with one of the columns {columns}",
+    "--where page=/home; for null, --null page",
+)
+NOT_A_VALUE = codes.INVALID_PARAMETER(
+    "the value of {column} is not of its type",
+    "text that is a {type}",
+    "write dates and instants as 2024-01-31 and 2024-01-31T00:00:00Z, and booleans as true or false",
+)
+NOT_A_WINDOW = codes.INVALID_PARAMETER(
+    "`window` is not an instant",
+    "an instant in the window, or its start and end",
+    "--window 2024-01-31T00:00:00Z, or 2024-01-31T00:00:00Z/2024-01-31T00:01:00Z",
+)

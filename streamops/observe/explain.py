@@ -3,135 +3,48 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamops.kernel.calls import explain_call
-from streamops.kernel.time import MAX_INSTANT, format_duration, format_instant
+from streamops.kernel.time import MAX_INSTANT, format_instant, parse_instant
 from streamops.observe import conditions
+from streamops.observe.explanation import (
+    LATE,
+    REJECTED,
+    Explanation,
+    KeyResult,
+    KeyRow,
+    KeyState,
+    bounds_of,
+    instant,
+    micros_of,
+    show,
+)
 from streamops.observe.plan import MicroBatch, RecordedSource, read_plan
-from streamops.state.checkpoint import open_checkpoint
+from streamops.state.checkpoint import Checkpoint, open_checkpoint
 from streamops.testing.batches import expand, to_table
-from streamops.testing.recorded import ArrivedRow, RecordedReplay
+from streamops.testing.recorded import OperatorStep, RecordedReplay
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     from streamops.testing.batches import Chain
 
 Window = dt.datetime | tuple[dt.datetime, dt.datetime]
+Row = Mapping[str, Any]
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_BOUNDS = (("window_start", "window_end"), ("match_start", "match_end"))
 _LAST_WATERMARK = MAX_INSTANT // 1_000
-_NAMES = {"stragglers": "straggler", "accepted": "accepted"}
-_LATE = {"too_late", "straggler", "stragglers", "too_old"}
-_REJECTED = {"rejected", "null_time", "time_out_of_range"}
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRow:
-    """A row of the key: its micro-batch, its operator, and what it counted as."""
+class Ledger(Protocol):
+    """The part of a sink that says what its target has."""
 
-    batch: int
-    operator: str
-    arrived: ArrivedRow
-
-    def __str__(self) -> str:
-        row = self.arrived
-        outcome = _NAMES.get(row.outcome, row.outcome.replace("_", " "))
-        behind = ""
-        if row.lateness is not None and row.outcome in _LATE:
-            behind = f" by {format_duration(row.lateness)}"
-        side = f" {row.side}" if row.side else ""
-        return (
-            f"micro-batch {self.batch}: {self.operator}{side}: {outcome}{behind}, "
-            f"watermark {format_instant(row.watermark)}: {_show(row.row)}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class KeyResult:
-    """A result of the key, and the rows that its window has at this time."""
-
-    batch: int
-    row: dict[str, Any]
-    rows: tuple[KeyRow, ...]
-    is_committed: bool
-
-    def __str__(self) -> str:
-        state = "" if self.is_committed else ", not committed"
-        made = f", from {len(self.rows)} rows" if self.rows else ""
-        return f"micro-batch {self.batch}{state}: result{made}: {_show(self.row)}"
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The rows and results of one key, and why a result exists or does not.
-
-    Parameters
-    ----------
-    reason : str
-        "result", "open", "late", "rejected", "no_rows", "no_partner" or "no_result".
-    answer : str
-        The reason as a sentence.
-    key_rows : tuple of KeyRow
-        The rows that arrived, in their order.
-    key_results : tuple of KeyResult
-        The results that fit the conditions, in their order.
-    due : int, optional
-        Of an open result: Spark's watermark in milliseconds at which it is emitted.
-    notes : tuple of str
-        What the checkpoint or the source does not have any more.
-    """
-
-    reason: str
-    answer: str
-    key_rows: tuple[KeyRow, ...]
-    key_results: tuple[KeyResult, ...]
-    due: int | None
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        both: list[KeyRow | KeyResult] = [*self.key_rows, *self.key_results]
-        events = sorted(both, key=lambda event: event.batch)
-        return "\n".join([self.answer, *map(str, events), *(f"note: {n}" for n in self.notes)])
-
-    @property
-    def rows(self) -> pd.DataFrame:
-        """One row per row of the key: micro-batch, operator, outcome, watermark, lateness, columns."""
-        import pandas as pd
-
-        found = [
-            {
-                "batch": of.batch,
-                "operator": of.operator,
-                "side": of.arrived.side,
-                "outcome": of.arrived.outcome,
-                "watermark": _instant(of.arrived.watermark),
-                "lateness": None
-                if of.arrived.lateness is None
-                else dt.timedelta(microseconds=of.arrived.lateness),
-                "row": of.arrived.row,
-            }
-            for of in self.key_rows
-        ]
-        return pd.DataFrame(found, columns=list(found[0]) if found else list(_ROW_COLUMNS))
-
-    @property
-    def results(self) -> pd.DataFrame:
-        """One row per result: its micro-batch, the number of its rows, and its columns."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [{"batch": of.batch, "rows": len(of.rows), **of.row} for of in self.key_results]
-        )
-
-
-_ROW_COLUMNS = ("batch", "operator", "side", "outcome", "watermark", "lateness", "row")
+    def read_ledger(self) -> Any:
+        """Return the entry of the sink; None if there is none."""
 
 
 @explain_call("observe.explain")
@@ -143,6 +56,8 @@ def explain(
     where: Mapping[str, Any],
     window: Window | None = None,
     result: Mapping[str, Any] | None = None,
+    sink: Ledger | None = None,
+    earlier: Mapping[int, Chain] | None = None,
 ) -> Explanation:
     """Replay one key of a query from its checkpoint, and say why a result exists or does not.
 
@@ -163,11 +78,16 @@ def explain(
         Only results whose window has this instant, or has this start and end.
     result : mapping, optional
         Only results with these values in their columns.
+    sink : sink, optional
+        The sink of the query, to say which results its target has, as far as its ledger says it.
+    earlier : mapping of int to Operator, or to sequence of Operator, optional
+        Operators of earlier runs, by the first micro-batch that did not use them any more: ``{17: before}`` if
+        the aggregates were changed between the micro-batches 16 and 17.
 
     Returns
     -------
     Explanation
-        ``str()`` is a time line; ``rows`` and ``results`` are frames of pandas.
+        ``str()`` is a time line; ``rows``, ``results`` and ``states`` are frames of pandas; ``plot()`` draws it.
 
     Raises
     ------
@@ -188,8 +108,11 @@ def explain(
     -----
     Spark retains the plans of the last 100 micro-batches (``spark.sql.streaming.minBatchesToRetain``).
     Rows of earlier ones count as on time, and a note says so. Limits on the rows of a whole shard are
-    not replayed, as the replay has the rows of one key only.
+    not replayed, as the replay has the rows of one key only. The replay has the parameters that are passed:
+    where the aggregates of the query have changed, `earlier` says which ones it had before.
     """
+    for of in () if window is None else window if isinstance(window, tuple) else (window,):
+        parse_instant(of, parameter="window")
     opened = open_checkpoint(checkpoint)
     plan = read_plan(opened)
     first = expand(operator)[0]
@@ -202,32 +125,61 @@ def explain(
     for name in where:
         if name not in keys:
             raise conditions.NOT_A_KEY.error(column=name, columns=", ".join(keys), got=name)
+    if not plan:
+        return Explanation("no_rows", "the query has not planned a micro-batch", (), (), None, ())
     inputs, notes = [], []
-    for number, (of, input_) in enumerate(zip(sources, first.spec.inputs, strict=True)):
+    for number, (source_, input_) in enumerate(zip(sources, first.spec.inputs, strict=True)):
         here = {
             name: where[key] for key, name in zip(keys, input_.by, strict=False) if key in where
         }
-        tables, missing = of.read(opened, number, plan, here)
+        tables, missing = source_.read(opened, number, plan, here)
         inputs.append(tables)
         notes += missing
-    if plan and plan[0].number > 0:
+    if plan[0].number > 0:
         notes.append(
             f"the checkpoint has no plan before micro-batch {plan[0].number}: "
             "earlier rows count in this one, as on time"
         )
+    if sink is None:
+        written = None
+    else:
+        written, note = _written(sink, opened)
+        notes += note
     delays = tuple(of.watermark for of in sources)
     schemas = tuple(tables[0].schema for tables in inputs)
+    changes = sorted((earlier or {}).items())
     replay = RecordedReplay(
-        operator,
+        changes[0][1] if changes else operator,
         schemas if len(schemas) > 1 else schemas[0],
         watermark=delays if len(delays) > 1 else delays[0],  # type: ignore[arg-type]
     )
-    commits = [batch.number for batch in plan if batch.is_committed]
-    query = _Query(replay, plan, list(zip(*inputs, strict=True)), where, window, result or {})
-    current = max((batch.watermark for batch in plan), default=0)
-    if commits and plan[-1].is_committed:
+    # From which micro-batch on an operator is the one of the query.
+    later = [*(of for _, of in changes[1:]), operator]
+    query = _Query(
+        replay,
+        plan,
+        list(zip(*inputs, strict=True)),
+        where,
+        window,
+        result or {},
+        written,
+        {number: of for (number, _), of in zip(changes, later, strict=True)} if changes else {},
+    )
+    current = max(batch.watermark for batch in plan)
+    if plan[-1].is_committed:
         current = max(current, opened.watermark)
     return query.explain(current, tuple(notes))
+
+
+def _written(sink: Ledger, checkpoint: Checkpoint) -> tuple[int | None, list[str]]:
+    """The last micro-batch that a target has, and what the ledger does not say."""
+    entry = sink.read_ledger()
+    query = json.loads((checkpoint.path / "metadata").read_text())["id"]
+    if entry is None:
+        return None, ["the ledger of the sink has no entry"]
+    if entry.query != query:
+        return None, [f"the ledger of the sink has an entry of another query, {entry.query}"]
+    return int(entry.batch), []
 
 
 @dataclass
@@ -235,70 +187,137 @@ class _Query:
     replay: RecordedReplay
     plan: list[MicroBatch]
     tables: list[tuple[pa.Table, ...]]
-    where: Mapping[str, Any]
+    where: Row
     window: Window | None
-    conditions: Mapping[str, Any]
+    conditions: Row
+    written: int | None
+    changes: Mapping[int, Chain]
+    rows: list[KeyRow] = field(default_factory=list)
 
     def explain(self, current: int, notes: tuple[str, ...]) -> Explanation:
         # What would be if nothing were late: all rows without a watermark.
-        punctual = self.replay.fork()
-        rows, results = list[KeyRow](), list[KeyResult]()
+        punctual = self.replay.fork(counts=False)
+        # By operator, the rows that it would have read.
+        read: list[list[Row]] = [[] for _ in self.replay.names]
+        results, states, emitted = list[KeyResult](), list[KeyState](), list[Row]()
         for batch, tables in zip(self.plan, self.tables, strict=True):
             there = self._cast(tables)
             if not batch.has_data and batch is not self.plan[0]:
                 there = None
+            if batch.number in self.changes:
+                self.replay.change(self.changes[batch.number])
+                punctual.change(self.changes[batch.number])
             steps, output = self.replay.step(batch.number, there, batch.watermark)
-            punctual.step(batch.number, there, 0)
-            rows += (KeyRow(batch.number, of.name, row) for of in steps for row in of.rows)
+            ideal, undelayed = punctual.step(batch.number, there, 0)
+            _collect(read, ideal)
+            emitted += filter(self._fits, undelayed.rows)
+            self.rows += (KeyRow(batch.number, of.name, row) for of in steps for row in of.rows)
+            states += (KeyState(batch.number, *of) for of in self.replay.changed_states())
+            written = None if self.written is None else batch.number <= self.written
             for row in filter(self._fits, output.rows):
-                made = tuple(of for of in rows if _is_part(of, row, steps[0].name))
-                results.append(KeyResult(batch.number, row, made, batch.is_committed))
-        # The bounds of the result are those of any that fits: emitted, open, or without lateness.
-        others = [*self.replay.flush().rows, *punctual.flush().rows]
-        fitting = [of.row for of in results] + [row for row in others if self._fits(row)]
-        bounds = _bounds(fitting[0]) if fitting and self.window is not None else None
-        self.window = bounds or self.window
-        first = [of for of in rows if of.operator == self.replay.names[0]]
-        relevant = [of for of in first if self._in_window(of)]
-        reason, answer, due = self._reason(results, relevant, first, current, punctual)
-        return Explanation(reason, answer, tuple(rows), tuple(results), due, notes)
+                made = tuple(of for of in self._made_of([row])[0] if not _is_lost(of))
+                results.append(KeyResult(batch.number, row, made, batch.is_committed, written))
+        *pending, last = punctual.pending()
+        for following, rows in zip(read[1:], pending, strict=True):
+            following += rows
+        ideal_results = [*emitted, *filter(self._fits, last)]
+        is_open = self._is_pending(self.replay)
+        targets = [of.row for of in results] + ideal_results
+        if not targets and is_open:
+            targets = [row for row in self.replay.flush().rows if self._fits(row)]
+        relevant = self._made_of(targets, read) if targets else self._near_window()
+        reason, answer, due, operator = self._reason(
+            results, relevant, current, is_open=is_open, is_possible=bool(ideal_results)
+        )
+        return Explanation(
+            reason, answer, tuple(self.rows), tuple(results), due, notes, operator, tuple(states),
+            tuple((batch.number, batch.watermark) for batch in self.plan),
+        )  # fmt: skip
 
     def _cast(self, tables: tuple[pa.Table, ...]) -> tuple[pa.Table, ...] | None:
         return tuple(to_table(t, s) for t, s in zip(tables, self.replay.schemas, strict=True))
 
+    def _rows_of(self, position: int) -> list[KeyRow]:
+        name = self.replay.names[position]
+        return [of for of in self.rows if of.operator == name]
+
+    def _made_of(
+        self, results: Sequence[Row], read: Sequence[Sequence[Row]] | None = None
+    ) -> list[list[KeyRow]]:
+        """By operator, the rows that are part of results, backward through the chain."""
+        found, outputs = list[list[KeyRow]](), results
+        for position in reversed(range(len(self.replay.names))):
+            rows = self._rows_of(position)
+            parts = _Parts(self.replay, position, outputs)
+            found.insert(0, [of for of in rows if parts.has(of.arrived.row)])
+            more = [] if read is None else [row for row in read[position] if parts.has(row)]
+            outputs = [of.arrived.row for of in found[0]] + more
+        return found
+
+    def _near_window(self) -> list[list[KeyRow]]:
+        """By operator, the rows in the window that is asked about, if no result has one."""
+        found = []
+        for position in range(len(self.replay.names)):
+            start, end = _span(self.replay.spec(position), self.window)
+            found.append(
+                [
+                    of
+                    for of in self._rows_of(position)
+                    if of.arrived.time is None or start <= of.arrived.time < end
+                ]
+            )
+        return found
+
     def _reason(
         self,
         results: list[KeyResult],
-        relevant: list[KeyRow],
-        first: list[KeyRow],
+        relevant: list[list[KeyRow]],
         current: int,
-        punctual: RecordedReplay,
-    ) -> tuple[str, str, int | None]:
-        late = [of for of in relevant if of.arrived.outcome in _LATE]
+        *,
+        is_open: bool,
+        is_possible: bool,
+    ) -> tuple[str, str, int | None, str | None]:
+        names = self.replay.names
+        late = [[of for of in rows if of.arrived.outcome in LATE] for rows in relevant]
         if results:
-            more = f"; {len(late)} rows were late" if late else ""
-            return "result", f"{len(results)} results{more}", None
-        if self._is_pending(self.replay):
+            count = sum(map(len, late))
+            more = f"; {count} rows were late" if count else ""
+            return "result", f"{len(results)} results{more}", None, None
+        if is_open:
             due = self._due(current)
             until = "" if due is None else f" until the watermark is {format_instant(due * 1_000)}"
-            return (
-                "open",
-                f"the result is open{until}; it is {format_instant(current * 1_000)}",
-                due,
-            )
-        if not relevant:
-            near = sorted(first, key=self._distance)[:1]
+            now = format_instant(current * 1_000)
+            return "open", f"the result is open{until}; it is {now}", due, None
+        if not relevant[0]:
+            near = sorted(self._rows_of(0), key=self._distance)[:1]
             nearest = f"; the nearest is {near[0]}" if near else ""
-            return "no_rows", f"no row of {_show(self.where)} arrived{nearest}", None
-        if late and self._is_pending(punctual):
-            return "late", f"{len(late)} rows were late, the first: {late[0]}", None
-        rejected = [of for of in relevant if of.arrived.outcome in _REJECTED]
-        if len(rejected) == len(relevant):
-            return "rejected", f"all {len(rejected)} rows were rejected: {rejected[0]}", None
+            return "no_rows", f"no row of {show(self.where)} arrived{nearest}", None, None
+        deepest = max(position for position, rows in enumerate(relevant) if rows)
+        for position in range(deepest, -1, -1):
+            name, rows = names[position], relevant[position]
+            if late[position] and is_possible:
+                text = f"{len(late[position])} rows were late, the first: {late[position][0]}"
+                return "late", text, None, name
+            if all(of.arrived.outcome in REJECTED for of in rows):
+                return "rejected", f"all {len(rows)} rows were rejected: {rows[0]}", None, name
+        name = names[deepest]
+        if len(self.replay.schemas) > 1 and deepest == 0:
+            return "no_partner", self._alone(relevant[0]), None, name
+        text = f"{name} has no such result of {len(relevant[deepest])} rows"
+        return "no_result", text, None, name
+
+    def _alone(self, relevant: list[KeyRow]) -> str:
+        """The rows of a join without a partner, and the nearest row of the other input."""
+        row = relevant[0]
         sides = {of.arrived.side for of in relevant}
-        if len(sides) == 1 and None not in sides:
-            return "no_partner", f"{len(relevant)} rows of the {sides.pop()} input only", None
-        return "no_result", f"the operator has no such result of {len(relevant)} rows", None
+        only = f"{len(relevant)} rows of the {row.arrived.side} input only"
+        text = only if len(sides) == 1 else f"{len(relevant)} rows, no two of which are partners"
+        others = [of for of in self._rows_of(0) if of.arrived.side != row.arrived.side]
+        time = row.arrived.time
+        timed = [of for of in others if of.arrived.time is not None]
+        if time is not None and timed:
+            others = [min(timed, key=lambda of: abs((of.arrived.time or 0) - time))]
+        return text + (f"; the nearest of the other input is {others[0]}" if others else "")
 
     def _is_pending(self, replay: RecordedReplay) -> bool:
         return any(map(self._fits, replay.flush().rows))
@@ -323,70 +342,77 @@ class _Query:
             low, high = (low, middle) if is_emitted(middle) else (middle, high)
         return high
 
-    def _fits(self, row: Mapping[str, Any]) -> bool:
+    def _fits(self, row: Row) -> bool:
         wanted = {**{k: v for k, v in self.where.items() if k in row}, **self.conditions}
         if any(name not in row or row[name] != value for name, value in wanted.items()):
             return False
         if self.window is None:
             return True
-        bounds = _bounds(row)
-        if bounds is None:
+        names = bounds_of(row)
+        if names is None:
             return self.window in [v for v in row.values() if isinstance(v, dt.datetime)]
+        start, end = (micros_of(row[name]) for name in names)
         if isinstance(self.window, tuple):
-            return bounds == self.window
-        return bounds[0] <= self.window < bounds[1] or self.window == bounds[0]
-
-    def _in_window(self, of: KeyRow) -> bool:
-        time = _instant(of.arrived.time)
-        if self.window is None or time is None:
-            return True
-        if isinstance(self.window, tuple):
-            return self.window[0] <= time < self.window[1]
-        if self._span is None:
-            return time == self.window
-        return abs(time - self.window) < self._span
-
-    @property
-    def _span(self) -> dt.timedelta | None:
-        size = getattr(self.replay.spec, "size", None)
-        return dt.timedelta(microseconds=size) if isinstance(size, int) else None
+            return (start, end) == (micros_of(self.window[0]), micros_of(self.window[1]))
+        return start <= micros_of(self.window) < end or micros_of(self.window) == start
 
     def _distance(self, of: KeyRow) -> float:
-        time = _instant(of.arrived.time)
+        time = instant(of.arrived.time)
         start = self.window[0] if isinstance(self.window, tuple) else self.window
         return (
             float("inf") if time is None or start is None else abs((time - start).total_seconds())
         )
 
 
-def _is_part(of: KeyRow, row: Mapping[str, Any], operator: str) -> bool:
-    """Whether a row of the first operator lies in the window of a result, and was accepted."""
-    time, bounds = _instant(of.arrived.time), _bounds(row)
-    dropped = {"too_late", "too_old", *_REJECTED}
-    if of.operator != operator or of.arrived.outcome in dropped:
-        return False
-    if bounds is None or time is None:
-        return True
-    return bounds[0] <= time < bounds[1] or time == bounds[0]
+def _collect(read: list[list[Row]], steps: Sequence[OperatorStep]) -> None:
+    for rows, step in zip(read, steps, strict=True):
+        rows += (of.row for of in step.rows)
 
 
-def _bounds(row: Mapping[str, Any]) -> tuple[dt.datetime, dt.datetime] | None:
-    for start, end in _BOUNDS:
-        if row.get(start) is not None and row.get(end) is not None:
-            return row[start], row[end]
-    return None
+def _is_lost(of: KeyRow) -> bool:
+    """Whether a row was dropped. A straggler was not."""
+    return of.arrived.outcome in {"too_late", "too_old", *REJECTED}
 
 
-def _instant(micros: int | None) -> dt.datetime | None:
-    if micros is None or abs(micros) > MAX_INSTANT:
-        return None
-    return _EPOCH + dt.timedelta(microseconds=micros)
+class _Parts:
+    """The input rows of an operator that some of its output rows are made of."""
+
+    def __init__(self, replay: RecordedReplay, position: int, outputs: Sequence[Row]) -> None:
+        spec = replay.spec(position)
+        self.outputs, self.times = outputs, [of.time for of in spec.inputs]
+        size, name = getattr(spec, "size", None), spec.event_time
+        self.spans = list[tuple[int, int]]()
+        for row in outputs:
+            names = bounds_of(row)
+            if names is not None and names[0] not in spec.inputs[0].schema.names:
+                start, end = (micros_of(row[column]) for column in names)
+                # The last row of a match is a part of it, and so is the only one of a window.
+                self.spans.append((start, max(end + (names[1] == "match_end"), start + 1)))
+            elif names is None and isinstance(size, int) and isinstance(row.get(name), dt.datetime):
+                time = micros_of(row[name])
+                self.spans.append((time - size + 1, time + 1))
+        self.has_spans = len(self.spans) == len(outputs)
+
+    def has(self, row: Row) -> bool:
+        """Whether a row is in the window of an output, or else has the same values."""
+        if self.has_spans:
+            times = [row[n] for n in self.times if n and isinstance(row.get(n), dt.datetime)]
+            times = [micros_of(time) for time in times]
+            return any(start <= time < end for time in times for start, end in self.spans)
+        return any(
+            all(out[name] == value for name, value in row.items() if name in out)
+            for out in self.outputs
+        )
 
 
-def _show(row: Mapping[str, Any] | Sequence[Any]) -> str:
-    values = row.items() if isinstance(row, Mapping) else enumerate(row)
-    return ", ".join(f"{name}={_value(value)}" for name, value in values)
-
-
-def _value(value: Any) -> str:
-    return value.isoformat() if isinstance(value, dt.datetime) else repr(value)
+def _span(spec: Any, window: Window | None) -> tuple[int, int]:
+    """The event times of the rows in a window."""
+    if window is None:
+        return -MAX_INSTANT - 1, MAX_INSTANT + 1
+    if isinstance(window, tuple):
+        return micros_of(window[0]), micros_of(window[1])
+    time, size, hop = micros_of(window), getattr(spec, "size", None), getattr(spec, "hop", None)
+    if not isinstance(size, int) or not isinstance(hop, int):
+        return time, time + 1
+    since = (time - (getattr(spec, "origin", None) or 0)) % hop  # since the last window began
+    return time - since - (size - 1 - since) // hop * hop, time - since + size

@@ -98,17 +98,22 @@ class RecordedSource(ABC):
             names = {} if self.prepare is not None else {name: name for name in where}
         wanted = {names[name]: value for name, value in where.items() if name in names}
         notes = list[str]()
-        found: list[list[pa.Table]] = [[] for _ in plan]
         prepare = self.prepare or (lambda rows: rows)
+        found: list[list[pa.Table]] = [[] for _ in plan]
         empty: pa.Table | None = None
-        ranges = [(batch.starts[number], batch.ends[number]) for batch in plan]
-        for at, rows in self.scan(checkpoint, number, ranges, wanted, notes):
+        for at, rows in self.scan(checkpoint, number, _ranges(plan, number), wanted, notes):
             chosen = filter_rows(prepare(rows), where)
             empty = chosen.schema.empty_table() if empty is None else empty
             if len(chosen):
                 found[at].append(chosen)
         assert empty is not None, "a source yields its columns at least"
         return [concat([empty, *tables]) for tables in found], notes
+
+    def schema_of(self, checkpoint: Checkpoint, number: int, plan: list[MicroBatch]) -> pa.Schema:
+        """The columns of the prepared rows."""
+        number = number if self.number is None else self.number
+        _, rows = next(self.scan(checkpoint, number, _ranges(plan, number), {}, []))
+        return rows.schema if self.prepare is None else self.prepare(rows).schema
 
     @abstractmethod
     def scan(
@@ -124,6 +129,10 @@ class RecordedSource(ABC):
         Rows whose columns differ from those in ``wanted`` may be left out. What does not exist any more is
         added to ``notes``.
         """
+
+
+def _ranges(plan: list[MicroBatch], number: int) -> list[tuple[str | None, str | None]]:
+    return [(batch.starts[number], batch.ends[number]) for batch in plan]
 
 
 def filter_rows(table: pa.Table, where: Mapping[str, Any]) -> pa.Table:

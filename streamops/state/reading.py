@@ -154,6 +154,12 @@ def _decode_batches(
             yield from _rows_by_key(frame, tables, row["shard"], schema).to_batches()
 
 
+def rows_of_shard(blob: str, segments: Mapping[int, str]) -> pa.Table | None:
+    """The state of a shard, one row per key; None if it does not store keys."""
+    frame = _header("a shard", 0, blob)
+    return _rows_by_key(frame, read_tables(frame, segments), 0, None) if _rules(frame) else None
+
+
 def _rules(frame: StoredFrame) -> dict[str, ByKey]:
     rules = PLACEMENTS[frame.layout].tables
     return {name: rule for name, rule in rules.items() if isinstance(rule, ByKey)}

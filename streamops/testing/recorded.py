@@ -6,6 +6,7 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -101,6 +102,8 @@ class RecordedReplay(Replay):
 
     def __init__(self, operator: Chain, schema: Schemas, *, watermark: Delays = None) -> None:
         super().__init__(operator, schema, watermark=watermark, shards=1)
+        self._delays, self._counts = watermark, True
+        self._blobs: dict[int, str] = {}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -114,17 +117,45 @@ class RecordedReplay(Replay):
         self._batches, self._current, steps, results = number, watermark, [], []
         output: pa.Table | None = None
         for stage in self._stages:
-            rows = [] if tables is None else list(_arrivals(stage, tables))
+            rows = list[ArrivedRow]()
+            if tables is not None:
+                rows += _arrivals(stage, tables) if self._counts else chain.from_iterable(map(_uncounted, tables))
             result, output = stage.step(number, tables, watermark)
-            steps.append(OperatorStep(stage.operator.name, rows, result))
+            steps.append(OperatorStep(self.names[len(steps)], rows, result))
             results.append(result)
             tables = None if output is None else (output,)
         return steps, self._combine(results, pa.table({}) if output is None else output)
 
-    def fork(self) -> RecordedReplay:
-        """A replay that continues from here, and leaves this one as it is."""
+    def change(self, operator: Chain) -> None:
+        """Continue with changed operators, as a query that is restarted from its checkpoint."""
+        schemas: Any = self._schemas
+        twin = RecordedReplay(operator, schemas, watermark=self._delays)
+        for stage, before in zip(twin._stages, self._stages, strict=True):
+            stage.stored, stage.stores = before.stored, before.stores
+        self._stages = twin._stages
+
+    def changed_states(self) -> list[tuple[str, str, dict[int, str]]]:
+        """The operators whose state has changed since the last call: their blob and segments."""
+        found = list[tuple[str, str, dict[int, str]]]()
+        for at, (name, stage) in enumerate(zip(self.names, self._stages, strict=True)):
+            blob = stage.stored[0][-1] if 0 in stage.stored else ""
+            if blob != self._blobs.get(at, ""):
+                self._blobs[at] = blob
+                found.append((name, blob, dict(stage.stores[0])))
+        return found
+
+    def pending(self) -> list[list[dict[str, Any]]]:
+        """By operator, the rows that it would emit if the stream ended here."""
+        found, table = list[list[dict[str, Any]]](), None
+        for stage in self._stages:
+            _, table = stage.flush(self._batches, table, self._current)
+            found.append(records(table))
+        return found
+
+    def fork(self, *, counts: bool = True) -> RecordedReplay:
+        """A replay that continues from here, and leaves this one as it is. It may do without counts."""
         other = copy.copy(self)
-        other._stages = []
+        other._stages, other._counts = [], counts
         for stage in self._stages:
             twin = copy.copy(stage)
             twin.stored = dict(stage.stored)
@@ -135,13 +166,13 @@ class RecordedReplay(Replay):
 
     @property
     def names(self) -> list[str]:
-        """The names of the operators."""
-        return [stage.operator.name for stage in self._stages]
+        """The names of the operators; with a number, if several have the same name."""
+        names = [stage.operator.name for stage in self._stages]
+        return [n if names.count(n) == 1 else f"{n}[{at}]" for at, n in enumerate(names)]
 
-    @property
-    def spec(self) -> Spec:
-        """The parameters of the first operator, resolved."""
-        spec: Spec = self._stages[0].spec
+    def spec(self, position: int) -> Spec:
+        """The parameters of an operator, resolved."""
+        spec: Spec = self._stages[position].spec
         return spec
 
     def advance(self, watermark: int) -> list[BatchResult]:
@@ -149,6 +180,10 @@ class RecordedReplay(Replay):
         other = self.fork()
         # The rows of an operator are behind the watermark for the next one, so each has its own step.
         return [other.step(self._batches, None, watermark)[1] for _ in other._stages]
+
+
+def _uncounted(rows: pa.Table) -> Iterator[ArrivedRow]:
+    return (ArrivedRow(None, row, None, {}, None, None) for row in records(rows))
 
 
 def _state_of(stage: Any) -> State:

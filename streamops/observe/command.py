@@ -1,0 +1,93 @@
+"""The command ``streamops why``: an explanation for a checkpoint and the operator of a job."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamops.observe import conditions
+from streamops.observe.explain import Window, explain
+from streamops.observe.explanation import Explanation
+from streamops.observe.log_files import files
+from streamops.observe.plan import RecordedSource, read_plan
+from streamops.state.checkpoint import open_checkpoint
+from streamops.testing.batches import canonical, expand
+
+
+def answer(
+    checkpoint: str,
+    job: str,
+    *,
+    sources: Sequence[str] = (),
+    where: Sequence[str] = (),
+    null: Sequence[str] = (),
+    window: str | None = None,
+) -> Explanation:
+    """Explain a key, whose values are text. They are converted by the types of the input, and not evaluated.
+
+    Parameters
+    ----------
+    checkpoint, job : str
+        The checkpoint, and ``module:name`` of the operator or of the chain.
+    sources : sequence of str
+        ``module:name`` of the source of each input; by default, files of Parquet.
+    where, null : sequence of str
+        ``column=value`` for key columns, and names of those that are null.
+    window : str, optional
+        An instant in a window, or ``start/end``.
+    """
+    operator = _load(job)
+    found = [_load(name) for name in sources] or [files() for _ in expand(operator)[0].spec.inputs]
+    wrong = [of for of in found if not isinstance(of, RecordedSource)]
+    if wrong:
+        raise conditions.NOT_A_JOB.error(what="source", got=f"a {type(wrong[0]).__name__}")
+    opened = open_checkpoint(checkpoint)
+    schema = canonical(found[0].schema_of(opened, 0, read_plan(opened)))
+    values: dict[str, Any] = dict.fromkeys(null)
+    for term in where:
+        name, separator, text = term.partition("=")
+        if not separator or name not in schema.names:
+            raise conditions.NOT_A_TERM.error(columns=", ".join(schema.names), got=term)
+        values[name] = _convert(text, name, schema.field(name).type)
+    source = found[0] if len(found) == 1 else (found[0], found[1])
+    bounds = None if window is None else _bounds(window)
+    return explain(checkpoint, operator, source, where=values, window=bounds)
+
+
+def _load(name: str) -> Any:
+    """The object of a job, which is imported from the working directory or from what is installed."""
+    module, _, path = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise conditions.JOB_NOT_FOUND.error(got=f"{name}: {error}") from error
+    return found
+
+
+def _convert(text: str, name: str, type_: pa.DataType) -> Any:
+    try:
+        if pa.types.is_timestamp(type_):
+            return pa.scalar(dt.datetime.fromisoformat(text), type_).as_py()
+        return pa.scalar(text).cast(type_).as_py()
+    except (pa.ArrowException, ValueError) as error:
+        raise conditions.NOT_A_VALUE.error(column=name, type=type_, got=text) from error
+
+
+def _bounds(window: str) -> Window:
+    try:
+        instants = [dt.datetime.fromisoformat(text) for text in window.split("/")]
+    except ValueError as error:
+        raise conditions.NOT_A_WINDOW.error(got=window) from error
+    if len(instants) > 2:
+        raise conditions.NOT_A_WINDOW.error(got=window)
+    return instants[0] if len(instants) == 1 else (instants[0], instants[1])
