@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -225,7 +226,7 @@ class _Query:
         targets = [of.row for of in results] + ideal_results
         if not targets and is_open:
             targets = [row for row in self.replay.flush().rows if self._fits(row)]
-        relevant = self._made_of(targets, read) if targets else self._near_window()
+        relevant = self._made_of(targets, read) if targets else self._near_window(read)
         reason, answer, due, operator = self._reason(
             results, relevant, current, is_open=is_open, is_possible=bool(ideal_results)
         )
@@ -254,18 +255,24 @@ class _Query:
             outputs = [of.arrived.row for of in found[0]] + more
         return found
 
-    def _near_window(self) -> list[list[KeyRow]]:
-        """By operator, the rows in the window that is asked about, if no result has one."""
-        found = []
-        for position in range(len(self.replay.names)):
-            start, end = _span(self.replay.spec(position), self.window)
-            found.append(
-                [
-                    of
-                    for of in self._rows_of(position)
-                    if of.arrived.time is None or start <= of.arrived.time < end
-                ]
+    def _near_window(self, read: Sequence[Sequence[Row]]) -> list[list[KeyRow]]:
+        """By operator, the rows in the window that is asked about, if no result has one.
+
+        They are those that rows of the next operator are made of, if it has any, or would have.
+        """
+        found, following = list[list[KeyRow]](), list[Row]()
+        for position in reversed(range(len(self.replay.names))):
+            spec, rows = self.replay.spec(position), self._rows_of(position)
+            start, end = _span(spec, self.window)
+            has: Callable[[Row], bool] = partial(
+                _is_between, times=[of.time for of in spec.inputs], start=start, end=end
             )
+            if following:
+                has = _Parts(self.replay, position, following).has
+            found.insert(0, [of for of in rows if has(of.arrived.row)])
+            following = [of.arrived.row for of in found[0]] + [
+                row for row in read[position] if has(row)
+            ]
         return found
 
     def _reason(
@@ -403,6 +410,12 @@ class _Parts:
             all(out[name] == value for name, value in row.items() if name in out)
             for out in self.outputs
         )
+
+
+def _is_between(row: Row, times: Sequence[str | None], start: int, end: int) -> bool:
+    """Whether a row has such an event time, or none."""
+    given = [row[name] for name in times if name and row.get(name) is not None]
+    return not given or any(start <= micros_of(time) < end for time in given)
 
 
 def _span(spec: Any, window: Window | None) -> tuple[int, int]:

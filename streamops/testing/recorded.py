@@ -119,7 +119,11 @@ class RecordedReplay(Replay):
         for stage in self._stages:
             rows = list[ArrivedRow]()
             if tables is not None:
-                rows += _arrivals(stage, tables) if self._counts else chain.from_iterable(map(_uncounted, tables))
+                rows += (
+                    _arrivals(stage, tables)
+                    if self._counts
+                    else chain.from_iterable(map(_uncounted, tables))
+                )
             result, output = stage.step(number, tables, watermark)
             steps.append(OperatorStep(self.names[len(steps)], rows, result))
             results.append(result)
@@ -192,7 +196,7 @@ def _state_of(stage: Any) -> State:
         empty = State.empty(step.core.layout(stage.spec))
         return replace(empty, segments=step.open_segments(stage.stores[0], 0))
     segments = step.open_segments(stage.stores[0], 0)
-    return Stored(*stage.stored[0]).state(step.header, segments=segments)
+    return Stored(*stage.stored[0]).state(step.header, adapt=step.adapt, segments=segments)
 
 
 def _arrivals(stage: Any, tables: Sequence[pa.Table]) -> Iterator[ArrivedRow]:
@@ -216,8 +220,9 @@ def _arrivals(stage: Any, tables: Sequence[pa.Table]) -> Iterator[ArrivedRow]:
             inputs[at] = core.pack(spec, chosen, SIDES[at])
             if spec.inputs[at].is_broadcast and spec.inputs[at].by:
                 inputs[at] = mark_owned(inputs[at], pa.repeat(True, len(inputs[at])))
-            step: Step = core.step(spec, before, inputs, before.watermark)
-            return step
+            attuned, opened, inputs = core.attune(spec, before, inputs)
+            step: Step = core.step(attuned, opened, inputs, before.watermark)
+            return replace(step, state=core.settle(step.state))
 
         times: list[int | None] = [None] * len(rows)
         if input_.time is not None:
