@@ -138,46 +138,75 @@ SUBJECTS: dict[str, Subject] = {
     "per_key": Subject(process.per_key(_emit, by="k", time="ts", output="x bigint", delay=DELAY)),
     "match": Subject(
         patterns.match(
-            "A B", define={"A": "a", "B": "b"}, time="ts", by="k", delay=DELAY,
-            measures={"a": patterns.first("A", "v")}, within="20 seconds",
+            "A B",
+            define={"A": "a", "B": "b"},
+            time="ts",
+            by="k",
+            delay=DELAY,
+            measures={"a": patterns.first("A", "v")},
+            within="20 seconds",
         ),
-        causes=(*_TIMED, "alone"), rows=_ab, alone=lambda t, v: _ab(t, v)[:1], schema=FLAGS,
-    ),  # fmt: skip
+        causes=(*_TIMED, "alone"),
+        rows=_ab,
+        alone=lambda t, v: _ab(t, v)[:1],
+        schema=FLAGS,
+    ),
     "interval": Subject(
-        _interval(), causes=(*_TIMED, "alone", "alone"), has_open=False, rows=_pair, alone=_far,
-        alone_reason=("no_partner", 0), schema=(LEFT, RIGHT),
-    ),  # fmt: skip
+        _interval(),
+        causes=(*_TIMED, "alone", "alone"),
+        has_open=False,
+        rows=_pair,
+        alone=_far,
+        alone_reason=("no_partner", 0),
+        schema=(LEFT, RIGHT),
+    ),
     "asof": Subject(
         joins.asof(
-            None, by="k", time="lt", version="rt", sequence="w", how="inner",
+            None,
+            by="k",
+            time="lt",
+            version="rt",
+            sequence="w",
+            how="inner",
             delay=(DELAY, DELAY),
         ),
-        causes=("rejected", "no_rows", "alone"), alone=lambda t, v: [(0, (at(t), v))],
+        causes=("rejected", "no_rows", "alone"),
+        alone=lambda t, v: [(0, (at(t), v))],
         rows=lambda t, v: [(0, (at(t), v)), (1, (at(t - 1), v))],
-        alone_reason=("no_partner", 0), schema=(LEFT, RIGHT),
-    ),  # fmt: skip
+        alone_reason=("no_partner", 0),
+        schema=(LEFT, RIGHT),
+    ),
     "tumbling, tumbling": Subject(
-        [_tumbling(), windows.tumbling("5 minutes", time="window_end", by="k",
-                                       agg={"most": agg.max("n")})],
+        [
+            _tumbling(),
+            windows.tumbling("5 minutes", time="window_end", by="k", agg={"most": agg.max("n")}),
+        ],
         ask=_window_end,
-    ),  # fmt: skip
+    ),
     "tumbling, per_key": Subject(
         [_tumbling(), process.per_key(_emit_many, by="k", time="window_end", output="x bigint")],
-        causes=(*_TIMED, "alone"), rows=_two, alone=_one, alone_reason=("no_result", 1),
+        causes=(*_TIMED, "alone"),
+        rows=_two,
+        alone=_one,
+        alone_reason=("no_result", 1),
         ask=_window_end,
-    ),  # fmt: skip
+    ),
     "interval, tumbling": Subject(
         [_interval(), windows.tumbling("1 minute", time="lt", by="k", agg={"n": agg.count()})],
-        causes=("rejected", "no_rows", "alone"), rows=_pair, alone=_far,
-        alone_reason=("no_partner", 0), schema=(LEFT, RIGHT),
-    ),  # fmt: skip
+        causes=("rejected", "no_rows", "alone"),
+        rows=_pair,
+        alone=_far,
+        alone_reason=("no_partner", 0),
+        schema=(LEFT, RIGHT),
+    ),
     "seen, tumbling": Subject(
         [sketches.seen("k", capacity=1000, time="ts", horizon="1 hour"), _tumbling()],
-        causes=("no_rows", "alone"), alone_reason=("no_result", 0),
+        causes=("no_rows", "alone"),
+        alone_reason=("no_result", 0),
         # A row with the same identity long before: the later one is dropped as a duplicate.
         alone=lambda t, v: [(0, (at(t - 60), v)), (0, (at(t), v))],
     ),
-}  # fmt: skip
+}
 
 
 def plant(name: str, count: int, rng: random.Random) -> list[Asked]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streamops import observe
+from streamops import observe, sinks
+from tests.observe import planted
+from tests.observe.planted import SUBJECTS, plant
 from tests.observe.test_explain import history, table, tumbling
 
 pytestmark = pytest.mark.spark
@@ -49,3 +52,28 @@ def test_the_results_of_a_query_over_files_are_those_of_its_checkpoint(
         found = observe.explain(checkpoint, operator, observe.files(), where={"k": key})
         expected = [(number, row) for number, row in written if row["k"] == key]
         assert [(of.batch, of.row) for of in found.key_results] == expected
+
+
+def test_planted_causes_in_a_query_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rng, subject = random.Random(5), SUBJECTS["tumbling"]
+    asked = plant("tumbling", 100, rng)
+    simulated, folder, checkpoint = tmp_path / "simulated", tmp_path / "in", tmp_path / "checkpoint"
+    planted.write(simulated, "tumbling", asked, rng)
+    folder.mkdir()
+    target = sinks.parquet(str(tmp_path / "target"))
+    for path in sorted(tmp_path.glob("*.parquet")):  # a run per micro-batch
+        path.rename(folder / path.name)
+        frame = spark.readStream.schema("k string, ts timestamp, v long").parquet(str(folder))
+        query = frame.transform(subject.operator).writeStream.foreachBatch(target)
+        query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query.start().awaitTermination()
+    written = sinks.read_parquet(str(tmp_path / "target")).to_table().to_pylist()
+    for one in asked:
+        found = observe.explain(
+            checkpoint, subject.operator, observe.files(), where={"k": one.key}, window=one.window,
+            sink=target,
+        )  # fmt: skip
+        assert planted.wrong("tumbling", one, found) == "", f"{one}\n{found}"
+        for of in found.key_results:
+            assert of.is_written
+            assert of.row in written
