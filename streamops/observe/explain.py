@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from streamops.kernel.calls import explain_call
 from streamops.kernel.time import MAX_INSTANT, format_instant, parse_instant
 from streamops.observe import conditions
-from streamops.observe.explanation import (
+from streamops.observe.explanation import Explanation
+from streamops.observe.key_rows import (
     LATE,
     REJECTED,
-    Explanation,
     KeyResult,
     KeyRow,
     KeyState,
@@ -153,6 +153,11 @@ def explain(
         changes[0][1] if changes else operator,
         schemas if len(schemas) > 1 else schemas[0],
         watermark=delays if len(delays) > 1 else delays[0],  # type: ignore[arg-type]
+    )
+    notes += (
+        f"{name} groups by other keys, and the replay does not have their rows"
+        for at, name in enumerate(replay.names)
+        if at and not where.keys() <= set(replay.spec(at).inputs[0].by)
     )
     # From which micro-batch on an operator is the one of the query.
     later = [*(of for _, of in changes[1:]), operator]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamops.kernel.palette import COLORS, MARKERS
 from streamops.kernel.parameters import require_package
-from streamops.observe.explanation import LATE, REJECTED, Explanation, KeyRow, bounds_of, instant
+from streamops.observe.key_rows import LATE, REJECTED, KeyResult, KeyRow, bounds_of, instant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,13 @@ _STYLES = {
 }
 
 
-def draw(explanation: Explanation, ax: Axes | None) -> Axes:
+def draw(
+    title: str,
+    rows: Sequence[KeyRow],
+    results: Sequence[KeyResult],
+    watermarks: Sequence[tuple[int, int]],
+    ax: Axes | None,
+) -> Axes:
     """Draw a time line: event time to the right, micro-batches upwards."""
     require_package("matplotlib", package="matplotlib", extra="plots")
     from matplotlib import pyplot
@@ -28,7 +35,7 @@ def draw(explanation: Explanation, ax: Axes | None) -> Axes:
     if ax is None:
         _, ax = pyplot.subplots(figsize=(9, 4), layout="constrained")
     times = list[dt.datetime]()
-    for of in explanation.key_results:
+    for of in results:
         names = bounds_of(of.row)
         instants = [v for v in of.row.values() if isinstance(v, dt.datetime)]
         bounds = [of.row[name] for name in names] if names else instants[:1] * 2
@@ -37,15 +44,14 @@ def draw(explanation: Explanation, ax: Axes | None) -> Axes:
             ax.plot(bounds, [of.batch] * 2, color=COLORS["corrected"], lw=6, alpha=0.4,
                     solid_capstyle="butt", label="result")  # fmt: skip
     for name, (color, marker) in _STYLES.items():
-        rows = [of for of in explanation.key_rows if _style(of) == name]
-        found = [(instant(of.arrived.time), of.batch) for of in rows]
+        found = [(instant(of.arrived.time), of.batch) for of in rows if _style(of) == name]
         points = [(time, batch) for time, batch in found if time is not None]
         if points:
             times += [time for time, _ in points]
             ax.plot(*zip(*points, strict=True), color=color, marker=marker, ls="", label=name)
     # The watermark begins in 1970: only what is near the rows is drawn.
     first, last = (min(times), max(times)) if times else (None, None)
-    marks = [(instant(mark * 1_000), batch) for batch, mark in explanation.watermarks]
+    marks = [(instant(mark * 1_000), batch) for batch, mark in watermarks]
     near = [
         (min(mark, last), batch)
         for mark, batch in marks
@@ -53,7 +59,7 @@ def draw(explanation: Explanation, ax: Axes | None) -> Axes:
     ]
     if near:
         ax.step(*zip(*near, strict=True), where="post", color=COLORS["label"], label="watermark")
-    ax.set(xlabel="event time", ylabel="micro-batch", title=explanation.answer.partition(":")[0])
+    ax.set(xlabel="event time", ylabel="micro-batch", title=title)
     ax.grid(color=COLORS["grid"])
     ax.set_axisbelow(True)
     named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))

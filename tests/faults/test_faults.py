@@ -29,6 +29,7 @@ AREAS = {
     "erasure.core",
     "observe.supervision",
     "state.rewrite",
+    "observe.explain",
     *(f"kernel.{name}" for name in ("grids", "codec", "hashing", "calendar")),
     *(f"spark.{name}" for name in ("step", "packing", "drive")),
 }

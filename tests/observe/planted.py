@@ -39,7 +39,7 @@ Plan = list[tuple[int, int, tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A question, the rows that are planted for its key, and the answer."""
 
     cause: str
@@ -209,9 +209,9 @@ SUBJECTS: dict[str, Subject] = {
 }
 
 
-def plant(name: str, count: int, rng: random.Random) -> list[Asked]:
+def plant(name: str, count: int, rng: random.Random) -> list[Question]:
     """Questions with keys of their own: half of them about results that do not exist."""
-    of, found = SUBJECTS[name], list[Asked]()
+    of, found = SUBJECTS[name], list[Question]()
     for number in range(count):
         key = f"{name} {number}"
         wish = rng.random()
@@ -222,7 +222,7 @@ def plant(name: str, count: int, rng: random.Random) -> list[Asked]:
     return found
 
 
-def _plant(of: Subject, cause: str, key: str, number: int, rng: random.Random) -> Asked:
+def _plant(of: Subject, cause: str, key: str, number: int, rng: random.Random) -> Question:
     batch, t = rng.choice([(0, rng.uniform(1, 25)), (2, rng.uniform(121, 165))])
     rows, reason, operator = of.rows(t, number), cause, None
     if cause == "late":
@@ -246,10 +246,10 @@ def _plant(of: Subject, cause: str, key: str, number: int, rng: random.Random) -
     # Rows of the key that have nothing to do with the question, in other windows of all operators.
     if of.schema is COLUMNS and "seen" not in key and cause != "alone" and rng.random() < 0.5:
         plan.append((3, 0, (at(rng.uniform(330, 380)), 2 * number)))
-    return Asked(cause, key, at(of.ask(t)), plan, reason, operator)
+    return Question(cause, key, at(of.ask(t)), plan, reason, operator)
 
 
-def write(folder: Path, name: str, asked: Sequence[Asked], rng: random.Random) -> None:
+def write(folder: Path, name: str, questions: Sequence[Question], rng: random.Random) -> None:
     """The checkpoint and the files of a query over all planted rows, shuffled within a micro-batch."""
     of = SUBJECTS[name]
     schemas = of.schema if isinstance(of.schema, tuple) else (of.schema,)
@@ -257,7 +257,7 @@ def write(folder: Path, name: str, asked: Sequence[Asked], rng: random.Random) -
     for number, second in enumerate(CLOCK):
         tables = []
         for side, schema in enumerate(schemas):
-            rows = [(one.key, *row) for one in asked for batch, at_, row in one.plan
+            rows = [(one.key, *row) for one in questions for batch, at_, row in one.plan
                     if (batch, at_) == (number, side)]  # fmt: skip
             rows.append((f"clock {number}", at(second), *[None] * (len(schema) - 2)))
             rng.shuffle(rows)
@@ -266,7 +266,7 @@ def write(folder: Path, name: str, asked: Sequence[Asked], rng: random.Random) -
     simulate(folder, of.operator, batches, of.schema)
 
 
-def ask(checkpoint: Path, name: str, one: Asked) -> observe.Explanation:
+def ask(checkpoint: Path, name: str, one: Question) -> observe.Explanation:
     """Ask it."""
     of = SUBJECTS[name]
     source = (observe.files(),) * 2 if isinstance(of.schema, tuple) else observe.files()
@@ -274,7 +274,7 @@ def ask(checkpoint: Path, name: str, one: Asked) -> observe.Explanation:
     return observe.explain(checkpoint, of.operator, source, where=where, window=one.window)
 
 
-def wrong(name: str, one: Asked, found: observe.Explanation) -> str:
+def wrong(name: str, one: Question, found: observe.Explanation) -> str:
     """What differs from the planted answer; empty if nothing does."""
     operators = SUBJECTS[name].operator
     names = [of.name for of in (operators if isinstance(operators, list) else [operators])]
@@ -304,10 +304,10 @@ def campaign(count: int, seed: int) -> tuple[list[str], list[float], Counter[str
     rng, failures, seconds = random.Random(seed), list[str](), list[float]()
     causes = Counter[str]()
     for name in SUBJECTS:
-        asked = plant(name, -(-count // len(SUBJECTS)), rng)
+        questions = plant(name, -(-count // len(SUBJECTS)), rng)
         with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder) / "checkpoint", name, asked, rng)
-            for one in asked:
+            write(Path(folder) / "checkpoint", name, questions, rng)
+            for one in questions:
                 started = time.perf_counter()
                 found = ask(Path(folder) / "checkpoint", name, one)
                 seconds.append(time.perf_counter() - started)
@@ -315,12 +315,16 @@ def campaign(count: int, seed: int) -> tuple[list[str], list[float], Counter[str
                 error = wrong(name, one, found)
                 if error:
                     failures.append(f"{one}: {error}\n{found}")
-        print(f"{name}: {len(failures)} wrong until here", file=sys.stderr, flush=True)
+        print(f"{name}: {_summary(failures, seconds)}", file=sys.stderr, flush=True)
     return failures, seconds, causes
+
+
+def _summary(failures: Sequence[str], seconds: Sequence[float]) -> str:
+    times = f"median {statistics.median(seconds):.3f} s, worst {max(seconds):.3f} s"
+    return f"{len(failures)} wrong of {len(seconds)}; {times}"
 
 
 if __name__ == "__main__":
     failures, seconds, causes = campaign(int(sys.argv[1]), seed=int((sys.argv[2:] or ["1"])[0]))
     print(*failures[:20], sep="\n\n")
-    print(f"{len(failures)} wrong of {len(seconds)}: {dict(causes)}")
-    print(f"median {statistics.median(seconds):.3f} s, worst {max(seconds):.3f} s")
+    print(_summary(failures, seconds), dict(causes))

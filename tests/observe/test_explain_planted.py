@@ -8,9 +8,9 @@ from tests.observe.planted import SUBJECTS, campaign
 
 
 def test_the_reason_is_the_planted_one() -> None:
-    failures, _, causes = campaign(3 * len(SUBJECTS), seed=7)
+    failures, _, causes = campaign(2 * len(SUBJECTS), seed=7)
     assert not failures, failures[0]
-    assert sum(causes.values()) == 3 * len(SUBJECTS)
+    assert sum(causes.values()) == 2 * len(SUBJECTS)
     assert {"result", "open", "late", "rejected", "no_rows", "alone"} <= set(causes)
 
 

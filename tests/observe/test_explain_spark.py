@@ -56,9 +56,9 @@ def test_the_results_of_a_query_over_files_are_those_of_its_checkpoint(
 
 def test_planted_causes_in_a_query_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     rng, subject = random.Random(5), SUBJECTS["tumbling"]
-    asked = plant("tumbling", 100, rng)
+    questions = plant("tumbling", 100, rng)
     simulated, folder, checkpoint = tmp_path / "simulated", tmp_path / "in", tmp_path / "checkpoint"
-    planted.write(simulated, "tumbling", asked, rng)
+    planted.write(simulated, "tumbling", questions, rng)
     folder.mkdir()
     target = sinks.parquet(str(tmp_path / "target"))
     for path in sorted(tmp_path.glob("*.parquet")):  # a run per micro-batch
@@ -68,7 +68,7 @@ def test_planted_causes_in_a_query_on_spark(spark: SparkSession, tmp_path: Path)
         query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         query.start().awaitTermination()
     written = sinks.read_parquet(str(tmp_path / "target")).to_table().to_pylist()
-    for one in asked:
+    for one in questions:
         found = observe.explain(
             checkpoint, subject.operator, observe.files(), where={"k": one.key}, window=one.window,
             sink=target,

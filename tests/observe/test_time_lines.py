@@ -37,7 +37,7 @@ def entry(query: str, batch: int) -> Any:
     return SimpleNamespace(read_ledger=lambda: SimpleNamespace(query=query, batch=batch))
 
 
-def test_what_the_target_has_is_what_the_ledger_says(tmp_path: Path) -> None:
+def test_results_are_written_up_to_the_micro_batch_of_the_ledger(tmp_path: Path) -> None:
     (made,) = explain(tmp_path).key_results
     assert made.is_written is None
     for batch, is_written in ((made.batch - 1, False), (made.batch, True), (made.batch + 1, True)):
@@ -144,3 +144,11 @@ def test_earlier_operators_have_the_results_of_the_query(tmp_path: Path) -> None
     found = explain(tmp_path, after, earlier={3: before})
     assert [of.row for of in found.key_results] == rows
     assert [of.row for of in explain(tmp_path, after).key_results] != rows
+
+
+def test_a_chain_with_other_keys_is_noted(tmp_path: Path) -> None:
+    per_minute = windows.tumbling("5 minutes", time="window_end", agg={"most": agg.max("n")})
+    simulate(tmp_path / "checkpoint", [tumbling(), per_minute], BATCHES)
+    found = explain(tmp_path, [tumbling(), per_minute])
+    note = "windows.tumbling[1] groups by other keys, and the replay does not have their rows"
+    assert found.notes == (note,)
