@@ -43,7 +43,8 @@ from streamops.observe.core.rules import (
     StuckWatermark,
 )
 from streamops.observe.core.supervision import SupervisionEvent
-from streamops.observe.explain import Explanation, explain
+from streamops.observe.explain import explain
+from streamops.observe.explanation import Explanation
 from streamops.observe.exporters import (
     OpenTelemetryListener,
     PrometheusListener,

@@ -392,7 +392,7 @@ class _Parts:
     def __init__(self, replay: RecordedReplay, position: int, outputs: Sequence[Row]) -> None:
         spec = replay.spec(position)
         self.outputs, self.times = outputs, [of.time for of in spec.inputs]
-        size, name = getattr(spec, "size", None), spec.event_time
+        size, name = getattr(spec, "size", None), spec.event_time or ""
         self.spans = list[tuple[int, int]]()
         for row in outputs:
             names = bounds_of(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.palette import COLORS, MARKERS
 from streamops.kernel.parameters import require_package
@@ -31,6 +31,7 @@ def draw(
     """Draw a time line: event time to the right, micro-batches upwards."""
     require_package("matplotlib", package="matplotlib", extra="plots")
     from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
 
     if ax is None:
         _, ax = pyplot.subplots(figsize=(9, 4), layout="constrained")
@@ -38,7 +39,7 @@ def draw(
     for of in results:
         names = bounds_of(of.row)
         instants = [v for v in of.row.values() if isinstance(v, dt.datetime)]
-        bounds = [of.row[name] for name in names] if names else instants[:1] * 2
+        bounds: Any = [of.row[name] for name in names] if names else instants[:1] * 2
         if bounds:
             times += bounds
             ax.plot(bounds, [of.batch] * 2, color=COLORS["corrected"], lw=6, alpha=0.4,
@@ -65,7 +66,7 @@ def draw(
     named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     if named:
         ax.legend(named.values(), named.keys())
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.figure.autofmt_xdate()
     return ax
 

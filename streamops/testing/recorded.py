@@ -114,7 +114,8 @@ class RecordedReplay(Replay):
         self, number: int, tables: tuple[pa.Table, ...] | None, watermark: int
     ) -> tuple[list[OperatorStep], BatchResult]:
         """Run one micro-batch. ``watermark`` is Spark's, in milliseconds; ``tables`` None has no data."""
-        self._batches, self._current, steps, results = number, watermark, [], []
+        self._batches, self._current = number, watermark
+        steps, results = list[OperatorStep](), list[BatchResult]()
         output: pa.Table | None = None
         for stage in self._stages:
             rows = list[ArrivedRow]()
