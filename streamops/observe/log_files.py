@@ -144,7 +144,7 @@ def files(
         ``PARAMETER_TYPE``; ``UNKNOWN_CHOICE``: a format or an option that only Spark reads;
         ``PARAMETER_MISSING``: no schema.
     SchemaError
-        ``UNSUPPORTED_TYPE``: a column that only Spark reads.
+        ``TYPE_UNSUPPORTED``: a column that only Spark reads.
 
     Examples
     --------

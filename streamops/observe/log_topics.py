@@ -140,7 +140,7 @@ def topics(
 
     Examples
     --------
-    >>> views = observe.topics("localhost:9092", prepare=parse)  # doctest: +SKIP
+    >>> views = observe.topics("localhost:9092")
 
     See Also
     --------
