@@ -174,6 +174,7 @@ def table(
 
     Examples
     --------
+    >>> from streamops import observe
     >>> views = observe.table("/data/views")
 
     See Also

@@ -140,6 +140,7 @@ def topics(
 
     Examples
     --------
+    >>> from streamops import observe
     >>> views = observe.topics("localhost:9092")
 
     See Also
