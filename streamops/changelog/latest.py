@@ -29,9 +29,12 @@ from streamops.changelog.batch import (
     max_evicted,
     positions_of,
     sent_layout,
+    to_flags,
+    to_positions,
 )
 from streamops.changelog.classify import ACCEPTED, ClassifiedChanges
 from streamops.changelog.table import KeyedTable
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.aggregation import list_sizes, make_lists
 from streamops.kernel.columns import combine_chunks, concat, key_codes, make_structs, take
 from streamops.kernel.core import Metrics, State
@@ -54,6 +57,34 @@ def latest_schema(spec: KeyedTable, extra: Fields = ()) -> pa.Schema:
 def evicted_schema(spec: KeyedTable, extra: Fields = ()) -> pa.Schema:
     """Columns of the limits of evicted rows. The maximum of each extra column is stored."""
     return pa.schema([sent_layout(spec)[0], ("clock", pa.int64()), *extra])
+
+
+def map_values(spec: KeyedTable, before: Sequence[str], rows: pa.Table) -> pa.Table:
+    """The stored rows with the values of these names; ``before`` has those of the rows."""
+    donors = combine_chunks(rows.column("donors"))
+    sent = _map_sent(spec, before, rows, sent_layout(spec))
+    of_donors = _map_sent(spec, before, table_of(donors.flatten()), sent_layout(spec))
+    mapped = {
+        **{name: rows.column(name) for name in rows.column_names if "value." not in name},
+        **dict(zip(sent.column_names, sent.columns, strict=True)),
+        "donors": make_lists(make_structs(of_donors), list_sizes(donors)),
+    }
+    schema = latest_schema(spec)
+    return pa.table([mapped[name] for name in schema.names], schema=schema)
+
+
+def _map_sent(
+    spec: KeyedTable, before: Sequence[str], rows: pa.Table, schema: pa.Schema
+) -> pa.Table:
+    """Changes as they were sent. A value that was added is null, and not missing."""
+    flags = to_flags(combine_chunks(rows.column("missing")), len(before))
+    flags = np.column_stack([flags, np.zeros(len(rows), np.bool_)])
+    found = [before.index(name) if name in before else len(before) for name in spec.values]
+    own = ("sequence", "is_log", "is_deleted")
+    sent = rows.select(own).append_column("missing", to_positions(flags[:, found]))
+    names = [f"value.{i}" for i in range(len(before))]
+    values = map_columns(spec.values, before, rows.select(names), pa.schema(list(schema)[4:]))
+    return pa.table([*sent.columns, *values.columns], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from streamops.kernel.adapting_rows import BY_LAYOUT, MISSING
 from streamops.kernel.added import have_same_names
 from streamops.kernel.core import Identity
 
@@ -63,6 +64,7 @@ def _no_longer(stored: Identity, wanted: Identity) -> bool:
 
 
 ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
+    **BY_LAYOUT,
     "windows.grid": {
         **_AGGREGATES,
         **_STRAGGLERS,
@@ -119,12 +121,17 @@ def way_out(layout: str, refused: Collection[str]) -> str:
     'fill a new version of the job from history: another size needs rows that are not stored'
     >>> way_out("windows.grid", ["by"])
     'start from a new checkpoint'
+    >>> way_out("joins.timeline", ["cap"])
+    'fill a new version of the job from history: cap needs which posts were published'
     """
+    missing = MISSING.get(layout, {})
+    reasons = [f"{name} needs {missing[name]}" for name in sorted({*refused} & {*missing})]
     names = sorted({*refused} & {*_HISTORY.get(layout, ())})
-    if not names:
+    if names:
+        reasons.append(f"another {', '.join(names)} needs rows that are not stored")
+    if not reasons:
         return _ANEW
-    needed = ", ".join(names)
-    return f"fill a new version of the job from history: another {needed} needs rows that are not stored"
+    return f"fill a new version of the job from history: {'; '.join(reasons)}"
 
 
 def may_change(

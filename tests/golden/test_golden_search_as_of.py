@@ -68,7 +68,7 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
     [
         ({"text": "title", "fields": ["price", "n"]}, "fields"),
         ({"default_operator": "and"}, "default_operator"),
-        ({"as_of": "at", "documents": DOCUMENTS.append(pa.field("at", DOCUMENTS[0].type))}, "as_of, documents"),
+        ({"as_of": "at", "documents": DOCUMENTS.append(pa.field("at", DOCUMENTS[0].type))}, "as_of"),
         ({"documents": DOCUMENTS.set(2, pa.field("n", pa.int32()))}, "documents"),
         ({"sequence": "lsn"}, "sequence"),
     ],

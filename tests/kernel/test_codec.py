@@ -341,3 +341,11 @@ def survivors(cases: int, seed: int) -> Counter[str]:
         if code != "STATE_CORRUPT":
             found[f"{code} by way {way}"] += 1
     return found
+
+
+def test_a_refused_change_names_what_the_state_does_not_have() -> None:
+    layout = StateFormat("joins.interval", 1)
+    stored = {"how": "inner", "stragglers": "drop", "early": "never", "matches": "every"}
+    with pytest.raises(StateFormatError) as error:
+        decode(encode(layout, stored, 1, {}), layout, {**stored, "how": "left"}, 1)
+    assert "how needs which stored rows had a partner" in str(error.value)

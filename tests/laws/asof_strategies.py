@@ -214,6 +214,7 @@ def spec_of(
     delay: int = 0,
     *,
     waits_for: WaitsFor = "both",
+    facts: pa.Schema = FACTS,
 ) -> AsofSpec:
     """The core's spec of the oracle's settings."""
 
@@ -241,6 +242,6 @@ def spec_of(
         into="status",
     )
     table = pa.schema([TABLE.field(name) for name in settings.columns])
-    spec = resolve(made, (FACTS, table), (None, None))
+    spec = resolve(made, (facts, table), (None, None))
     assert isinstance(spec, AsofSpec)
     return spec

@@ -60,9 +60,9 @@ class History:
     seed: int
 
 
-def spec_of(**arguments: Any) -> TablesSpec:
+def spec_of(schemas: tuple[pa.Schema, pa.Schema] = SCHEMAS, **arguments: Any) -> TablesSpec:
     operator = joins.tables(None, **({"by": ON} | arguments)).options(shards=1)
-    spec = resolve(operator, (LEFT, RIGHT), (None, None))
+    spec = resolve(operator, schemas, (None, None))
     assert isinstance(spec, TablesSpec)
     return spec
 

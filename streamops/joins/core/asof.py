@@ -43,6 +43,7 @@ from streamops.joins.core.join_spec import (
     require_into,
     require_key_types,
 )
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import (
     by_name,
     combine_chunks,
@@ -57,6 +58,7 @@ from streamops.kernel.columns import (
 from streamops.kernel.core import Identity, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Ids, Mask
+from streamops.kernel.lag import note_lag
 from streamops.kernel.lateness import Arrivals, Lateness, build_late
 from streamops.kernel.operator import Core, Table, checkpointed
 from streamops.kernel.ordering import require_sequence
@@ -189,6 +191,12 @@ class AsofSpec(JoinSpec):
         """How far Spark's watermark must lie behind the operator's own."""
         return self.allowed_lateness + self.held_back
 
+    def lag_of(self, identity: Identity) -> int:
+        """The lag of an operator with this identity."""
+        names = ("tolerance", "direction", "allow_exact", "how", "stragglers", "allowed_lateness")
+        before = {name: identity[name] for name in (*names, "too_late")}
+        return replace(self, **before).lag
+
     @property
     def held_back(self) -> int:
         """How far behind the watermark a result on time can lie; whole milliseconds, rounded up."""
@@ -318,7 +326,8 @@ class AsofCore(Core[AsofSpec]):
             np.concatenate([timestamp_micros(stored.column(spec.time))[0], new_facts.times]),
         )
         deadlines = facts.times + spec.look_ahead
-        is_published = deadlines <= previous
+        # A fact that is never revised leaves when it is published. After a change of the tolerance it may be due.
+        is_published = (deadlines <= previous) & spec.retracts
         is_published[len(stored) :] = False
 
         output, published = _publish(spec, facts, ~is_published & (deadlines <= current), merged)
@@ -346,6 +355,21 @@ class AsofCore(Core[AsofSpec]):
             "facts": filter_rows(facts.table, _is_waiting(spec, facts, current)),
         }
         return Step(State(watermark, tables), output, concat(late), metrics)
+
+    def adapt(
+        self,
+        spec: AsofSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns by name. Rows that the parameters do not need any more leave in the next step."""
+        schemas = self.layout(spec)
+        mapped = {
+            name: map_columns(schema.names, tables[name].column_names, tables[name], schema)
+            for name, schema in schemas.items()
+        }
+        return note_lag({**tables, **mapped}, spec.lag - spec.lag_of(stored))
 
     def next_deadline(self, spec: AsofSpec, state: State) -> int | None:
         """The next watermark at which a fact is joined, or a row is evicted."""

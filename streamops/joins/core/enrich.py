@@ -20,6 +20,7 @@ from streamops.changelog.latest import (
     check_latest_rows,
     evicted_schema,
     latest_schema,
+    map_values,
 )
 from streamops.changelog.table import (
     DEFAULT_MAX_KEYS,
@@ -40,8 +41,9 @@ from streamops.joins.core.join_spec import (
     show_keys,
 )
 from streamops.kernel import conditions as common
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
-from streamops.kernel.core import Input, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Identity, Input, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.errors import located
 from streamops.kernel.groups import Groups, Ids
 from streamops.kernel.lateness import build_late
@@ -202,6 +204,24 @@ class EnrichCore(Core[EnrichSpec]):
         output = _join_facts(spec, state.tables["rows"], left)
         metrics += Metrics(rows=len(left), on_time=len(left), results=len(output))
         return Step(state, output, late, metrics)
+
+    def adapt(
+        self,
+        spec: EnrichSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the values by name."""
+        by, sequence, values = (
+            [name for name, _ in stored[part]] for part in ("by", "sequence", "values")
+        )
+        before = dict.fromkeys((*by, *sequence, *spec.times_of_table, *values))
+        snapshot = map_columns(
+            spec.snapshot_columns, before, tables["snapshot"], _snapshot_schema(spec)
+        )
+        rows = map_values(spec.table, values, tables["rows"])
+        return {**tables, "rows": rows, "snapshot": snapshot}
 
     def check(self, spec: EnrichSpec, state: State) -> None:
         """Each key is stored once; tombstones are within the horizon and have no values."""

@@ -17,7 +17,7 @@ is final once the watermark has reached its own time, the last when the left row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,9 +40,11 @@ from streamops.joins.core.side_state import (
     state_schema,
     stored_times,
 )
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import combine_chunks, concat
-from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import SIDES, Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask
+from streamops.kernel.lag import note_lag
 from streamops.kernel.lateness import Arrivals, Lateness
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
@@ -428,6 +430,25 @@ class IntervalCore(Core[IntervalSpec]):
             concat([arrivals.late for arrivals in accepted]),
             metrics,
         )
+
+    def adapt(
+        self,
+        spec: IntervalSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns by name. Rows that the parameters do not need any more leave in the next step."""
+        mapped: dict[str, pa.Table] = {
+            side: map_columns(
+                spec.stored_columns(side),
+                [name for name, _ in stored[side]],
+                tables[side],
+                state_schema(spec, side),
+            )
+            for side in SIDES
+        }
+        return note_lag({**tables, **mapped}, spec.lag - spec.lag_of(stored))
 
     def next_deadline(self, spec: IntervalSpec, state: State) -> int | None:
         """The next watermark at which a row is final or evicted."""

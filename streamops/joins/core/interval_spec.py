@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -187,6 +187,12 @@ class IntervalSpec(JoinSpec):
             return self.allowed_lateness + self.held_back
         own = not self._has_carried_watermark
         return self.allowed_lateness + (self._lateness_of_results if own else 0)
+
+    def lag_of(self, identity: Mapping[str, Any]) -> int:
+        """The lag of an operator with this identity."""
+        names = ("lower", "upper", "how", "matches", "tie_break", "allowed_lateness", "stragglers")
+        before = {name: identity[name] for name in (*names, "too_late", "early")}
+        return replace(self, **before).lag
 
     @property
     def held_back(self) -> int:

@@ -11,7 +11,7 @@ and after them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ from streamops.changelog.classify import Conflicts
 from streamops.changelog.emit import order_changes
 from streamops.joins.core.side_state import expand
 from streamops.joins.core.tables_spec import REASONS, TableSide, TablesSpec
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
@@ -33,7 +34,7 @@ from streamops.kernel.columns import (
     null_table,
     take,
 )
-from streamops.kernel.core import SIDES, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import SIDES, Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Ints, Mask, pair_codes
 from streamops.kernel.hashing import xxhash64
 from streamops.kernel.lateness import build_late
@@ -267,6 +268,24 @@ class TablesCore(Core[TablesSpec]):
             for name, table, side in sides
         }
         return Step(State(None, tables), output, concat(late), metrics)
+
+    def adapt(
+        self,
+        spec: TablesSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns by name."""
+        return {
+            name: map_columns(
+                side.names,
+                [column for column, _ in stored[name]["columns"]],
+                tables[name],
+                side.stored,
+            )
+            for name, side in zip(SIDES, spec.tables, strict=True)
+        }
 
     def check(self, spec: TablesSpec, state: State) -> None:
         """Every row is stored once, and deleted rows only where there is a sequence."""

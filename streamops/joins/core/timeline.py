@@ -23,8 +23,10 @@ from streamops.joins.core.join_spec import (
     show_keys,
 )
 from streamops.joins.core.tables_spec import Rejected, TablesSpec
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, take
 from streamops.kernel.core import (
+    Identity,
     Input,
     Metrics,
     SideName,
@@ -253,6 +255,17 @@ class TimelineCore(Core[TimelineSpec]):
         output = concat([changes, _build_rejected(spec, take(packed, np.flatnonzero(weight == 0)))])
         metrics = Metrics(rows=len(packed), results=results, corrections=corrections)
         return Step(State(None, {"rows": table}), output, spec.output.empty_table(), metrics)
+
+    def adapt(
+        self,
+        spec: TimelineSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns by name. The join before retracts its rows with the same columns."""
+        before = [name for name, _ in stored["columns"]]
+        return {"rows": map_columns(spec.names, before, tables["rows"], spec.rows)}
 
     def check(self, spec: TimelineSpec, state: State) -> None:
         """Every row is stored once, with a positive weight."""

@@ -12,7 +12,7 @@ Event time alone decides: results do not depend on how the stream is divided int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamops.kernel.columns import combine_chunks, concat, conform, key_codes, make_structs, take
-from streamops.kernel.core import Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Groups, Ids, Mask, ordered_pair_codes
+from streamops.kernel.lag import note_lag
 from streamops.kernel.lateness import INSTANT, Lateness, build_late
 from streamops.kernel.operator import Core, Table
 from streamops.kernel.ordering import ranks
@@ -219,6 +220,21 @@ class PatternCore(Core[PatternSpec]):
             overflowed=overflowed,
         )
         return Step(State(watermark, tables), output, late, metrics)
+
+    def adapt(
+        self,
+        spec: PatternSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the values by name. With a shorter bound, partial matches run out of time in the next step."""
+        names, rows = [name for name, _ in stored["values"]], tables["rows"]
+        moved = {f"value.{at}": f"value.{names.index(of)}" for at, of in enumerate(spec.values)}
+        schema = row_schema(spec)
+        columns = [rows.column(moved.get(name, name)) for name in schema.names]
+        mapped = {**tables, "rows": pa.table(columns, schema=schema)}
+        return note_lag(mapped, spec.lag - spec.lag_of(stored))
 
     def next_deadline(self, spec: PatternSpec, state: State) -> int | None:
         """When a row is released, the bound of a start passes, or a match is no longer remembered."""

@@ -11,6 +11,7 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from streamops.kernel.columns import type_name
+from streamops.kernel.core import Identity
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed, with_types
 from streamops.kernel.parameters import (
@@ -60,6 +61,10 @@ def _texts_of(
     spec: PatternSpec, define: tuple[tuple[str, str | Expression], ...]
 ) -> list[list[str]]:
     return [[name, of if isinstance(of, str) else repr(of)] for name, of in define]
+
+
+def _whole_milliseconds(within: int | None) -> int:
+    return -(-(within or 0) // MILLISECOND) * MILLISECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,10 +244,14 @@ class PatternSpec(ShardSpec):
         to, _, variable = self.skip.rpartition(" ")
         return ("to first" if to == "to first" else "to last"), self._number(variable)
 
+    def lag_of(self, identity: Identity) -> int:
+        """The lag of an operator with this identity."""
+        return _whole_milliseconds(identity["within"])
+
     @property
     def held_back(self) -> int:
         """How far behind the watermark the end of a match can lie; whole milliseconds."""
-        return -(-(self.within or 0) // MILLISECOND) * MILLISECOND
+        return _whole_milliseconds(self.within)
 
     @property
     def has_side_output(self) -> bool:

@@ -15,7 +15,7 @@ whose version was valid at the time of the document.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 from streamops.changelog.batch import first_of_runs, last_of_runs, over_limit
 from streamops.changelog.classify import ClassifiedChanges
 from streamops.changelog.versions import Direction, KeyedRows, Versions, is_deleted
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import (
     by_name,
     combine_chunks,
@@ -35,7 +36,7 @@ from streamops.kernel.columns import (
     take,
     timestamp_micros,
 )
-from streamops.kernel.core import OWNED, Metrics, SideName, State, StateFormat, Step
+from streamops.kernel.core import OWNED, Identity, Metrics, SideName, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Mask
 from streamops.kernel.lateness import Lateness, build_late
 from streamops.kernel.operator import Core, Table
@@ -110,6 +111,18 @@ class SearchAsofCore(Core[MatchSpec]):
             return compile_changes(spec, conform(rows, spec.inputs[1].schema))
         rows = conform(rows, by_name(spec.documents))
         return rows.append_column(OWNED, pa.array(np.ones(len(rows), np.bool_)))
+
+    def adapt(
+        self,
+        spec: MatchSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns of waiting documents by name."""
+        schema, waiting = by_name(spec.documents), tables["documents"]
+        mapped = map_columns(schema.names, waiting.column_names, waiting, schema)
+        return {**tables, "documents": mapped}
 
     def step(
         self, spec: MatchSpec, state: State, inputs: Sequence[pa.Table], watermark: int | None
