@@ -50,8 +50,10 @@ class Migration:
         found: Identity = json.loads(json.dumps(self.step.spec.identity))
         return found
 
-    def read(self, frame: StoredFrame) -> dict[str, pa.Table]:
+    def read(self, frame: StoredFrame, watermark: int | None = None) -> dict[str, pa.Table]:
         """The tables of a stored frame or segment, as those of the operator that continues.
+
+        ``watermark`` is that of the state; None for a segment.
 
         Raises
         ------
@@ -72,7 +74,7 @@ class Migration:
         }
         index = {INDEX: tables.pop(INDEX)} if INDEX in tables else {}
         if names.identity != wanted:
-            tables = dict(core.adapt(spec, names.identity, tables))
+            tables = dict(core.adapt(spec, names.identity, tables, watermark))
         return {**{name: self._conform(name, table) for name, table in tables.items()}, **index}
 
     def require_used(self, stored: Identity) -> None:

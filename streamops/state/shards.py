@@ -133,7 +133,10 @@ def decode_shards(rows: Sequence[StoredShard], migration: Migration | None = Non
                 f"shard {rows[0].shard}: {_header(first)}; shard {shard}: {_header(frame)}"
             )
     placement = PLACEMENTS[first.layout]
-    tables = {row.shard: read_tables(frames[row.shard], row.segments, migration) for row in rows}
+    tables = {
+        row.shard: read_tables(frames[row.shard], row.segments, migration, row.stored.watermark)
+        for row in rows
+    }
     # The same tables in all shards, also if only some of them have segments.
     further = [of[UNMERGED].slice(0, 0) for of in tables.values() if UNMERGED in of]
     more = {UNMERGED: further[0]} if further else {}
@@ -174,7 +177,10 @@ def _with_same_columns(tables: Mapping[int, Tables]) -> dict[int, dict[str, pa.T
 
 
 def read_tables(
-    frame: StoredFrame, segments: Mapping[int, str], migration: Migration | None = None
+    frame: StoredFrame,
+    segments: Mapping[int, str],
+    migration: Migration | None = None,
+    watermark: int | None = None,
 ) -> dict[str, pa.Table]:
     """The tables of a shard. Rows of its segments are in the table ``_unmerged``.
 
@@ -185,8 +191,7 @@ def read_tables(
     CheckpointError
         ``CHECKPOINT_INCONSISTENT``.
     """
-    read = StoredFrame.tables if migration is None else migration.read
-    tables = read(frame)
+    tables = frame.tables() if migration is None else migration.read(frame, watermark)
     if INDEX not in tables:
         return tables
     checksums = {of.number: of.checksum for of in read_index(tables.pop(INDEX))}
@@ -200,7 +205,8 @@ def read_tables(
             segment = read_stored(blob)
             if segment.identity != frame.identity and migration is None:
                 raise conditions.SEGMENT_OF_OTHER_AGGREGATES.error(got=str(segment.identity))
-            rows.append(read(segment)[ROWS])
+            of = segment.tables() if migration is None else migration.read(segment)
+            rows.append(of[ROWS])
     return tables | {UNMERGED: concat(with_all_unknown(rows))}
 
 
