@@ -183,8 +183,9 @@ class ChangingSessions(Changing, SessionOracle):
 
     def _classify(self, arrived_row: Arrived, before: Mapping[Session, list[Arrived]]) -> str:
         timing = super()._classify(arrived_row, before)
-        accepted = timing == "on_time" or (timing == "stragglers" and self.corrects)
-        if accepted and self.settled is not None and arrived_row.time <= self.settled:
+        # By its own interval, it would pass.
+        is_closed = timing == "too_late" if self.corrects else self._closed(arrived_row.end)
+        if not is_closed and self.settled is not None and arrived_row.time <= self.settled:
             return "too_late"
         if timing == "stragglers" and self.corrects:
             mine = key_of(arrived_row.row, self.by)

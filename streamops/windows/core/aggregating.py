@@ -99,10 +99,8 @@ class WindowCore(AggregatingCore[W]):
         if watermark is None:
             return adapted
         retained = stored["allowed_lateness"] if is_corrected(stored["stragglers"]) else 0
-        final = {
-            "closed": watermark - retained,
-            "settled": watermark - retained - stored.get("gap", 0),
-        }
+        closed = max(spec.closed, watermark - retained)
+        final = {"closed": closed, "settled": closed - stored.get("gap", 0)}
         bounds = {name: max(getattr(spec, name), final[name]) for name in _bounds_of(spec)}
         return {**adapted, **_note_bounds(replace(spec, **bounds), watermark)}
 

@@ -274,12 +274,12 @@ def classify_lateness(
     """
     allowed = 0 if previous_watermark is None else spec.allowed_by(previous_watermark)
     found = Lateness.compare(window[-1], previous_watermark, allowed)
+    if final is not None:
+        passes = ~found.too_late if spec.corrects else found.on_time
+        found.codes[passes & final] = TOO_LATE
     if on_time is not None:
         found.codes[found.on_time & ~on_time] = STRAGGLER
     accepted = ~found.too_late if spec.corrects else found.on_time
-    if final is not None:
-        found.codes[accepted & final] = TOO_LATE
-        accepted &= ~final
     missed, late = np.flatnonzero(~accepted), arrived.late
     if spec.routes and len(missed):
         edges = tuple(edge[missed] for edge in window)
