@@ -212,13 +212,17 @@ SUBJECTS: dict[str, Subject] = {
 def plant(name: str, count: int, rng: random.Random) -> list[Question]:
     """Questions with keys of their own: half of them about results that do not exist."""
     of, found = SUBJECTS[name], list[Question]()
+    causes = list(of.causes)
+    if "alone" in causes:  # first, so that few questions have it
+        causes.sort(key="alone".__ne__)
+    else:
+        start = list(SUBJECTS).index(name) % len(causes)
+        causes = causes[start:] + causes[:start]
     for number in range(count):
-        key = f"{name} {number}"
-        wish = rng.random()
-        cause = "result" if wish < 0.45 or (wish < 0.5 and not of.has_open) else "open"
-        if wish >= 0.5:
-            cause = rng.choice(list(of.causes))
-        found.append(_plant(of, cause, key, number, rng))
+        cause = "open" if of.has_open and rng.random() < 0.1 else "result"
+        if number % 2:
+            cause = causes[number // 2 % len(causes)]
+        found.append(_plant(of, cause, f"{name} {number}", number, rng))
     return found
 
 

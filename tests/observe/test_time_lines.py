@@ -99,6 +99,20 @@ def test_rows_of_results_without_bounds(tmp_path: Path) -> None:
     assert [len(of.rows) for of in found.key_results] == [of.row["n"] for of in found.key_results]
 
 
+def test_a_late_row_is_no_part_of_a_later_result(tmp_path: Path) -> None:
+    sliding = windows.sliding("1 minute", time="ts", by="k", agg={"n": agg.count()}, delay=DELAY)
+    batches = [
+        table(("b", at(150), 1)),
+        table(("b", at(151), 1)),
+        table(("a", at(135), 1), ("a", at(180), 2)),
+        table(("b", at(300), 1)),
+    ]
+    simulate(tmp_path / "checkpoint", sliding, batches)
+    (made,) = explain(tmp_path, sliding).key_results
+    assert made.row["n"] == 1
+    assert [of.arrived.row["v"] for of in made.rows] == [2]
+
+
 def test_rows_of_a_join_and_its_nearest_partner(tmp_path: Path) -> None:
     operator = joins.interval(
         None, "0 seconds", "10 seconds", by="k", time=("lt", "rt"), delay=DELAY
