@@ -37,7 +37,7 @@ def _chooses(of: Identity) -> bool:
 
 
 def _interval_right(stored: Identity, wanted: Identity) -> bool:
-    is_removed = {name for name, _ in stored["right"]} > {name for name, _ in wanted["right"]}
+    is_removed = {name for name, _ in stored["right"]} - {name for name, _ in wanted["right"]}
     looks_up = _chooses(stored) and _revises(stored)
     return have_same_names(stored["right"], wanted["right"]) and not (is_removed and looks_up)
 

@@ -244,6 +244,9 @@ WITHOUT = tuple(
 )
 
 
+OTHER = WITHOUT[1].append(pa.field("more", pa.int64()))
+
+
 @given(case=interval_histories(), seed=st.integers(0, 1 << 32))
 def test_interval_joins_may_change(case: Any, seed: int) -> None:
     dice = Random(seed)
@@ -254,7 +257,7 @@ def test_interval_joins_may_change(case: Any, seed: int) -> None:
         second, schemas = change_interval(dice, first), [(LEFT, RIGHT)] * 2
         uses = {name for pair in first.by for name in pair} | {second.tie_break}
         if "number" not in uses and dice.random() < 0.5:
-            schemas = [dice.choice([(LEFT, RIGHT), WITHOUT, (LEFT, WITHOUT[1])]) for _ in range(2)]
+            schemas = [dice.choice([(LEFT, RIGHT), WITHOUT, (LEFT, OTHER)]) for _ in range(2)]
         plans = [
             (replace(of, columns=tuple(tuple(schema.names) for schema in pair)), pair)
             for of, pair in zip((first, second), schemas, strict=True)
