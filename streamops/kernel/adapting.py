@@ -110,6 +110,7 @@ _HISTORY: Mapping[str, Collection[str]] = {
 """By layout, parameters that may not change because rows would be needed that are not stored."""
 
 _ANEW = "start from a new checkpoint"
+_NAMED = "migrate the checkpoint (state.migrate) if names changed or integers got more bits, or start from a new one"
 
 
 def way_out(layout: str, refused: Collection[str]) -> str:
@@ -119,8 +120,8 @@ def way_out(layout: str, refused: Collection[str]) -> str:
     --------
     >>> way_out("windows.grid", ["size"])
     'fill a new version of the job from history: another size needs rows that are not stored'
-    >>> way_out("windows.grid", ["by"])
-    'start from a new checkpoint'
+    >>> way_out("windows.grid", ["time"])
+    'migrate the checkpoint (state.migrate) if names changed or integers got more bits, or start from a new one'
     >>> way_out("joins.timeline", ["cap"])
     'fill a new version of the job from history: cap needs which posts were published'
     """
@@ -130,7 +131,7 @@ def way_out(layout: str, refused: Collection[str]) -> str:
     if names:
         reasons.append(f"another {', '.join(names)} needs rows that are not stored")
     if not reasons:
-        return _ANEW
+        return _NAMED if {*refused} <= {"by", "time"} else _ANEW
     return f"fill a new version of the job from history: {'; '.join(reasons)}"
 
 

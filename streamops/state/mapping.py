@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamops.kernel.adapting import may_change
 from streamops.kernel.codec import StoredFrame, changed_parameters
 from streamops.kernel.core import Identity, State
+from streamops.kernel.lag import without_lag
 from streamops.kernel.placement import ByKey, upgrade
 from streamops.kernel.segments import INDEX
 from streamops.spark.step import ShardStep
@@ -50,10 +51,10 @@ class Migration:
         found: Identity = json.loads(json.dumps(self.step.spec.identity))
         return found
 
-    def read(self, frame: StoredFrame, watermark: int | None = None) -> dict[str, pa.Table]:
+    def read(self, frame: StoredFrame, watermark: int | None) -> dict[str, pa.Table]:
         """The tables of a stored frame or segment, as those of the operator that continues.
 
-        ``watermark`` is that of the state; None for a segment.
+        ``watermark`` is that of the state, or None for a segment.
 
         Raises
         ------
@@ -113,7 +114,7 @@ class Migration:
         """The first of the deadlines of mapped states."""
         core, found = self.step.core, []
         for state in states:
-            spec, opened, _ = core.attune(self.step.spec, state, ())
+            spec, opened, _ = core.attune(self.step.spec, without_lag(state)[0], ())
             found.append(core.next_deadline(spec, opened))
         return min((at for at in found if at is not None), default=None)
 

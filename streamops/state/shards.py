@@ -184,7 +184,7 @@ def read_tables(
 ) -> dict[str, pa.Table]:
     """The tables of a shard. Rows of its segments are in the table ``_unmerged``.
 
-    With a migration, they are those of the operator that continues.
+    With a migration, they are those of the operator that continues; ``watermark`` is that of the state.
 
     Raises
     ------
@@ -205,8 +205,8 @@ def read_tables(
             segment = read_stored(blob)
             if segment.identity != frame.identity and migration is None:
                 raise conditions.SEGMENT_OF_OTHER_AGGREGATES.error(got=str(segment.identity))
-            of = segment.tables() if migration is None else migration.read(segment)
-            rows.append(of[ROWS])
+            read = segment.tables() if migration is None else migration.read(segment, None)
+            rows.append(read[ROWS])
     return tables | {UNMERGED: concat(with_all_unknown(rows))}
 
 

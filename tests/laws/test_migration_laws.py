@@ -57,10 +57,10 @@ D: dict[str, Any] = {"delay": "5 seconds"}
 R: dict[str, Any] = {**D, "allowed_lateness": "30 seconds", "stragglers": "retract"}
 OPERATORS: dict[str, Callable[..., Operator]] = {
     "tumbling": lambda **of: windows.tumbling("10 seconds", **of, **D),
-    "hopping, retracted": lambda **of: windows.hopping("20 seconds", "10 seconds", **of, **R),
+    "hopping, retracted": lambda **of: windows.hopping("20 seconds", "10 seconds", **{**R, **of}),
     "cumulative": lambda **of: windows.cumulative("40 seconds", every="10 seconds", **of, **D),
     "session": lambda **of: windows.session("8 seconds", **of, **D),
-    "session, retracted": lambda **of: windows.session("8 seconds", **of, **R),
+    "session, retracted": lambda **of: windows.session("8 seconds", **{**R, **of}),
     "sliding": lambda **of: windows.sliding("15 seconds", **of, **D),
     "running": lambda *, time, by, agg: windows.running(by=by, agg=agg),
 }
@@ -92,7 +92,9 @@ def named(name: str, rename: Mapping[str, str]) -> str:
     return rename.get(name, name)
 
 
-def build(name: str, chosen: list[str], rename: Mapping[str, str]) -> Operator:
+def build(
+    name: str, chosen: list[str], rename: Mapping[str, str], lateness: str | None = None
+) -> Operator:
     value = named("v", rename)
     if name == "running":  # without event time
         chosen = [of for of in chosen if of != "newest"] or ["n"]
@@ -100,6 +102,7 @@ def build(name: str, chosen: list[str], rename: Mapping[str, str]) -> Operator:
         time=named("ts", rename),
         by=named("k", rename),
         agg={named(of, rename): AGGREGATES[of](value) for of in chosen},
+        **({"allowed_lateness": lateness} if lateness and "retracted" in name else {}),
     )
 
 
@@ -117,6 +120,7 @@ names = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=4, unique=
     change=st.integers(1, 7),
     few=st.booleans(),
     earlier=st.booleans(),
+    lateness=st.sampled_from([None, "10 seconds", "60 seconds"]),
 )
 def test_a_migrated_query_continues_as_if_it_had_been_the_new_one(
     name: str,
@@ -129,6 +133,7 @@ def test_a_migrated_query_continues_as_if_it_had_been_the_new_one(
     change: int,
     few: bool,
     earlier: bool,
+    lateness: str | None,
 ) -> None:
     rename = {old: RENAMED[old] for old in sorted(renamed)}
     old_rows = [[{**of, "k": KEYS[of["k"]]} for of in batch] for batch in history]
@@ -149,9 +154,9 @@ def test_a_migrated_query_continues_as_if_it_had_been_the_new_one(
                 restart(reference, build(name, after, rename))
             query.run([old_rows[number]])
             reference.run([new_rows[number]])
-        new = Replay(build(name, after, rename), new_schema, shards=shards)
+        new = Replay(build(name, after, rename, lateness), new_schema, shards=shards)
         migrate(query, new, rename)
-        restart(reference, build(name, after, rename))
+        restart(reference, build(name, after, rename, lateness))
         for batch in new_rows[change:]:
             found, expected = new.run([batch]), reference.run([batch])
             assert [in_order(of.rows) for of in found] == [in_order(of.rows) for of in expected]
