@@ -112,7 +112,7 @@ def test_a_batch_has_no_early_results_on_either_engine(spark: SparkSession) -> N
     assert_rows(there, native)
 
 
-def test_a_restart_continues_and_refuses_results_that_are_not_early(
+def test_a_restart_continues_and_refuses_more_empty_windows(
     spark: SparkSession, tmp_path: Any
 ) -> None:
     arguments = {"empty_for": "8 seconds"}
@@ -126,9 +126,9 @@ def test_a_restart_continues_and_refuses_results_that_are_not_early(
     )
     assert_rows(here, there)
     with pytest.raises(StreamingQueryException) as caught:
-        stream(spark, hopping(**arguments, early="never"), SCRIPT[:1], directory=tmp_path)
+        stream(spark, hopping(empty_for="20 seconds"), SCRIPT[:1], directory=tmp_path)
     assert "[STATE_PARAMETERS]" in str(caught.value)
-    assert "early='every batch'" in str(caught.value)
+    assert "empty_for=8000000" in str(caught.value)
 
 
 def test_spark_itself_is_refused_on_a_stream(spark: SparkSession) -> None:

@@ -73,7 +73,7 @@ def test_a_stream_emits_what_is_replayed_also_after_a_restart(
         "c": 1,
         None: 1,
     }
-    more = running_count(by="k", changes="update").options(shards=3, state_api=api)
+    more = running_count(by="v", changes="retract").options(shards=3, state_api=api)
     with pytest.raises(StreamingQueryException) as caught:
         stream(spark, more, [SCRIPT[0]], schema=SCHEMA, directory=tmp_path)
     assert "[STATE_PARAMETERS] windows.running" in str(caught.value)
