@@ -152,7 +152,12 @@ def mark_known(table: pa.Table, numbers: Iterable[int], summaries: Sequence[Summ
 
 def with_all_unknown(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """Tables of states, of which some have columns of unknown states, with the columns of all of them."""
-    names = [*dict.fromkeys(name for table in tables for name in table.column_names)]
+    found = dict.fromkeys(name for table in tables for name in table.column_names)
+    names = [name for name in found if not name.endswith(f".{UNKNOWN}")]
+    for unknown in (name for name in found if name not in names):  # each behind its states
+        prefix = unknown.removesuffix(UNKNOWN)
+        states = [at for at, name in enumerate(names) if name.startswith(prefix)]
+        names.insert(max(states) + 1, unknown)
     return [_complete(table, names) for table in tables]
 
 

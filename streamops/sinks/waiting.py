@@ -51,6 +51,7 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
 
     Examples
     --------
+    >>> from streamops import sinks
     >>> views = sinks.postgres("postgresql://host/db", "views", key="page")
     >>> sinks.wait_for(views, f"kafka:{message.topic()}:{message.partition()}:{message.offset()}")
 

@@ -223,7 +223,7 @@ def _arrivals(stage: Any, tables: Sequence[pa.Table]) -> Iterator[ArrivedRow]:
                 inputs[at] = mark_owned(inputs[at], pa.repeat(True, len(inputs[at])))
             attuned, opened, inputs = core.attune(spec, before, inputs)
             step: Step = core.step(attuned, opened, inputs, before.watermark)
-            return replace(step, state=core.settle(step.state))
+            return replace(step, state=core.settle(attuned, step.state))
 
         times: list[int | None] = [None] * len(rows)
         if input_.time is not None:
