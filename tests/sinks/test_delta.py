@@ -205,6 +205,15 @@ def test_a_table_that_must_not_lose_rows(path: str, target: Target) -> None:
         target.deliver(1, run_of(2), {"key": "k"}, k=[1])
 
 
+def test_a_repeated_micro_batch_commits_nothing(path: str, target: Target) -> None:
+    sink, run = target.sink(), RUN._replace(offsets=('{"logOffset":3}',))
+    for _ in range(3):
+        sink._deliver_rows(pa.table({"k": [1]}), 0, run)
+    assert deltalake.DeltaTable(path).version() == 1  # after the one that created the table
+    with pytest.raises(SinkError, match="OFFSETS_UNKNOWN"):
+        sinks.wait_for(sink, "kafka:orders:0:3")
+
+
 def test_the_entry_is_part_of_the_commit_of_the_rows(path: str, target: Target) -> None:
     sink = target.sink(key="k")
     for batch in range(4):
