@@ -22,6 +22,7 @@ from streamops.state.checkpoint import Checkpoint
 _LOG = logging.getLogger("streamops.observe")
 _TIMEOUT = 30  # seconds
 _RECORDS = 10_000  # in a table
+_WAIT = 0.05  # seconds: a call returns after it, unless it has that many records
 _COLUMNS = pa.schema(
     [
         ("key", pa.binary()),
@@ -197,7 +198,7 @@ def _consume(
     deadline = time.monotonic() + _TIMEOUT
     while unfinished:
         found = list[Any]()
-        for message in consumer.consume(_RECORDS, timeout=0.5):
+        for message in consumer.consume(_RECORDS, timeout=_WAIT):
             deadline = time.monotonic() + _TIMEOUT
             at, error = (message.topic(), message.partition()), message.error()
             if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:

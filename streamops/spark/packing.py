@@ -126,7 +126,7 @@ def freeze_imports(task: str) -> None:
 Batches = Iterator[pa.RecordBatch]
 
 PACKED = "shard int, packed binary, event_time timestamp_ltz"
-_PACKED = pa.schema(
+PACKED_ARROW = pa.schema(
     [("shard", pa.int32()), ("packed", pa.binary()), ("event_time", pa.timestamp("us", tz="UTC"))]
 )
 _NO_SHARD = -1
@@ -313,5 +313,6 @@ def _row(shard: int, packed: pa.Table) -> pa.RecordBatch:
 def _batch(shard: int, packed: bytes | None, event_time: int | None) -> pa.RecordBatch:
     columns: list[Any] = [[shard], [packed], [event_time]]
     return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, _PACKED, strict=True)], schema=_PACKED
+        [pa.array(c, f.type) for c, f in zip(columns, PACKED_ARROW, strict=True)],
+        schema=PACKED_ARROW,
     )

@@ -122,10 +122,10 @@ _NEW = (
     "start from a new checkpoint to change the number of shards; the query itself is not affected"
 )
 ROW_CHECKSUMS = codes.CHECKPOINT_UNSUPPORTED("the rows of the state have checksums", "false", _NEW)
-STATE_API_DIFFERS = codes.CHECKPOINT_UNSUPPORTED(
-    "the state API of an operator cannot be changed in its checkpoint",
-    "state_api={api!r}, as in the checkpoint",
-    "select this API; to change it, start from a new checkpoint",
+STATE_API_NOT_SUITABLE = codes.CHECKPOINT_UNSUPPORTED(
+    "{api} cannot continue from the state",
+    "one stateful operator that runs behind both state APIs; for applyInPandasWithState without segments",
+    "select {stored}, as in the checkpoint",
 )
 STATE_ENCODING = codes.CHECKPOINT_UNSUPPORTED(
     "the rows of the state are not in Spark's own encoding", "unsaferow", _NEW

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
-from streamops.spark.drive import resolve_query
+from streamops.spark.drive import Query, resolve_query
 from streamops.spark.operator import Operator
 from streamops.state import conditions
 from streamops.state.checkpoint import (
@@ -28,6 +29,7 @@ from streamops.state.checkpoint import (
     MARKER,
     METADATA,
     PROVIDERS,
+    ROCKSDB_STATE,
     Checkpoint,
     find_problems,
     open_checkpoint,
@@ -55,6 +57,7 @@ from streamops.state.stores import (
     require_writable,
     session_or_new,
 )
+from streamops.state.templates import Template, open_template
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,7 +172,7 @@ def migrate(
     Stop the query first, and start it again with the new checkpoint. Without an operator, the formats become
     the current ones. With one, its state becomes what the operator continues from: all that a
     restart accepts, and columns and aggregates with other names, key columns and stored columns of integers with
-    more bits, and another number of shards.
+    more bits, another number of shards, and the other state API, if ``.options(state_api=...)`` selects it.
 
     Parameters
     ----------
@@ -184,7 +187,8 @@ def migrate(
     number : int, optional
         The number of the operator in the checkpoint, if several have the same state.
     state_store : "hdfs" or "rocksdb", optional
-        The state store of all operators; by default that of the checkpoint.
+        The state store of all operators; by default that of the checkpoint, and "rocksdb" for an operator
+        that begins to use ``transformWithStateInPandas``.
 
     Returns
     -------
@@ -195,7 +199,8 @@ def migrate(
     ------
     CheckpointError
         As in :func:`rescale`; ``NOTHING_TO_MIGRATE``: nothing would change; ``UNKNOWN_OPERATOR``;
-        ``CHECKPOINT_UNSUPPORTED``: ``transformWithStateInPandas`` needs RocksDB.
+        ``CHECKPOINT_UNSUPPORTED``: ``transformWithStateInPandas`` needs RocksDB; ``applyInPandasWithState`` is for one
+        stateful operator per query, and for a state without segments.
     StateFormatError
         ``STATE_PARAMETERS``: the state does not have what the operator needs; ``STATE_VERSION``: a format from
         which there is no conversion.
@@ -220,9 +225,8 @@ def migrate(
         )
     session = frame.sparkSession if spark is None and frame is not None else spark
     work = _Rewrite.open(checkpoint, to, session)
-    migration = None
-    if operator is not None and frame is not None:
-        migration = Migration(resolve_query(operator, frame).step, dict(rename or {}))
+    query = None if operator is None or frame is None else resolve_query(operator, frame)
+    migration = None if query is None else Migration(query.step, dict(rename or {}))
     changed: list[int] = []
 
     def change(number_: int, rows: Sequence[StoredShard]) -> tuple[OperatorState, OperatorState]:
@@ -237,16 +241,34 @@ def migrate(
         return current, after
 
     provider = work.source.provider if state_store is None else PROVIDERS[state_store]
+    with ExitStack() as stack:
+        chosen = template = None
+        if query is not None and migration is not None:
+            chosen = work.find(migration.step.core.STATE, number)
+            api = work.other_api(chosen, query)
+            if api == APIS[1] and state_store is None:
+                provider = ROCKSDB_STATE
+            if api is not None:
+                _refuse_store(provider, api == APIS[1])
+                settings = _settings(work.source, provider)
+                template = stack.enter_context(open_template(work.spark, query, api, settings))
 
-    def check() -> None:
-        if not changed and provider == work.source.provider:
-            raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
+        def check() -> None:
+            if not changed and provider == work.source.provider and template is None:
+                raise conditions.NOTHING_TO_MIGRATE.error(got=str(checkpoint))
 
-    chosen = None
-    if migration is not None and operator is not None:
-        chosen = work.find(migration.step.core.STATE, number)
-        work.require_api(chosen, operator.execution.state_api)
-    return work.run(change, None, check, provider)
+        return work.run(change, None, check, provider, template)
+
+
+def _settings(source: Checkpoint, provider: str) -> dict[str, str]:
+    """The settings of a checkpoint with this state store."""
+    other = {} if provider == source.provider else {PROVIDER: f"{STATE}.{provider}"}
+    return {**source.settings, **other}
+
+
+def _refuse_store(provider: str, has_variables: bool) -> None:
+    if has_variables and provider == HDFS_STATE:
+        raise conditions.ROCKSDB_NEEDED.error(got=provider)
 
 
 @dataclass(frozen=True)
@@ -287,12 +309,23 @@ class _Rewrite:
             )
         return found[0]
 
-    def require_api(self, number: int, api: str | None) -> None:
-        """Refuse an operator that selects another state API than that of its checkpoint."""
-        (stored,) = (of.files.has_variables for of in self.stored if of.files.number == number)
-        found = APIS[stored]
-        if api in APIS and api != found:
-            raise conditions.STATE_API_DIFFERS.error(api=found, got=f"state_api={api!r}")
+    def other_api(self, number: int, query: Query) -> str | None:
+        """The state API that an operator selects, if it is not that of its checkpoint."""
+        (stored,) = (of for of in self.stored if of.files.number == number)
+        found, wanted = APIS[stored.files.has_variables], query.operator.execution.state_api
+        if wanted not in APIS or wanted == found:
+            return None
+        operators, segments = (
+            len(self.source.operators),
+            sum(len(of.segments) for of in stored.rows),
+        )
+        needs = None if wanted == APIS[1] else query.operator.requires_transform
+        if operators > 1 or (segments and wanted == APIS[0]) or needs:
+            raise conditions.STATE_API_NOT_SUITABLE.error(
+                api=wanted, stored=found,
+                got=f"{operators} operators, {segments} segments" + (f"; {needs}" if needs else ""),
+            )  # fmt: skip
+        return wanted
 
     @staticmethod
     def open(checkpoint: str | Path, to: str | Path, spark: SparkSession | None) -> _Rewrite:
@@ -311,20 +344,23 @@ class _Rewrite:
         partitions: int | None,
         check: Callable[[], None] = lambda: None,
         provider: str | None = None,
+        template: Template | None = None,
     ) -> list[Rewritten]:
-        """Read everything, write everything, and verify it."""
+        """Read everything, write everything, and verify it.
+
+        With a template, the only operator gets its state API.
+        """
         count = self.source.partitions if partitions is None else partitions
-        plans = [self._plan(stored, change, count) for stored in self.stored]
+        plans = [self._plan(stored, change, count, template) for stored in self.stored]
         provider = self.source.provider if provider is None else provider
         self._refuse_foreign(plans, count, provider)
         check()
         self._begin(plans)
-        self._copy({plan.stored.files.number for plan in plans})
-        settings = {**self.source.settings, PARTITIONS: str(count)}
-        if provider != self.source.provider:
-            settings[PROVIDER] = f"{STATE}.{provider}"
+        rewritten = {plan.stored.files.number for plan in plans}
+        self._copy(rewritten, template)
+        settings = {**_settings(self.source, provider), PARTITIONS: str(count)}
         self._write(plans, count, settings)
-        self._adapt({plan.stored.files.number for plan in plans}, count, settings)
+        self._adapt(rewritten, count, settings)
         self._verify(plans, count)
         self._end()
         return [
@@ -339,14 +375,19 @@ class _Rewrite:
             if plan.before is not None and plan.after is not None
         ]
 
-    def _plan(self, stored: StoredOperator, change: Change, partitions: int) -> _Plan:
+    def _plan(
+        self, stored: StoredOperator, change: Change, partitions: int, template: Template | None
+    ) -> _Plan:
         number = stored.files.number
+        target = stored if template is None else template.stored
         if not stored.rows:
-            return _Plan(stored, None, None, [])
+            return _Plan(target, None, None, [])
         with located(f"{self.source.path}, operator {number}"):
             before, after = change(number, stored.rows)
+        if template is not None:
+            before, after = template.convert_timers(before), template.convert_timers(after)
         partition_of = partitions_of(self.spark, after.shards, partitions)
-        return _Plan(stored, before, after, encode_shards(after, dict(enumerate(partition_of))))
+        return _Plan(target, before, after, encode_shards(after, dict(enumerate(partition_of))))
 
     def _refuse_foreign(self, plans: Sequence[_Plan], partitions: int, provider: str) -> None:
         """Spark's own operators are copied with their files, in the same partitions and store only."""
@@ -366,8 +407,7 @@ class _Rewrite:
                 provider=self.source.provider,
                 got=", ".join(f"operator {of.number} {of.api}" for of in foreign),
             )
-        if provider == HDFS_STATE and any(plan.stored.files.has_variables for plan in plans):
-            raise conditions.ROCKSDB_NEEDED.error(got=provider)
+        _refuse_store(provider, any(plan.stored.files.has_variables for plan in plans))
 
     def _begin(self, plans: Sequence[_Plan]) -> None:
         """The marker comes first, so that the directory is never without it before the end."""
@@ -380,18 +420,26 @@ class _Rewrite:
         }
         (self.to / MARKER).write_text(json.dumps(text, indent=1) + "\n")
 
-    def _copy(self, rewritten: set[int]) -> None:
+    def _copy(self, rewritten: set[int], template: Template | None) -> None:
         """Copy all files but the state of these operators, and the id of the query."""
         for file in self.source.files():
             parts = file.relative_to(self.source.path).parts
             if parts[0] in (METADATA, f".{METADATA}.crc"):
                 continue
-            is_state = parts[0] == "state" and len(parts) > 2 and parts[1].isdecimal()
-            if is_state and int(parts[1]) in rewritten and not _is_schema(parts[2:]):
+            if _operator_of(parts) in rewritten and (template or not _is_schema(parts[2:])):
                 continue
-            target = self.to.joinpath(*parts)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, target)
+            self._copy_file(file, parts)
+        if template is None:
+            return
+        for file in template.checkpoint.files():
+            parts = file.relative_to(template.checkpoint.path).parts
+            if _operator_of(parts) in rewritten and _is_schema(parts[2:]):
+                self._copy_file(file, parts)
+
+    def _copy_file(self, file: Path, parts: Sequence[str]) -> None:
+        target = self.to.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
 
     def _write(self, plans: Sequence[_Plan], partitions: int, settings: Mapping[str, str]) -> None:
         writer = StoreWriter(self.spark, settings, self.source.last, self.to)
@@ -469,6 +517,12 @@ class _Rewrite:
             if (self.source.path / name).is_file():
                 shutil.copy2(self.source.path / name, self.to / name)
         (self.to / MARKER).unlink()
+
+
+def _operator_of(parts: Sequence[str]) -> int | None:
+    """The number of the operator whose state a file of a checkpoint belongs to."""
+    is_state = parts[0] == "state" and len(parts) > 2 and parts[1].isdecimal()
+    return int(parts[1]) if is_state else None
 
 
 def _is_schema(parts: Sequence[str]) -> bool:

@@ -1,12 +1,16 @@
 """Questions whose answers are planted: the oracle knows what it has written, and does not replay anything.
 
-    python -m tests.observe.planted 10000
+    python -m tests.observe.planted 10000                 of checkpoints that a replay writes
+    python -m tests.observe.planted 10000 --on spark      of queries on Spark over files
+    python -m tests.observe.planted 1000 --on kafka       of queries on Spark over topics
 
 asks so many, and prints what was wrong, and how long an answer took.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import datetime as dt
 import random
 import statistics
@@ -33,6 +37,9 @@ LEFT = pa.schema([("k", pa.string()), ("lt", pa.timestamp("us", tz="UTC")), ("v"
 RIGHT = pa.schema([("k", pa.string()), ("rt", pa.timestamp("us", tz="UTC")), ("w", pa.int64())])
 
 FLAGS = pa.schema([*list(COLUMNS)[:2], ("a", pa.bool_()), ("b", pa.bool_()), ("v", pa.int64())])
+
+Source = tuple[Any, ...]
+"""What the inputs are read from."""
 
 Plan = list[tuple[int, int, tuple[Any, ...]]]
 """Rows: their micro-batch, their input, and their values without the key."""
@@ -253,29 +260,42 @@ def _plant(of: Subject, cause: str, key: str, number: int, rng: random.Random) -
     return Question(cause, key, at(of.ask(t)), plan, reason, operator)
 
 
-def write(folder: Path, name: str, questions: Sequence[Question], rng: random.Random) -> None:
-    """The checkpoint and the files of a query over all planted rows, shuffled within a micro-batch."""
-    of = SUBJECTS[name]
-    schemas = of.schema if isinstance(of.schema, tuple) else (of.schema,)
+def schemas(name: str) -> tuple[pa.Schema, ...]:
+    """The schema of each input."""
+    schema = SUBJECTS[name].schema
+    return schema if isinstance(schema, tuple) else (schema,)
+
+
+def micro_batches(
+    name: str, questions: Sequence[Question], rng: random.Random
+) -> list[tuple[pa.Table, ...]]:
+    """All planted rows, shuffled within a micro-batch: of each, a table of each input."""
     batches = []
     for number, second in enumerate(CLOCK):
         tables = []
-        for side, schema in enumerate(schemas):
+        for side, schema in enumerate(schemas(name)):
             rows = [(one.key, *row) for one in questions for batch, at_, row in one.plan
                     if (batch, at_) == (number, side)]  # fmt: skip
             rows.append((f"clock {number}", at(second), *[None] * (len(schema) - 2)))
             rng.shuffle(rows)
             tables.append(pa.table([list(column) for column in zip(*rows, strict=True)], schema))
-        batches.append(tables[0] if len(tables) == 1 else tuple(tables))
-    simulate(folder, of.operator, batches, of.schema)
+        batches.append(tuple(tables))
+    return batches
 
 
-def ask(checkpoint: Path, name: str, one: Question) -> observe.Explanation:
-    """Ask it."""
+def write(folder: Path, name: str, questions: Sequence[Question], rng: random.Random) -> Source:
+    """The checkpoint and the files of a query over all planted rows."""
     of = SUBJECTS[name]
-    source = (observe.files(),) * 2 if isinstance(of.schema, tuple) else observe.files()
-    where = {"k": one.key}
-    return observe.explain(checkpoint, of.operator, source, where=where, window=one.window)
+    batches = [of if len(of) > 1 else of[0] for of in micro_batches(name, questions, rng)]
+    simulate(folder, of.operator, batches, of.schema)
+    return (observe.files(),) * len(schemas(name))
+
+
+def ask(checkpoint: Path, name: str, one: Question, source: Source) -> observe.Explanation:
+    """Ask it."""
+    operator, where = SUBJECTS[name].operator, {"k": one.key}
+    source = source if len(source) > 1 else source[0]
+    return observe.explain(checkpoint, operator, source, where=where, window=one.window)
 
 
 def wrong(name: str, one: Question, found: observe.Explanation) -> str:
@@ -303,17 +323,23 @@ def _first(found: observe.Explanation) -> str | None:
     return found.key_rows[0].operator if found.key_rows else None
 
 
-def campaign(count: int, seed: int) -> tuple[list[str], list[float], Counter[str]]:
+Write = Callable[[Path, str, Sequence[Question], random.Random], Source]
+"""Writes what the query reads, and its checkpoint."""
+
+
+def campaign(
+    count: int, seed: int, write: Write = write, names: Sequence[str] = tuple(SUBJECTS)
+) -> tuple[list[str], list[float], Counter[str]]:
     """Wrong answers, seconds per question, and questions by cause."""
     rng, failures, seconds = random.Random(seed), list[str](), list[float]()
     causes = Counter[str]()
-    for name in SUBJECTS:
-        questions = plant(name, -(-count // len(SUBJECTS)), rng)
+    for name in names:
+        questions = plant(name, -(-count // len(names)), rng)
         with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder) / "checkpoint", name, questions, rng)
+            source = write(Path(folder) / "checkpoint", name, questions, rng)
             for one in questions:
                 started = time.perf_counter()
-                found = ask(Path(folder) / "checkpoint", name, one)
+                found = ask(Path(folder) / "checkpoint", name, one, source)
                 seconds.append(time.perf_counter() - started)
                 causes[one.cause] += 1
                 error = wrong(name, one, found)
@@ -328,7 +354,23 @@ def _summary(failures: Sequence[str], seconds: Sequence[float]) -> str:
     return f"{len(failures)} wrong of {len(seconds)}; {times}"
 
 
-if __name__ == "__main__":
-    failures, seconds, causes = campaign(int(sys.argv[1]), seed=int((sys.argv[2:] or ["1"])[0]))
+def main() -> None:
+    """Ask as many questions as the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.observe.planted")
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--on", choices=("replay", "spark", "kafka"), default="replay")
+    wanted = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        writes = write
+        if wanted.on != "replay":
+            from tests.observe.planted_on_spark import writer
+
+            writes = stack.enter_context(writer(wanted.on))
+        failures, seconds, causes = campaign(wanted.count, wanted.seed, writes)
     print(*failures[:20], sep="\n\n")
     print(_summary(failures, seconds), dict(causes))
+
+
+if __name__ == "__main__":
+    main()

@@ -14,11 +14,12 @@ from streamops import aggregates as agg
 from streamops import state, windows
 from streamops.__main__ import main
 from streamops.environment.requirements import numbers
+from streamops.environment.settings import PROVIDER
 from streamops.errors import CheckpointError, SpecError, StateFormatError
 from streamops.kernel import segments
 from streamops.spark.operator import Operator
 from streamops.state.checkpoint import MARKER, PROVIDERS, Checkpoint
-from streamops.state.stores import TESTED
+from streamops.state.stores import STATE, TESTED
 from streamops.testing import Replay, micro_batches
 from streamops.testing.batches import to_table
 from streamops.testing.streaming import run_query
@@ -152,7 +153,8 @@ def test_the_command_and_what_is_refused(
 
     assert "PARAMETER_MISSING" in refused(SpecError, OPERATOR)
     variables = OPERATOR.options(state_api=VARIABLES)
-    assert "CHECKPOINT_UNSUPPORTED" in refused(CheckpointError, variables, frame)
+    options = {"rename": RENAME, "state_store": "hdfs"}
+    assert "CHECKPOINT_UNSUPPORTED" in refused(CheckpointError, variables, frame, **options)
     text = refused(StateFormatError, OPERATOR, frame)
     assert "STATE_PARAMETERS" in text
     assert "needs history" in text
@@ -197,4 +199,48 @@ def test_an_operator_with_variables_needs_rocksdb(spark: SparkSession, tmp_path:
     with pytest.raises(CheckpointError) as refused:
         state.migrate(tmp_path / "checkpoint", tmp_path / "new", state_store="hdfs", spark=spark)
     assert refused.value.code == "CHECKPOINT_UNSUPPORTED"
+    assert not (tmp_path / "new").exists()
+
+
+LAG = {"delay": "5 seconds", "allowed_lateness": "10 seconds", "stragglers": "retract"}
+OF_BOTH_APIS = {
+    "tumbling": windows.tumbling("10 seconds", time="ts", by="k", agg={"n": agg.count()}, **LAG),
+    "session": windows.session("5 seconds", time="ts", by="k", agg={"n": agg.count()}, **LAG),
+    "running": windows.running(by="k", agg={"total": agg.sum("v")}),
+}
+
+
+@pytest.mark.parametrize("first", [GROUPS, VARIABLES])
+@pytest.mark.parametrize("name", OF_BOTH_APIS)
+def test_a_query_continues_behind_the_other_state_api_and_back(
+    hdfs: SparkSession, tmp_path: Path, name: str, first: Any
+) -> None:
+    found, operator = [], OF_BOTH_APIS[name].options(shards=4)
+    stores = {GROUPS: "hdfs", VARIABLES: "rocksdb"}
+    for number in range(3):
+        api = first if number != 1 else ({*stores} - {first}).pop()
+        here, of = tmp_path / str(number), operator.options(state_api=api)
+        if number:
+            before = tmp_path / str(number - 1) / "checkpoint"
+            frame = hdfs.readStream.schema("k string, ts timestamp, v long").json(str(tmp_path))
+            stamp = Checkpoint(before).stamp()
+            state.migrate(before, here / "checkpoint", of, frame)
+            assert Checkpoint(before).stamp() == stamp
+        hdfs.conf.set(PROVIDER, f"{STATE}.{PROVIDERS[stores[api]]}")
+        found += run_windows(hdfs, of, tmp_path / "source", here, number)
+        (files,) = Checkpoint(here / "checkpoint").operators
+        assert files.api.startswith(api)
+    assert found == uninterrupted(operator)
+
+
+def test_a_state_with_segments_stays_behind_its_state_api(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "LIMIT", 1)
+    run(spark, BEFORE.options(state_api=VARIABLES), tmp_path, 0, "old")
+    with pytest.raises(CheckpointError, match="CHECKPOINT_UNSUPPORTED") as refused:
+        state.migrate(
+            tmp_path / "old" / "checkpoint", tmp_path / "new", OPERATOR, views(spark), rename=RENAME
+        )
+    assert "segments" in str(refused.value)
     assert not (tmp_path / "new").exists()

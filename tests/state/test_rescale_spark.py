@@ -45,9 +45,9 @@ def in_order(table: Any) -> list[Any]:
     return sorted(table.to_pylist(), key=repr)
 
 
-def uninterrupted() -> list[list[Any]]:
+def uninterrupted(operator: Any = WINDOWS) -> list[list[Any]]:
     """The results of a query that restarts without another number of shards, without Spark."""
-    query = Replay(WINDOWS, EVENT, shards=4)
+    query = Replay(operator, EVENT, shards=4)
     batches = [[to_table(events(batch), EVENT) for batch in range(*of)] for of in RUNS]
     return [in_order(result.table) for of_run in batches for result in query.run(of_run)]
 
