@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from streamops.kernel.errors import RequirementError, located
 from streamops.kernel.parameters import require_package
-from streamops.kernel.versions import arrow_udf, in_utc
+from streamops.kernel.versions import arrow_udf, in_utc, require_version
 from streamops.sources import conditions
 from streamops.sources.core.registered import Decoder, Lookup, Reader, Written
 from streamops.spark.columns import contains_type, map_type
@@ -200,6 +200,9 @@ def _make_reader(written: Written, row: pa.Schema) -> Reader | str | None:
     from streamops.sources.core.avro import AvroReader
     from streamops.sources.core.protobuf import ProtobufReader
 
+    if written.format == "PROTOBUF":
+        # Older ones have no class by a descriptor, or print other fields.
+        require_version("protobuf", "5.26", extra="registry")
     readers: dict[str, Callable[[Written, pa.Schema], Reader]] = {
         "AVRO": AvroReader,
         "PROTOBUF": ProtobufReader,

@@ -126,6 +126,20 @@ def test_a_message_has_at_most_100_levels_below_it(
     assert row["c0"] == (1 if reason is None else None)
 
 
+def test_protobuf_needs_a_package_that_reads_it_exactly(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Avro is read among older ones, too."""
+    start = avro(registry, ("id", "long"))
+    made = file("events.proto", ("id", P.TYPE_INT64))
+    number = registry.register("events-value", serialized(made), format="PROTOBUF")
+    monkeypatch.setattr("importlib.metadata.version", {"protobuf": "5.25.9"}.get)
+    assert decode(registry, start + b"\x02")[0]["c0"] == 1
+    with pytest.raises(RequirementError, match="VERSION_NOT_SUPPORTED") as refused:
+        decode(registry, header(number) + b"\x00\x08\x01")
+    assert refused.value.got == "protobuf 5.25.9"
+
+
 def test_types_of_other_subjects_are_followed(registry: Registry) -> None:
     """Avro and Protobuf: a schema that refers to one that refers to another one."""
     zip_code = {"type": "record", "name": "shop.Zip", "fields": [{"name": "zip", "type": "int"}]}

@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka.schema_registry.common.protobuf import _init_pool
-from google.protobuf import descriptor_pb2, json_format
+from google.protobuf import descriptor_pb2, json_format, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 
 from streamops.sources.core import registered
 from streamops.sources.core.registered import Convert, Unparsable, Written, refuse
@@ -104,7 +103,7 @@ class _Message:
     """A message of the schema: how to make it, and how to read its fields."""
 
     def __init__(self, described: Descriptor, row: pa.Schema) -> None:
-        self.make: Any = GetMessageClass(described)
+        self.make: Any = message_factory.GetMessageClass(described)
         names = described.fields_by_name
         self.fields = {p.name: _read_field(names[p.name], p.type) for p in row if p.name in names}
         self.unknown = frozenset(names) - frozenset(row.names)
