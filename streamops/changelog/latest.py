@@ -59,7 +59,9 @@ def evicted_schema(spec: KeyedTable, extra: Fields = ()) -> pa.Schema:
     return pa.schema([sent_layout(spec)[0], ("clock", pa.int64()), *extra])
 
 
-def map_values(spec: KeyedTable, before: Sequence[str], rows: pa.Table) -> pa.Table:
+def map_values(
+    spec: KeyedTable, before: Sequence[str], rows: pa.Table, extra: Fields = ()
+) -> pa.Table:
     """The stored rows with the values of these names; ``before`` has those of the rows."""
     donors = combine_chunks(rows.column("donors"))
     sent = _map_sent(spec, before, rows, sent_layout(spec))
@@ -69,7 +71,7 @@ def map_values(spec: KeyedTable, before: Sequence[str], rows: pa.Table) -> pa.Ta
         **dict(zip(sent.column_names, sent.columns, strict=True)),
         "donors": make_lists(make_structs(of_donors), list_sizes(donors)),
     }
-    schema = latest_schema(spec)
+    schema = latest_schema(spec, extra)
     return pa.table([mapped[name] for name in schema.names], schema=schema)
 
 

@@ -88,21 +88,19 @@ ACCEPTED: Mapping[str, Mapping[str, Accepts]] = {
 
 _HISTORY: Mapping[str, Collection[str]] = {
     "windows.compare": {
-        "period",
-        "zone",
-        "values",
-        "periods",
-        "revised",
-        "threshold",
-        "min_periods",
+        *("period", "zone", "values", "periods", "revised", "threshold", "min_periods"),
+        *("agg", "allowed_lateness", "stragglers", "too_late"),
     },
     "windows.grid": {
         *("size", "hop", "origin", "grid", "unit", "zone", "week_start", "every"),
         *("agg", "empty_for", "stragglers"),
     },
-    "windows.over": {"values", "within", "tie_break"},
-    "windows.resample": {"every", "max_gap", "values", "tie_break"},
-    "windows.rolling": {"every", "horizons", "agg"},
+    "windows.over": {"values", "within", "tie_break", "columns"},
+    "windows.resample": {"every", "max_gap", "values", "tie_break", "columns"},
+    "windows.rolling": {
+        *("every", "horizons", "agg"),
+        *("allowed_lateness", "early", "empty_for", "too_late"),
+    },
     "windows.running": {"agg"},
     "windows.session": {"gap_column", "until", "max_length", "when_longer", "early", "agg"},
     "windows.sliding": {"size", "agg"},

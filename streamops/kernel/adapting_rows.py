@@ -1,4 +1,4 @@
-"""Which parameters of joins and patterns may change between two starts, and how their tables follow.
+"""Which parameters of operators that store rows may change between two starts, and how their tables follow.
 
 A result is computed from the rows in state by the parameters in force. So a parameter may change if the state has
 all that results from now on need, and all that was published and may be revised.
@@ -149,7 +149,23 @@ def _table(part: str) -> Accepts:
     return accepts
 
 
+def _ordered_columns(stored: Identity, wanted: Identity) -> bool:
+    """A column that was removed may have ordered rows of one instant, on which published values depend."""
+    names = [{name for name, _ in of["columns"]} for of in (stored, wanted)]
+    by_order = any(str(of).startswith(("lead(", "ewma(")) for _, of in stored["values"])
+    is_removed = bool(names[0] - names[1])
+    return have_same_names(stored["columns"], wanted["columns"]) and not (is_removed and by_order)
+
+
+def _compared_values(stored: Identity, wanted: Identity) -> bool:
+    """Changes in conflict are compared by the values in their order."""
+    before, after = ([name for name, _ in of["values"]] for of in (stored, wanted))
+    is_in_order = [n for n in before if n in after] == [n for n in after if n in before]
+    return have_same_names(stored["values"], wanted["values"]) and is_in_order
+
+
 BY_LAYOUT: Mapping[str, Mapping[str, Accepts]] = {
+    "changes.latest": {"values": _compared_values},
     "joins.asof": _ASOF,
     "joins.enrich": {"values": _columns("values")},
     "joins.interval": _INTERVAL,
@@ -157,15 +173,30 @@ BY_LAYOUT: Mapping[str, Mapping[str, Accepts]] = {
     "joins.timeline": {"columns": _columns("columns")},
     "patterns.match": _PATTERNS,
     "search.match_as_of": {"documents": _columns("documents")},
+    "windows.over": {"columns": _ordered_columns},
 }
 
 _PUBLISHED = "what was published and can be revised"
 _ITEMS = "the items themselves, of which only hashes are in filters of this size"
 _ROWS = "the rows that are in no match of the pattern before"
+_CHANGES = "the earlier changes of each key"
+_VERSIONS = "the versions that are not stored any more"
+_QUERIES = "the stored queries and documents in other terms"
+_TIMES = "the event times of earlier rows"
 
 MISSING: Mapping[str, Mapping[str, str]] = {
     "changes.aggregate": {"agg": "the rows of each group"},
+    "changes.intervals": dict.fromkeys(
+        ("history", "ignore_nulls", "key", "sequence", "snapshots", "track", "values"), _CHANGES
+    ),
+    "changes.latest": {
+        **dict.fromkeys(
+            ("history", "ignore_nulls", "key", "sequence", "snapshots", "track"), _CHANGES
+        ),
+        "values": "values of another type, or conflicts by another order of the values",
+    },
     "joins.asof": {
+        **dict.fromkeys(("version", "sequence", "until", "deleted"), _VERSIONS),
         **dict.fromkeys(("tolerance", "direction", "allow_exact", "how"), _PUBLISHED),
         "allowed_lateness": "the versions for late facts, or results to revise",
         "stragglers": "the versions for late facts, or results to revise",
@@ -179,6 +210,7 @@ MISSING: Mapping[str, Mapping[str, str]] = {
         "stragglers": _PUBLISHED,
         "right": "values of another type, or what was published and can be revised",
     },
+    "joins.enrich": {"sequence": _CHANGES},
     "joins.tables": {
         "how": "the rows without a partner",
         "left": "the values by which a row is deleted; with a sequence, columns may change",
@@ -187,13 +219,27 @@ MISSING: Mapping[str, Mapping[str, str]] = {
     "joins.timeline": {
         "cap": "which posts were published",
         "ranked_by": "which posts were published",
+        **dict.fromkeys(("author", "key", "user"), "the posts and follows by other keys"),
     },
     "patterns.match": {
         **dict.fromkeys(("pattern", "define", "skip", "matches", "tie_break"), _ROWS),
         "values": "the values of stored rows in a column that was added",
     },
+    "process.per_key": {
+        "operator": "the state of another function",
+        "order_by": "the rows that were processed in another order",
+    },
+    "search.match": dict.fromkeys(("default_operator", "fields", "sequence", "text"), _QUERIES),
+    "search.match_as_of": dict.fromkeys(
+        ("as_of", "default_operator", "fields", "sequence", "text"), _QUERIES
+    ),
     "sketches.seen": dict.fromkeys(
-        ("horizon", "generations", "capacity", "false_positive_rate"), _ITEMS
+        ("identity", "horizon", "generations", "capacity", "false_positive_rate", "bits", "probes"),
+        _ITEMS,
+    ),
+    "time.producers": dict.fromkeys(("arrival", "producer"), _TIMES),
+    "time.track_clock": dict.fromkeys(
+        ("horizon", "largest_offset", "received", "sent", "step"), _TIMES
     ),
 }
 """By layout and parameter: what the state does not have, where a change is refused."""

@@ -122,6 +122,11 @@ _NEW = (
     "start from a new checkpoint to change the number of shards; the query itself is not affected"
 )
 ROW_CHECKSUMS = codes.CHECKPOINT_UNSUPPORTED("the rows of the state have checksums", "false", _NEW)
+NOT_AN_OPERATOR = codes.PARAMETER_TYPE(
+    "`operator` is not an operator with a state",
+    "an operator of streamops, and then the streaming frame that the query applies it to",
+    "(checkpoint, windows.tumbling(...), views): pass the operator, and not its result",
+)
 STATE_API_NOT_SUITABLE = codes.CHECKPOINT_UNSUPPORTED(
     "{api} cannot continue from the state",
     "one stateful operator that runs behind both state APIs; for applyInPandasWithState without segments",

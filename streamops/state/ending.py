@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from streamops.kernel.errors import located
 from streamops.spark.columns import spark_schema
-from streamops.spark.drive import build_rows, resolve_query
+from streamops.spark.drive import build_rows
 from streamops.spark.operator import Operator
 from streamops.spark.step import ShardStep, Stored
 from streamops.state import conditions
 from streamops.state.reading import find_operator, rows_with_segments
+from streamops.state.resolving import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,6 +56,8 @@ def pending(
         operator adds columns to the rows of the stream, and has no results of its own.
     StateFormatError
         The state is damaged, or that of an operator with other parameters.
+    SpecError
+        ``PARAMETER_TYPE``, ``NOT_A_FRAME``: not an operator and its frame.
 
     Examples
     --------
@@ -71,7 +74,7 @@ def pending(
     --------
     streamops.testing.replay : ``flush=True`` does the same in a test.
     """
-    query = resolve_query(operator, frame)
+    query = resolve(operator, frame)
     if operator.build_result is not None:
         raise conditions.NOTHING_PENDING.error(got=operator.name)
     session, path, step = frame.sparkSession, str(checkpoint), query.step

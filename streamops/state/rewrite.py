@@ -21,7 +21,7 @@ from streamops.environment.settings import PARTITIONS, PROVIDER
 from streamops.kernel.core import StateFormat
 from streamops.kernel.errors import located
 from streamops.spark.definition import MAX_SHARDS
-from streamops.spark.drive import Query, resolve_query
+from streamops.spark.drive import Query
 from streamops.spark.operator import Operator
 from streamops.state import conditions
 from streamops.state.checkpoint import (
@@ -37,6 +37,7 @@ from streamops.state.checkpoint import (
 )
 from streamops.state.mapping import Migration
 from streamops.state.operators import FORMATS
+from streamops.state.resolving import resolve
 from streamops.state.shards import (
     OperatorState,
     StoredShard,
@@ -205,7 +206,7 @@ def migrate(
         ``STATE_PARAMETERS``: the state does not have what the operator needs; ``STATE_VERSION``: a format from
         which there is no conversion.
     SpecError
-        ``PARAMETER_MISSING``, ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
+        ``PARAMETER_MISSING``, ``PARAMETER_TYPE``, ``PARAMETER_WITHOUT_EFFECT``, ``DUPLICATE_COLUMN``.
 
     Examples
     --------
@@ -223,9 +224,9 @@ def migrate(
         raise conditions.FRAME_MISSING.error(
             got=f"operator={operator!r}, frame={frame!r}, rename={rename!r}"
         )
+    query = None if operator is None else resolve(operator, frame)
     session = frame.sparkSession if spark is None and frame is not None else spark
     work = _Rewrite.open(checkpoint, to, session)
-    query = None if operator is None or frame is None else resolve_query(operator, frame)
     migration = None if query is None else Migration(query.step, dict(rename or {}))
     changed: list[int] = []
 

@@ -217,3 +217,8 @@ SESSION_TOO_LONG = codes.STATE_FULL(
     "at most {longest}, because of when_longer='fail'",
     "use when_longer='split', or a longer max_length",
 )
+EARLY_TURNED_AGAIN = codes.STATE_PARAMETERS(
+    "`early` was changed in this checkpoint, and no micro-batch has run since",
+    "early={stored!r}, as in the checkpoint",
+    "run the query for one micro-batch with early={stored!r}; then change it",
+)

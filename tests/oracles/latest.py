@@ -59,6 +59,28 @@ class LatestOracle:
         fresh |= {"forgotten": -1, "clock": None, "truncate": None, "truncated": {}}
         return replace(self, **fresh)
 
+    def change(self, values: tuple[str, ...]) -> None:
+        """Other value columns from now on: null in rows from before where one was added."""
+        added, removed = {*values} - {*self.values}, {*self.values} - {*values}
+        self.values = values
+
+        def changed(row: Row) -> Row:
+            found = {n: v for n, v in row.items() if n not in removed} | dict.fromkeys(added)
+            if row.get("_unavailable"):
+                found["_unavailable"] = [n for n in row["_unavailable"] if n not in removed | added]
+            return found | {"_added": ({*row.get("_added", ())} - removed) | added}
+
+        for positions in self.taken.values():
+            for position, rows in positions.items():
+                positions[position] = [
+                    changed(row) | ({"_supplies": at} if at < len(rows) - 1 else {})
+                    for at, row in enumerate(rows)
+                ]
+        names = (*self.by, *values)
+        self.table = {
+            key: {name: row.get(name) for name in names} for key, row in self.table.items()
+        }
+
     def step(self, rows: Sequence[Row]) -> StepResult:
         """The expected results of a micro-batch."""
         result, good = StepResult(), []
@@ -141,6 +163,7 @@ class LatestOracle:
         for position in sorted(positions):
             rows = positions[position]
             was = known.get(position, []) if position == newest else []
+            was = [row for row in was if "_supplies" not in row]
             last = None if newest is not None else self.truncated.get(key)
             if last is not None and last is self.truncate and position == self._position(last):
                 was = [{**last, "_change_type": "delete"}]
@@ -165,7 +188,12 @@ class LatestOracle:
             (known[position][-1], self._row_at(key, position)) for position in emitted_positions
         ]
         if newest is None and self.truncate is not None:
-            changes.insert(0, ({**self.truncate, "_change_type": "delete"}, None))
+            # A row of the truncate's own position follows it, and replaces the row before at once.
+            first = (
+                changes[0][0] if changes and published[0] == self._position(self.truncate) else {}
+            )
+            if first.get("_change_type") in (None, "delete"):
+                changes.insert(0, ({**self.truncate, "_change_type": "delete"}, None))
         for number, (_, row) in enumerate(changes):
             left_out = self.publish == "last" and number < len(changes) - 1
             if not left_out and not self._is_replaced([change for change, _ in changes[number:]]):
@@ -227,6 +255,10 @@ class LatestOracle:
 
     def _rank(self, row: Row) -> Any:
         """Of changes in conflict, the greatest by this rank is effective."""
+        if (
+            "_supplies" in row
+        ):  # of other columns: it was not the greatest, and supplies values only
+            return (-1, row["_supplies"])
         if row["_change_type"] == "delete":
             return (False,)
         lacks = self._lacks(row)
@@ -246,6 +278,7 @@ class LatestOracle:
         """Missing values, which the previous row supplies."""
         unavailable = row.get("_unavailable") or []
         nulls = [name for name in self.values if self.ignore_nulls and row[name] is None]
+        nulls = [name for name in nulls if name not in row.get("_added", ())]
         return {*unavailable, *nulls} & set(self.values)
 
     def _wrong(self, row: Row) -> str:

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from streamops import aggregates as agg
-from streamops import sketches, windows
+from streamops import sketches, state, windows
 from streamops.errors import SpecError, StateFormatError, StreamopsError
 from streamops.spark.operator import Operator
 from streamops.spark.step import Stored
 from streamops.state.mapping import Migration
-from streamops.state.shards import StoredShard, migrate_shards
+from streamops.state.shards import StoredShard, encode_shards, migrate_shards
 from streamops.testing import Replay, at
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -108,3 +108,36 @@ def test_an_aggregate_and_the_column_that_it_reads_are_renamed_alike() -> None:
     after = counting(n=agg.count(), amount=agg.sum("amount"))
     schema = pa.schema([("k", pa.int64()), ("ts", INSTANT), ("amount", pa.int64())])
     migrate(BEFORE, after, (OLD, schema), {"v": "amount"})
+
+
+def test_early_results_are_turned_on_and_off_with_a_micro_batch_in_between() -> None:
+    """A migration does not publish them: the next micro-batch does."""
+    off = counting(n=agg.count())
+    on = windows.tumbling(
+        "1 minute", time="ts", by="k", agg={"n": agg.count()}, delay="5 seconds",
+        early="every batch",
+    )  # fmt: skip
+    query = Replay(off, OLD, shards=2)
+    query.run([[{"k": 1, "ts": at(1), "v": 2}]])
+    rows = [StoredShard(n, Stored(*row), 9, 0) for n, row in query._stages[0].stored.items()]
+
+    def migrated(rows: list[StoredShard], after: Operator) -> list[StoredShard]:
+        _, moved = migrate_shards(
+            rows, Migration(Replay(after, OLD, shards=2)._stages[0].run_step, {})
+        )
+        return encode_shards(moved, {0: 0, 1: 0})
+
+    rows = migrated(rows, on)
+    assert migrated(rows, on)
+    with pytest.raises(StateFormatError, match="STATE_PARAMETERS") as refused:
+        migrated(rows, off)
+    assert "run the query for one micro-batch with early='every batch'" in refused.value.fix
+
+
+@pytest.mark.parametrize("operator", ["views", None, sketches.seen, at(1)])
+def test_another_order_of_the_arguments_is_refused(operator: Any) -> None:
+    with pytest.raises(SpecError, match="PARAMETER_TYPE") as refused:
+        state.pending("/data/checkpoint", operator, BEFORE)
+    assert "and then the streaming frame" in refused.value.expected
+    with pytest.raises(SpecError, match="NOT_A_FRAME"):
+        state.pending("/data/checkpoint", BEFORE, operator)

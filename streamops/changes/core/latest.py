@@ -36,6 +36,7 @@ from streamops.changelog.latest import (
     evicted_schema,
     find_effective,
     latest_schema,
+    map_values,
 )
 from streamops.changelog.table import (
     DEFAULT_MAX_KEYS,
@@ -48,7 +49,7 @@ from streamops.changelog.table import (
 from streamops.changes import conditions
 from streamops.kernel import conditions as common
 from streamops.kernel.columns import combine_chunks, concat, null_table
-from streamops.kernel.core import Input, Metrics, State, StateFormat, Step
+from streamops.kernel.core import Identity, Input, Metrics, State, StateFormat, Step
 from streamops.kernel.groups import Ids, Ints, Mask
 from streamops.kernel.operator import Core, Spec, Table, checkpointed
 from streamops.kernel.parameters import (
@@ -326,6 +327,17 @@ class LatestCore(Core[TableSpec]):
         tables["truncated"] = truncation.truncated
         output = concat([output, rejected_rows(spec, changes)])
         return Step(State(clock, tables), output, spec.output.empty_table(), metrics)
+
+    def adapt(
+        self,
+        spec: TableSpec,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the values by name."""
+        before = [name for name, _ in stored["values"]]
+        return {**tables, "rows": map_values(spec, before, tables["rows"], [_REVISION])}
 
     def check(self, spec: TableSpec, state: State) -> None:
         """A key is stored once; tombstones are within the horizon and have no values."""

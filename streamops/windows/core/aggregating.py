@@ -14,6 +14,7 @@ from streamops.kernel.lag import note_lag
 from streamops.kernel.operator import Core
 from streamops.kernel.placement import EVERYWHERE, GREATEST, Placement
 from streamops.kernel.segments import ROWS
+from streamops.windows import conditions
 from streamops.windows.core.spec import WindowSpec, is_corrected, is_early
 
 A = TypeVar("A", bound=Any)
@@ -92,6 +93,10 @@ class WindowCore(AggregatingCore[W]):
         spec = _with_bounds(spec, tables)
         tables.pop(CLOSED, None)
         if is_early(stored["early"]) != spec.is_early:
+            if TURNED in tables:  # of a migration: results of that change are not published yet
+                raise conditions.EARLY_TURNED_AGAIN.error(
+                    stored=stored["early"], got=f"early={spec.early!r}"
+                )
             spec = replace(spec, turned="on" if spec.is_early else "off")
         adapted = self.convert(spec, stored, tables, watermark)
         if spec.turned:

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from streamops.kernel.adapting_rows import map_columns
 from streamops.kernel.columns import (
     combine_chunks,
     concat,
@@ -101,6 +102,18 @@ class OrderedCore(Core[S]):
         tables = {"rows": concat([stored, filter_rows(table, ~is_known)])}
         metrics = arrived.metrics + Metrics(results=len(output))
         return Step(State(watermark, tables), output, arrived.late, metrics)
+
+    def adapt(
+        self,
+        spec: S,
+        stored: Identity,
+        tables: Mapping[str, pa.Table],
+        watermark: int | None,
+    ) -> dict[str, pa.Table]:
+        """Map the columns of stored rows by name: null where one was added."""
+        schema = self.layout(spec)["rows"]
+        rows = tables["rows"]
+        return {**tables, "rows": map_columns(schema.names, rows.column_names, rows, schema)}
 
     def check(self, spec: S, state: State) -> None:
         """No known row is stored for too long, and none has a result that is not emitted."""
