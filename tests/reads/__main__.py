@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import psycopg
-import pyarrow.dataset as ds
 
 from streamops import sinks
 from tests.kafka.broker import Broker
@@ -104,13 +103,20 @@ class Run:
             query = "SELECT 1 FROM own WHERE n = ?"
             has = lambda number: database.execute(query, (number,)).fetchone() is not None  # noqa: E731
         else:
-            has = lambda number: (  # noqa: E731
-                sinks.read_parquet(str(self.folder / "parquet"))
-                .to_table(filter=ds.field("n") == number)
-                .num_rows
-                == 1
-            )
+            has = _ParquetReader(str(self.folder / "parquet"))
         return lambda token: sinks.wait_for(own, token, timeout=_PATIENCE), has
+
+
+class _ParquetReader:
+    """Looks for records in a folder. What it has read once stays there, so only a record that it has not seen is read for."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.seen = path, set[int]()
+
+    def __call__(self, number: int) -> bool:
+        if number not in self.seen:
+            self.seen = {*sinks.read_parquet(self.path).to_table().column("n").to_pylist()}
+        return number in self.seen
 
 
 def commits(folder: Path) -> dict[tuple[str, int], float]:
