@@ -129,7 +129,7 @@ def way_out(layout: str, refused: Collection[str]) -> str:
     if names:
         reasons.append(f"another {', '.join(names)} needs rows that are not stored")
     if not reasons:
-        return _NAMED if {*refused} <= {"by", "time"} else _ANEW
+        return _NAMED if {*refused} <= {"by", "key", "time"} else _ANEW
     return f"fill a new version of the job from history: {'; '.join(reasons)}"
 
 

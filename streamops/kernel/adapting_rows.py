@@ -187,12 +187,10 @@ _TIMES = "the event times of earlier rows"
 MISSING: Mapping[str, Mapping[str, str]] = {
     "changes.aggregate": {"agg": "the rows of each group"},
     "changes.intervals": dict.fromkeys(
-        ("history", "ignore_nulls", "key", "sequence", "snapshots", "track", "values"), _CHANGES
+        ("history", "ignore_nulls", "sequence", "snapshots", "track", "values"), _CHANGES
     ),
     "changes.latest": {
-        **dict.fromkeys(
-            ("history", "ignore_nulls", "key", "sequence", "snapshots", "track"), _CHANGES
-        ),
+        **dict.fromkeys(("history", "ignore_nulls", "sequence", "snapshots", "track"), _CHANGES),
         "values": "values of another type, or conflicts by another order of the values",
     },
     "joins.asof": {

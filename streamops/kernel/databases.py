@@ -352,7 +352,8 @@ def parse_database_url(text: str, *, extra: str) -> Any:
         url.get_dialect()
     except sa.exc.NoSuchModuleError as error:
         raise conditions.DIALECT_UNKNOWN.error(got=url.drivername) from error
-    except (sa.exc.ArgumentError, ValueError):  # the latter is about the port
+    # ValueError is about the port; earlier releases of SQLAlchemy return what is not text.
+    except (sa.exc.ArgumentError, ValueError, AttributeError):
         url = None
     if url is None or not _is_whole(text, url):
         raise conditions.NOT_A_DATABASE_URL.error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -161,7 +162,11 @@ class QueryHistory:
             times = np.array(
                 [_NAT if row[instant] is None else row[instant] for row in rows], "M8[us]"
             )
-            frame[instant] = pd.Series(times).dt.tz_localize("UTC")
+            try:
+                frame[instant] = pd.Series(times).dt.tz_localize("UTC")
+            except pd.errors.OutOfBoundsDatetime:  # pandas before 2 has nanoseconds only
+                aware = [at and at.replace(tzinfo=dt.UTC) for at in times.astype(object)]
+                frame[instant] = pd.Series(aware, dtype=object)
         durations = ["watermark_delay", "event_delay", "lateness"]
         measured = [n for n in frame.columns if n.startswith("seconds") or n.endswith("per_second")]
         floats = dict.fromkeys([*measured, *durations], "float64")

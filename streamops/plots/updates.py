@@ -103,7 +103,11 @@ def plot_updates(
 
 def _versions_of(rows: pd.DataFrame, label: str, *, batch: str, end: int) -> pd.DataFrame:
     """Return the rows that set a value, each with the micro-batches from which and until which it is valid."""
-    types = rows["_change_type"] if "_change_type" in rows else pd.Series([None] * len(rows))
+    types = (
+        rows["_change_type"]
+        if "_change_type" in rows
+        else pd.Series([None] * len(rows), dtype=object)
+    )
     starts, ends = rows[batch].astype(int).tolist(), [end] * len(rows)
     is_update, sets_value = [False] * len(rows), [True] * len(rows)
     valid: dict[str, list[int]] = {}

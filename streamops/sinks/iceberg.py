@@ -13,6 +13,7 @@ import pyarrow as pa
 from streamops.kernel.databases import secrets_of
 from streamops.kernel.errors import StreamopsError
 from streamops.kernel.parameters import require_package
+from streamops.kernel.versions import require_views
 from streamops.sinks import conditions, copy_on_write, iceberg_tasks
 from streamops.sinks.copy_on_write import Job
 from streamops.sinks.core import iceberg_log, iceberg_partitions
@@ -476,7 +477,9 @@ _PACKAGE = {"package": "pyiceberg", "extra": "iceberg"}
 
 
 def _require_driver() -> Any:
-    return require_package("pyiceberg.catalog", **_PACKAGE)
+    found = require_package("pyiceberg.catalog", **_PACKAGE)
+    require_views("texts as views, for which PyIceberg looks in a schema", "sinks.spark_iceberg")
+    return found
 
 
 def _exceptions() -> Any:

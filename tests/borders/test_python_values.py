@@ -17,6 +17,7 @@ from pyspark.sql import Row
 from streamops import process, sourcing
 from streamops.erasure import KeyTable
 from streamops.errors import SpecError, StreamopsError
+from streamops.kernel.versions import pylist
 from streamops.testing import at, replay
 from tests.borders import cases
 from tests.borders.python_values import (
@@ -147,7 +148,7 @@ def compare_columns(of: Type, found: Any, expected: Any) -> None:
     if REFUSED in (found, expected):
         assert found == expected
         return
-    read = pa.array(expected, arrow(of)).to_pylist(maps_as_pydicts="strict")
+    read = pylist(pa.array(expected, arrow(of)))
     assert [repr(row["x"]) for row in found] == list(map(repr, read))
 
 
@@ -187,7 +188,7 @@ def check_fold(of: Type, values: list[Any], sizes: tuple[int, ...], _: Any) -> N
         assert found == expected
         return
     assert seen == list(map(repr, [None, *expected[:2]]))
-    compare_columns(of, found.to_pylist(maps_as_pydicts="strict"), expected[2:])
+    compare_columns(of, pylist(found), expected[2:])
 
 
 def check_timer(of: Type, values: list[Any], sizes: tuple[int, ...], rng: random.Random) -> None:

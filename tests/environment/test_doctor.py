@@ -22,6 +22,7 @@ from streamops.environment.java import Java
 from streamops.environment.requirements import REQUIRED, numbers, requirement
 from streamops.environment.settings import MASTER, PARTITIONS, PROVIDER, TIMEZONE, local_settings
 from streamops.kernel.errors import RequirementError
+from streamops.kernel.versions import has_transform
 
 ROOT = Path(__file__).parents[2]
 HERE = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
@@ -58,6 +59,7 @@ def fake_python(folder: Path, text: str) -> dict[str, str]:
 # --- the environment
 
 
+@pytest.mark.skipif(not has_transform(), reason="of Spark 4")
 def test_an_environment_as_it_should_be_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_java", lambda environ: Java(Path("/java"), 17, "PATH"))
     findings = examine(HERE)
@@ -175,6 +177,7 @@ def test_where_spark_runs_elsewhere_java_and_workers_are_not_examined() -> None:
     assert all(finding.ok for finding in limits)
 
 
+@pytest.mark.skipif(not has_transform(), reason="of Spark 4")
 def test_what_a_version_of_spark_lacks_is_listed_with_the_version_that_has_it(
     quick: pytest.MonkeyPatch,
 ) -> None:

@@ -18,6 +18,7 @@ from streamops.kernel.errors import (
     WatermarkError,
     located,
 )
+from streamops.kernel.versions import has_transform
 from streamops.spark.checks import carried_watermark
 from streamops.spark.metadata import INSTANT as INSTANT_MARK
 from streamops.spark.metadata import LATENESS, METRICS, ONCE, STATE_API, WATERMARK
@@ -182,6 +183,7 @@ def unchainable(frame: Any, following: str) -> SpecError:
     return caught.value
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 @pytest.mark.parametrize(
     "following", ["native", "applyInPandasWithState", "transformWithStateInPandas"]
 )
@@ -191,6 +193,7 @@ def test_nothing_stateful_may_follow_apply_in_pandas_with_state(following: str) 
     assert error.fix == "build these frames again, without state_api"
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 def test_on_a_stock_session_a_chain_is_refused_with_the_one_setting_to_add() -> None:
     with pytest.raises(SpecError) as caught, located("windows.tumbling"):
         choose_state_api([behind("applyInPandasWithState", **STOCK)], "auto")
@@ -205,6 +208,7 @@ def test_on_a_stock_session_a_chain_is_refused_with_the_one_setting_to_add() -> 
     )
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 def test_apply_in_pandas_with_state_may_not_follow_an_aggregation() -> None:
     error = unchainable(behind("native"), "applyInPandasWithState")
     assert error.got == "applyInPandasWithState on a frame from a Spark aggregation"
@@ -227,6 +231,7 @@ STATE = """Project [k#1]
 """
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 @pytest.mark.parametrize(
     ("plan", "what"),
     [
@@ -266,6 +271,7 @@ def test_what_spark_lets_follow_is_let_follow(api: str, following: str) -> None:
 # Which state API a session gets.
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 @pytest.mark.parametrize(
     ("conf", "api", "reason"),
     [
@@ -303,6 +309,7 @@ def test_a_state_api_that_was_selected_does_not_depend_on_the_session() -> None:
         assert choice == ("applyInPandasWithState", "state_api='applyInPandasWithState'")
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 def test_messages_that_cannot_be_imported_are_reported_with_the_package_that_they_need(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -330,6 +337,7 @@ def test_a_spark_without_the_state_api_is_refused_with_the_version_that_has_it(
     assert caught.value.expected == "Spark 4.0 or later"
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 @pytest.mark.parametrize(
     ("wanted", "required", "expected"),
     [
@@ -357,6 +365,7 @@ def behind_a_clock(*more: dict[str, Any]) -> FakeFrame:
     return FakeFrame(*columns, providerClass=ROCKSDB)
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 3.5 has one state API")
 def test_apply_in_pandas_with_state_may_stand_only_once() -> None:
     assert str(unchainable(behind_a_clock(), "applyInPandasWithState")) == (
         "[STATE_API_NOT_CHAINABLE] windows.tumbling: "

@@ -13,6 +13,7 @@ import pytest
 
 from streamops.environment import quiet
 from streamops.environment.quiet import PROGRESS, LineFilter
+from streamops.kernel.versions import has_transform
 
 # What Spark 4.3 prints with the first query of a session.
 PRINTED = b"""\
@@ -94,6 +95,7 @@ def test_every_pattern_is_that_of_a_line_that_spark_prints() -> None:
     assert all(any(line.startswith(pattern) for line in lines) for pattern in PROGRESS)
 
 
+@pytest.mark.skipif(not has_transform(), reason="of Spark 4")
 def test_the_worker_of_the_installed_spark_prints_these_lines() -> None:
     import pyspark.sql.streaming
 

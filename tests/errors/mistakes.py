@@ -20,6 +20,7 @@ from streamops import aggregates as agg
 from streamops import joins, local_session, patterns, sinks, time, windows
 from streamops.environment.requirements import refuse_versions
 from streamops.kernel.errors import located
+from streamops.kernel.versions import has_transform
 from streamops.testing import at, replay
 
 COUNT = {"n": agg.count()}
@@ -403,7 +404,9 @@ MISTAKES = (
     # The environment
     Mistake("pandas 3", "VERSION_NOT_SUPPORTED", 'pip install "pandas>=1.5.3,<3"', with_pandas_3),
     Mistake("Spark 3.4", "VERSION_NOT_SUPPORTED", 'pip install "pyspark>=3.5,<5"', with_spark_3_4),
-    Mistake("Connect without grpc", "PACKAGE_NOT_INSTALLED", "must be installed", without_grpc),
+    # Spark 3.5 raises an ImportError.
+    *[Mistake("Connect without grpc", "PACKAGE_NOT_INSTALLED", "must be installed", without_grpc)]
+    * has_transform(),
     Mistake(
         "a sink without its package",
         "PACKAGE_MISSING",

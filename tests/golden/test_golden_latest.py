@@ -55,8 +55,8 @@ def test_state_of_version_1_is_refused_by_another_version() -> None:
     [
         ({"snapshots": "by_sequence"}, "snapshots"),
         ({"ignore_nulls": True}, "ignore_nulls"),
-        ({"key": ["page", "n"]}, "key, values"),
-        ({"sequence": "n", "horizon": 5, "time": None}, "sequence, time, values"),
+        ({"key": ["page", "n"]}, "key"),
+        ({"sequence": "n", "horizon": 5, "time": None}, "sequence, time"),
         ({"schema": SCHEMA.append(pa.field("more", pa.int64()))}, "values"),
     ],
     ids=repr,

@@ -46,6 +46,6 @@ def test_the_stored_state_is_refused_for_another_producer_column() -> None:
         "producer\n"
         "  got:       producer=['server', 'int64']\n"
         "  expected:  producer=['device', 'string'], as written\n"
-        "  fix:       pass the parameters of the checkpoint, or start from a new checkpoint"
+        "  fix:       pass the parameters of the checkpoint, or fill a new version of the job from history: producer needs the event times of earlier rows"
         "\n  see:       docs/errors.md#state_parameters"
     )

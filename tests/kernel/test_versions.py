@@ -100,6 +100,7 @@ def test_arguments_that_pandas_changes_are_refused_without_functions_of_arrow(
         versions.arrow_udf(lambda values: values, "int", inputs)
 
 
+@pytest.mark.skipif(not versions.has_views(), reason="of Arrow 17")
 def test_texts_as_views_are_refused_where_arrow_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     versions.require_views("texts as views", "a sink of Spark")
     monkeypatch.delattr(pa, "string_view")
@@ -109,6 +110,7 @@ def test_texts_as_views_are_refused_where_arrow_has_none(monkeypatch: pytest.Mon
         sinks.delta("/anywhere")
 
 
+@pytest.mark.skipif(not versions.has_views(), reason="of Arrow 17")
 def test_decimals_are_refused_where_arrow_does_not_store_them_as_integers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from streamops.kernel.errors import SpecError
+from streamops.kernel.versions import has_transform
 from streamops.spark.operator import refuse_pipeline_function
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,7 @@ def test_the_page_shows_the_files_of_the_example(name: str) -> None:
     assert as_block(PROJECT / name) in (ROOT / "docs" / "pipelines.md").read_text()
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 4")
 def test_sparks_error_inside_of_a_function_of_a_pipeline_is_replaced() -> None:
     message = "Operations that trigger DataFrame analysis are not allowed"
     original = AnalysisException(message, errorClass="ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")
@@ -36,6 +38,7 @@ def test_sparks_error_inside_of_a_function_of_a_pipeline_is_replaced() -> None:
     assert caught.value.__cause__ is original
 
 
+@pytest.mark.skipif(not has_transform(), reason="Spark 4")
 def test_other_errors_of_spark_are_not_replaced() -> None:
     message = "no such table"
     original = AnalysisException(message, errorClass="TABLE_OR_VIEW_NOT_FOUND")

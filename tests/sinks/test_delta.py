@@ -14,6 +14,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
+from streamops.kernel.versions import has_views
 from streamops.sinks import delta_files
 from streamops.sinks.core import delta_commit
 from streamops.sinks.delta import DeltaSink
@@ -33,6 +34,9 @@ from tests.sinks.contract import (
 )
 
 deltalake = pytest.importorskip("deltalake")
+
+
+pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 
 @pytest.fixture(autouse=True, params=["rewrites rows", "merges", "tasks"])

@@ -15,9 +15,13 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
+from streamops.kernel.versions import has_views
 from tests.sinks.contract import RUN, run_of
 
 deltalake = pytest.importorskip("deltalake")
+
+
+pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, SchemaError, SinkError, SpecError
+from streamops.kernel.versions import has_views
 from streamops.sinks.core.iceberg_commit import Commit
 from streamops.sinks.core.iceberg_files import TableFiles
 from streamops.sinks.iceberg import IcebergSink
@@ -35,6 +36,8 @@ catalogs = pytest.importorskip("pyiceberg.catalog")
 exceptions = pytest.importorskip("pyiceberg.exceptions")
 config = pytest.importorskip("pyiceberg.utils.config")
 ListType = pytest.importorskip("pyiceberg.types").ListType
+
+pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 TABLE = "shop.a table"
 

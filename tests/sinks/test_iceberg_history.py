@@ -11,11 +11,14 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
+from streamops.kernel.versions import has_views
 from streamops.sinks.core.iceberg_commit import Commit
 from tests.sinks.contract import RUN, run_of
 
 catalogs = pytest.importorskip("pyiceberg.catalog")
 LongType = pytest.importorskip("pyiceberg.types").LongType
+
+pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 TABLE = "shop.numbers"
 

@@ -13,6 +13,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import SinkError
+from streamops.kernel.versions import has_views
 from streamops.sinks.core import iceberg_files, iceberg_partitions
 from streamops.sinks.core.iceberg_files import TableFiles
 from tests.sinks.contract import RUN, run_of
@@ -22,6 +23,8 @@ manifest = pytest.importorskip("pyiceberg.manifest")
 partitioning = pytest.importorskip("pyiceberg.partitioning")
 schemas = pytest.importorskip("pyiceberg.schema")
 types = pytest.importorskip("pyiceberg.types")
+
+pytestmark = pytest.mark.skipif(not has_views(), reason="the sink needs Arrow 16")
 
 TABLE = "shop.orders"
 

@@ -12,6 +12,7 @@ import pytest
 
 from streamops import sinks
 from streamops.errors import ChangeStreamError, RequirementError, SinkError, SpecError
+from streamops.kernel.versions import table_of
 from streamops.sinks import connectors
 from streamops.sinks.core.net import digest
 from streamops.sinks.sink import Session
@@ -71,7 +72,7 @@ def reduce(rows: pa.Table, *partitions: str, key: tuple[str, ...] | None = ("k",
     """What a task yields: rows with what is added and removed, and a receipt."""
     batches = list(_reduce(key, ("revision",) if key else (), partitions, iter(rows.to_batches(2))))
     found = pa.Table.from_batches(batches)
-    receipts = pa.Table.from_struct_array(found.column("receipt").drop_null().combine_chunks())
+    receipts = table_of(found.column("receipt").drop_null().combine_chunks())
     receipt = add_up(rows.schema, receipts)
     assert (receipt.rows, receipt.digest, receipt.parts) == (len(rows), digest(rows), ({},))
     return found.drop_columns(["receipt"]).to_pylist()[:-1]

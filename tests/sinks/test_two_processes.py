@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from streamops import sinks
+from streamops.kernel.versions import has_views
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -43,7 +44,7 @@ while batch < int(batches):
 """
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta", "delta upserts"])
+@pytest.mark.parametrize("form", ["parquet", *["delta", "delta upserts"] * has_views()])
 def test_each_micro_batch_is_written_once(tmp_path: Path, form: str) -> None:
     """Also the first one, before which both create the target."""
     path, begin = str(tmp_path / "target"), str(time.time() + 4)

@@ -17,6 +17,7 @@ from streamops import sourcing, windows
 from streamops.errors import FunctionError, SchemaError, SpecError
 from streamops.kernel.codec import decode, encode
 from streamops.kernel.core import State
+from streamops.kernel.versions import pylist
 from streamops.process.core.per_key import PerKeyCore
 from streamops.testing import at, laws, replay
 from streamops.testing.batches import to_table
@@ -180,7 +181,7 @@ def test_the_state_is_the_fold_of_the_events(batches: list[Any], max_ids: int) -
     for step in case.steps:
         for row in step.output.to_pylist():
             emitted.setdefault(row["cart"], []).append(row)
-        stored = step.state.tables["keys"].to_pylist(maps_as_pydicts="strict")
+        stored = pylist(step.state.tables["keys"])
         states = {state.pop("key.0"): state for state in stored}
         expected = {}
         for cart, rows in emitted.items():
@@ -272,7 +273,7 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
     step = PerKeyCore().step(wider, State(mark, tables), [later], 2 * mark)
     assert [(row["version"], row["command_id"]) for row in step.output.to_pylist()] == [(2, "9")]
     assert step.metrics.ignored == 1  # type: ignore[attr-defined]
-    (stored,) = step.state.tables["keys"].to_pylist(maps_as_pydicts="strict")
+    (stored,) = pylist(step.state.tables["keys"])
     assert (stored["state.first"], stored["state.items"]) == ("pen", {"pen": 2})
 
 

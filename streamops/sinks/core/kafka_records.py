@@ -18,13 +18,11 @@ import json
 from dataclasses import asdict, fields
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamops.changelog.change_types import CHANGE_TYPE, DELETE, INSERT
 from streamops.kernel.columns import combine_chunks
-from streamops.kernel.groups import Mask
 from streamops.sinks.core.ledger import Entry
 from streamops.sinks.core.net import Form, Net, repeat
 
@@ -150,8 +148,8 @@ def _with_change_type(rows: pa.Array, change_type: str) -> pa.Array:
     """JSON objects with the change type as the first field."""
     begin = f'{{"{CHANGE_TYPE}":"{change_type}"'
     rest = pc.utf8_slice_codeunits(rows, 1)
-    comma: Mask = np.asarray(pc.not_equal(rest, pa.scalar("}", _TEXT)))
-    between = pa.array(np.where(comma, ",", ""), _TEXT)
+    has_fields = pc.not_equal(rest, pa.scalar("}", _TEXT))
+    between = pc.if_else(has_fields, pa.scalar(",", _TEXT), pa.scalar("", _TEXT))
     return _join(begin, between, rest)
 
 
