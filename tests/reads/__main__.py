@@ -53,6 +53,8 @@ class Run:
     )
     """By target: the offset of each record, when it was acknowledged, and when the wait for it returned."""
     stale: list[tuple[str, int]] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set once no writer waits any more: the query runs until then."""
 
     @property
     def done(self) -> int:
@@ -146,18 +148,18 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def kill_at_random(run: Run, kills: int, seed: int) -> int:
-    """Kill the query at random times, until the writers have ended; how often."""
+    """Kill the query at random times, until all writers have ended; how often."""
     draw, done, query = random.Random(seed), 0, start(run.folder)
     try:
-        while run.done < run.pairs:
+        while not run.ended.is_set():
             known = len(commits(run.folder))
-            while len(commits(run.folder)) <= known and run.done < run.pairs:
+            while len(commits(run.folder)) <= known and not run.ended.is_set():
                 assert query.poll() is None, (run.folder / "log").read_text()[-5_000:]
                 time.sleep(0.2)
             end = time.monotonic() + draw.uniform(0, 6)
-            while run.done < run.pairs and (time.monotonic() < end or done >= kills):
+            while not run.ended.is_set() and (time.monotonic() < end or done >= kills):
                 time.sleep(0.05)
-            if run.done < run.pairs:
+            if not run.ended.is_set():
                 os.killpg(query.pid, signal.SIGKILL)
                 query.wait()
                 done += 1
@@ -220,8 +222,11 @@ def main() -> int:
             )
             assert ready.wait(300) or killing.result()
             writers = [pool.submit(run.write_and_read, t) for t in TARGETS for _ in range(_WRITERS)]
-            for writer in writers:
-                writer.result()
+            try:
+                for writer in writers:
+                    writer.result()
+            finally:
+                run.ended.set()
             kills = killing.result()
         report(run, kills, time.monotonic() - begun)
     return 1 if run.stale else 0
