@@ -341,7 +341,7 @@ def decimals_as_integers(schema: pa.Schema) -> dict[str, bool]:
         raise conditions.ARROW_TOO_OLD.error(
             what="decimals as integers in Parquet files",
             since="17",
-            instead="sinks.spark_iceberg",
+            instead='sinks.iceberg(..., writer="spark")',
             got=got,
         )
     return {}

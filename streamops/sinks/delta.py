@@ -132,7 +132,7 @@ def delta(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``PACKAGE_MISSING``: the extra ``delta`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``delta`` is not installed; ``VERSION_NOT_SUPPORTED``: PyArrow is older than 16, or deltalake than 1.6.6.
 
     Examples
     --------
@@ -515,5 +515,7 @@ def _require_driver() -> Any:
     package = {"package": "deltalake", "extra": "delta"}
     require_package("deltalake.exceptions", **package)
     require_version("deltalake", "1.6.6", extra="delta")  # earlier ones forget the ledger
-    require_views("texts as views, in which deltalake reads a table", "sinks.spark_delta")
+    require_views(
+        "texts as views, in which deltalake reads a table", 'sinks.delta(..., writer="spark")'
+    )
     return require_package("deltalake", **package)

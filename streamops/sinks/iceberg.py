@@ -135,7 +135,7 @@ def iceberg(
     SpecError
         A parameter has the wrong type or value.
     RequirementError
-        ``PACKAGE_MISSING``: the extra ``iceberg`` is not installed.
+        ``PACKAGE_MISSING``: the extra ``iceberg`` is not installed; ``VERSION_NOT_SUPPORTED``: PyArrow is older than 16.
 
     Examples
     --------
@@ -478,7 +478,10 @@ _PACKAGE = {"package": "pyiceberg", "extra": "iceberg"}
 
 def _require_driver() -> Any:
     found = require_package("pyiceberg.catalog", **_PACKAGE)
-    require_views("texts as views, for which PyIceberg looks in a schema", "sinks.spark_iceberg")
+    require_views(
+        "texts as views, for which PyIceberg looks in a schema",
+        'sinks.iceberg(..., writer="spark")',
+    )
     return found
 
 

@@ -106,7 +106,9 @@ def test_texts_as_views_are_refused_where_arrow_has_none(monkeypatch: pytest.Mon
     monkeypatch.delattr(pa, "string_view")
     with pytest.raises(RequirementError, match="VERSION_NOT_SUPPORTED"):
         versions.require_views("texts as views", "a sink of Spark")
-    with pytest.raises(RequirementError, match=r"pyarrow 16 or later(.|\n)*sinks\.spark_delta"):
+    with pytest.raises(
+        RequirementError, match=r'pyarrow 16 or later(.|\n)*sinks\.delta\(\.\.\., writer="spark"\)'
+    ):
         sinks.delta("/anywhere")
 
 
