@@ -15,6 +15,9 @@ ALONE  := not (crashes or soak or debezium)
 LATER  := examples golden laws spark transcripts
 CHECK  := -m "$(QUICK) and not thorough" $(LATER:%=--ignore=tests/%) --ignore-glob='examples/*' --ignore-glob='*_spark.py'
 
+# Modules that are compiled once are not compiled by each of the many processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Their figures cover real servers, so one that is missing is an error; elsewhere its tests are skipped.
 borders converge crashes histories soak kill bench-sinks test-debezium: export STREAMOPS_REQUIRE_SERVERS = 1
 

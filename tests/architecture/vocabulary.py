@@ -11,6 +11,7 @@ documents, transcripts) is checked for fewer words, which ordinary technical Eng
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -85,6 +86,7 @@ PROSE = {
 }
 
 # Values of parameters, in code and prose alike: the same choice has the same name everywhere.
+ANY_PROSE = re.compile("|".join(PROSE), re.IGNORECASE)
 CHOICES = {
     "drop_oldest": "evict_oldest",
     "ignore_new": "reject_new",
@@ -191,9 +193,15 @@ def in_python(text: str) -> Iterator[tuple[int, str, str]]:
 def in_name(name: str, line: int) -> Iterator[tuple[int, str, str]]:
     """Yield the retired words of an identifier."""
     retired = TEST_NAMES if name.startswith("test_") else IDENTIFIERS.keys()
-    for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name):
-        if word.lower() in retired:
-            yield line, name, IDENTIFIERS[word.lower()]
+    for word in words_of(name):
+        if word in retired:
+            yield line, name, IDENTIFIERS[word]
+
+
+@functools.cache
+def words_of(name: str) -> list[str]:
+    """Return the words of an identifier in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
 
 
 def in_prose(text: str, first: int) -> Iterator[tuple[int, str, str]]:
@@ -201,6 +209,8 @@ def in_prose(text: str, first: int) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(text.splitlines(), first):
         for word in CHOICES.keys() & {*re.findall(r"\w+", line)}:
             yield number, word, CHOICES[word]
+        if not ANY_PROSE.search(line):
+            continue
         for pattern, use in PROSE.items():
             for match in re.finditer(pattern, line, re.IGNORECASE):
                 yield number, match.group(), use

@@ -14,7 +14,7 @@ from tests.laws.sink_histories import FIXED
         ("Parquet", "append", "driver"),
         ("Parquet", "changes", "tasks"),
         ("Delta", "upsert", "driver"),
-        ("Iceberg", "append", "tasks"),
+        pytest.param("Iceberg", "append", "tasks", marks=pytest.mark.exhaustive),
         ("Iceberg", "changes", "driver"),
         ("SQLite", "multiset", "driver"),
     ],

@@ -142,7 +142,14 @@ def forgets(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
 
 
 @pytest.mark.laws
-@pytest.mark.parametrize("function", [per_batch, with_a_global, reads_ahead, forgets])
+@pytest.mark.parametrize(
+    "function",
+    [
+        per_batch,
+        with_a_global,
+        *(pytest.param(wrong, marks=pytest.mark.exhaustive) for wrong in (reads_ahead, forgets)),
+    ],
+)
 def test_a_wrong_function_violates_a_law(function: Callable[..., Any]) -> None:
     operator = process.per_key(
         function, by="k", state="n bigint", output="n bigint", time="ts", delay="10 seconds"

@@ -171,7 +171,7 @@ def cases() -> Iterator[Any]:
     """Each sink for a short time, and for a long one."""
     for name in MAKERS:
         needs = [getattr(pytest.mark, name)] if name in SERVERS else []
-        yield pytest.param(name, SHORT, marks=[*needs, pytest.mark.smoke, pytest.mark.thorough])
+        yield pytest.param(name, SHORT, marks=[*needs, pytest.mark.thorough])
         yield pytest.param(name, LONG, marks=[*needs, pytest.mark.soak])
 
 

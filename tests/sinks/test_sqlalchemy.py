@@ -174,8 +174,7 @@ class TestPostgres(OfDatabases):
         assert len(target.rows()) == 2
 
 
-@pytest.mark.smoke
-class TestMariadb(OfDatabases):
+class OfMariadb(OfDatabases):
     @pytest.fixture
     def target(self, mariadb: Server) -> Target:
         return make_target(mariadb.url(), f"table {next(_NUMBERS)}")
@@ -202,6 +201,11 @@ class TestMariadb(OfDatabases):
     @pytest.mark.parametrize("odd", [name for name in ODD if "`" not in name])
     def test_names_are_quoted(self, target: Target, odd: str) -> None:
         super().test_names_are_quoted(target, odd)
+
+
+@pytest.mark.smoke
+class TestMariadb(OfMariadb):
+    pass
 
 
 def test_columns_of_the_table_that_the_rows_do_not_have_stay(url: str) -> None:

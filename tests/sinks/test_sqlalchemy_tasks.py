@@ -65,7 +65,7 @@ class TestPostgresByTasks(ByTasks, by_driver.TestPostgres):
     pass
 
 
-class TestMariadbByTasks(ByTasks, by_driver.TestMariadb):
+class TestMariadbByTasks(ByTasks, by_driver.OfMariadb):
     pass
 
 
@@ -132,6 +132,7 @@ def test_a_table_has_every_micro_batch_once_whoever_crashes(
     assert database.staging() == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("step", [*STEPS, (Attempts, "before"), (Attempts, "after")])
 def test_what_a_driver_leaves_behind_is_removed_by_the_next_one(
     database: Database, step: Any
@@ -240,6 +241,7 @@ def test_a_user_who_may_not_create_tables_writes_through_the_driver(database: Da
     assert database.rows() == [(1,), (2,)]
 
 
+@pytest.mark.smoke
 def test_rows_that_are_no_longer_staged_are_delivered_again(database: Database) -> None:
     def lose() -> None:
         for name in database.staging():

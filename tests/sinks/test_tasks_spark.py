@@ -27,7 +27,6 @@ def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
     return spark.sql(f"SELECT {COLUMNS} FROM range(0, {count}, 1, {partitions})")
 
 
-@pytest.mark.smoke
 def test_the_digest_does_not_depend_on_who_writes_nor_on_the_session(spark: SparkSession) -> None:
     projection = Projection(rows(spark, 300))
     table = projection.collect()

@@ -26,7 +26,7 @@ def test_on_the_core_with_a_restart_before_every_line(transcript: Transcript) ->
     assert_replays(transcript, shards=3, restart=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive
 @with_every_transcript
 def test_on_the_default_number_of_shards(transcript: Transcript) -> None:
     assert_replays(transcript)

@@ -52,7 +52,7 @@ def micro_batch(number: int, schema: pa.Schema, rng: np.random.Generator) -> pa.
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-@pytest.mark.parametrize("batches", [240, pytest.param(1_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("batches", [120, pytest.param(1_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     ("transform", "schema"), CASES, ids=["drop", "retract", "calendar", "band"]
 )

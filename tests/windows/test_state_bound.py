@@ -89,7 +89,7 @@ def micro_batch(number: int, pace: int, rng: np.random.Generator) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-@pytest.mark.parametrize("batches", [240, pytest.param(1_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("batches", [120, pytest.param(1_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("transform", OPERATORS, ids=lambda t: repr(t)[8:110])
 def test_state_is_as_large_in_the_last_quarter_as_in_the_second(
     transform: Operator, batches: int
