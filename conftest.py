@@ -193,12 +193,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark_conf() -> Mapping[str, str]:
     """The one session of a process can read Kafka and Avro if scripts/get-kafka was run."""
+    from tests.jvm import SHORT_LIVED
     from tests.kafka.broker import jars
 
     conf = {
         "spark.python.daemon.module": "tests.workers.daemon",
-        # The second compiler and a parallel collector cost more than they save in some minutes.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
     }
     connector = jars("connector")
     version: str = importlib.import_module("pyspark").__version__

@@ -25,6 +25,7 @@ import streamops
 from streamops import sinks, sources
 from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.identity import Identity
+from tests.jvm import SHORT_LIVED
 from tests.kafka.broker import jars
 from tests.kills import cluster
 from tests.kills.inputs import DDL, Form, operator
@@ -39,8 +40,6 @@ ALL_TARGETS = "all targets"
 
 _CODE = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _WRAPPERS = {"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"}
-# Without the optimising compiler, a driver that lives for seconds takes half the CPU time.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,10 +217,10 @@ def start(spark: SparkSession, settings: Settings, query: str) -> StreamingQuery
 
 def session(settings: Settings) -> SparkSession:
     """A session of two cores, in this process or in two executors."""
-    conf = {"spark.driver.extraJavaOptions": _JAVA}
+    conf = {"spark.driver.extraJavaOptions": SHORT_LIVED}
     if settings.executors:
         conf |= {"spark.master": "local-cluster[2,1,2048]", "spark.executor.memory": "1g"}
-        conf |= {"spark.executor.extraJavaOptions": _JAVA}
+        conf |= {"spark.executor.extraJavaOptions": SHORT_LIVED}
     if settings.hosts:
         conf |= SPECULATION | {
             "spark.driver.host": cluster.MASTER,

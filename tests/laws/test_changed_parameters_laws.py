@@ -19,13 +19,23 @@ from streamops.spark.operator import Operator
 from streamops.testing import BatchResult, Replay, at
 from streamops.testing.batches import to_tables
 from tests.laws.test_changed_aggregates_laws import restart, segments_of
-from tests.oracles.changed import Changing, ChangingSessions, ChangingSliding, ChangingWindows
+from tests.oracles.changed import (
+    Changing,
+    ChangingCalendar,
+    ChangingCumulative,
+    ChangingSessions,
+    ChangingSliding,
+    ChangingWindows,
+)
+from tests.oracles.rolling import RollingOracle
 from tests.oracles.windows import Expected
 
 pytestmark = pytest.mark.laws
 
 SECOND = 1_000_000
-DELAY = 5 * SECOND
+DELAY = 5
+DAY = 8_640
+"""The seconds of a unit of time, if ten units are a day: calendar windows have the histories of ten-second ones."""
 SCHEMA = pa.schema(
     [
         ("k", pa.string()),
@@ -52,6 +62,17 @@ def _grid(size: int, hop: int) -> tuple[Build, Callable[..., Changing], Paramete
     return of, lambda **given: ChangingWindows(**fixed, **given), {}
 
 
+def _cumulative() -> tuple[Build, Callable[..., Changing], Parameters]:
+    fixed: Parameters = {"size": 20 * SECOND, "every": 5 * SECOND}
+    of = lambda **given: windows.cumulative("20 seconds", every="5 seconds", **given)  # noqa: E731
+    return of, lambda **given: ChangingCumulative(**fixed, **given), {}
+
+
+def _calendar() -> tuple[Build, Callable[..., Changing], Parameters]:
+    of = lambda **given: windows.calendar("day", zone="Europe/Berlin", **given)  # noqa: E731
+    return of, lambda **given: ChangingCalendar(unit="day", zone="Europe/Berlin", **given), {}
+
+
 def _sliding() -> tuple[Build, Callable[..., Changing], Parameters]:
     of = lambda **given: windows.sliding("15 seconds", **given)  # noqa: E731
     return of, lambda **given: ChangingSliding(size=15 * SECOND, **given), {}
@@ -62,9 +83,13 @@ def _session(**fixed: Any) -> tuple[Build, Callable[..., Changing], Parameters]:
     return of, ChangingSessions, {"gap": 8, **fixed}
 
 
+EMPTY = "tumbling with empty windows"
 WINDOWS: dict[str, tuple[Build, Callable[..., Changing], Parameters]] = {
     "tumbling": _grid(10, 10),
     "hopping": _grid(20, 5),
+    "cumulative": _cumulative(),
+    "calendar": _calendar(),
+    EMPTY: _grid(10, 10),
     "sliding": _sliding(),
     "session": _session(),
     "session with a last row": _session(until="last"),
@@ -72,15 +97,26 @@ WINDOWS: dict[str, tuple[Build, Callable[..., Changing], Parameters]] = {
 }
 
 
+chosen = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=3, unique=True)
+
+
 @st.composite
 def parameters(draw: st.DrawFn, name: str) -> Parameters:
-    """What may change, as the functions take it; durations in seconds."""
+    """What may change, as the functions take it; durations in units of time, which are seconds but for the calendar."""
+    if (
+        name == EMPTY
+    ):  # nothing but these policies may change, or the empty windows would need history
+        return {
+            "stragglers": draw(st.sampled_from(["drop", "route"])),
+            "allowed_lateness": draw(st.sampled_from([0, 30])),
+            "empty_for": draw(st.sampled_from([None, 10, 25, 60])),
+            "agg": {one: AGGREGATES[one] for one in draw(chosen)},
+        }
     stragglers = draw(st.sampled_from(["drop", "route", "update", "retract", "retract"]))
     if name.startswith("session") and stragglers == "update":
         stragglers = "retract"
     corrects = stragglers in ("update", "retract")
     lateness = st.sampled_from([1, 10, 30, 90] if corrects else [0, 30])
-    chosen = st.lists(st.sampled_from([*AGGREGATES]), min_size=1, max_size=3, unique=True)
     more: Parameters = {"early": draw(st.sampled_from(["never", "never", "every batch"]))}
     if name.startswith("session"):
         more |= {"gap": draw(st.sampled_from([8, 3, 15]))}
@@ -88,13 +124,18 @@ def parameters(draw: st.DrawFn, name: str) -> Parameters:
         "stragglers": stragglers,
         "allowed_lateness": draw(lateness),
         "too_late": draw(st.sampled_from(["drop", "route"])) if corrects else "drop",
-        "agg": {one: AGGREGATES[one] for one in draw(chosen)},
+        "agg": {
+            one: AGGREGATES[one]
+            for one in draw(chosen)
+            if name != "cumulative" or one != "mean"  # sums of floats, which "retract" needs whole
+        }
+        or {"n": AGGREGATES["n"]},
     }
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Micro-batches of rows whose times advance, with late ones among them; some have no rows."""
+def histories(draw: st.DrawFn, unit: int = 1) -> list[list[dict[str, Any]]]:
+    """Micro-batches of rows whose times advance, with late ones among them; some have no rows. `unit`: of time, in seconds."""
     rows = st.tuples(
         st.sampled_from("abc"),
         st.integers(-3, 3) | st.none(),
@@ -108,7 +149,7 @@ def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
         now += draw(st.integers(0, 25))
         found.append(
             [
-                {"k": k, "v": v, "last": last, "batch": number, "ts": at(now + after)}
+                {"k": k, "v": v, "last": last, "batch": number, "ts": at((now + after) * unit)}
                 for k, v, after, last in batch
             ]
         )
@@ -116,11 +157,11 @@ def histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@given(data=st.data(), batches=histories(), few=st.booleans())
-def test_parameters_may_change(
-    name: str, data: st.DataObject, batches: list[list[dict[str, Any]]], few: bool
-) -> None:
+@given(data=st.data(), few=st.booleans())
+def test_parameters_may_change(name: str, data: st.DataObject, few: bool) -> None:
     build, oracle_of, fixed = WINDOWS[name]
+    unit = DAY if name == "calendar" else 1
+    batches = data.draw(histories(unit))
     changes = data.draw(
         st.dictionaries(st.integers(1, len(batches) - 1), parameters(name), max_size=3)
     )
@@ -131,21 +172,23 @@ def test_parameters_may_change(
     }  # a segment has a state of an aggregate that was removed: it may come back
     event(f"{len(changes)} changes")
     with segments_of(1 if few else segments.LIMIT):
-        query = Replay(operator_of(build, current), SCHEMA, shards=2)
-        reference: Any = oracle_of(by=("k",), time="ts", **in_micros(current))
-        marks = Watermarks(current)
+        query = Replay(operator_of(build, current, unit), SCHEMA, shards=2)
+        reference: Any = oracle_of(by=("k",), time="ts", **in_micros(current, unit))
+        marks = Watermarks(current, unit)
         for number, batch in enumerate(batches):
             first = Expected()
             if number in changes:
                 names = [n for n in changes[number]["agg"] if n in current["agg"] or n not in used]
                 names = names or [*current["agg"]]
                 used |= {*names}
-                turns_off = current["early"] != changes[number]["early"] == "never"
+                turns_off = current.get("early") != changes[number].get("early") == "never"
                 if name.startswith("session") and turns_off:  # else the early results would stay
                     changes[number] |= {"stragglers": "retract", "allowed_lateness": 10}
+                if name == EMPTY:
+                    changes[number]["empty_for"] = shorter(current, changes[number])
                 current = current | changes[number] | {"agg": {n: AGGREGATES[n] for n in names}}
-                restart(query, operator_of(build, current))
-                first = reference.change(number, **in_micros(current))
+                restart(query, operator_of(build, current, unit))
+                first = reference.change(number, **in_micros(current, unit))
                 marks.parameters = current
             require(
                 reference, batch, marks.now, query._step(to_tables(batch, query._schemas)), first
@@ -158,11 +201,68 @@ def test_parameters_may_change(
         assert emitted(result, reference) == Counter(map(as_text, reference.finish()))
 
 
+HORIZONS = {"10s": 10, "25s": 25, "40s": 40, "5s": 5}
+
+
+@given(data=st.data(), batches=histories(), few=st.booleans())
+def test_horizons_and_stragglers_of_rolling_aggregates_may_change(
+    data: st.DataObject, batches: list[list[dict[str, Any]]], few: bool
+) -> None:
+    names = st.lists(st.sampled_from([*HORIZONS]), min_size=1, max_size=3, unique=True)
+    given = st.fixed_dictionaries(
+        {"stragglers": st.sampled_from(["drop", "route"]), "horizons": names}
+    )
+    changes = data.draw(st.dictionaries(st.integers(1, len(batches) - 1), given, max_size=3))
+    current = data.draw(given)
+    agg: Any = {one: AGGREGATES[one] for one in data.draw(chosen)}
+
+    def of(wanted: Parameters) -> Operator:
+        rolling: Any = windows.rolling
+        return rolling(
+            every="5 seconds",
+            horizons={name: f"{HORIZONS[name]} seconds" for name in wanted["horizons"]},
+            **{"time": "ts", "by": "k", "agg": agg, "delay": f"{DELAY} seconds"},
+            stragglers=wanted["stragglers"],
+        )
+
+    def lengths(wanted: Parameters) -> dict[str, int]:
+        return {name: HORIZONS[name] * SECOND for name in wanted["horizons"]}
+
+    with segments_of(1 if few else segments.LIMIT):
+        query = Replay(of(current), SCHEMA, shards=2)
+        reference = RollingOracle(
+            every=5 * SECOND,
+            horizons=lengths(current),
+            **{"by": ("k",), "time": "ts", "agg": agg},
+            stragglers=current["stragglers"],
+        )
+        marks = Watermarks({"allowed_lateness": 0}, 1)
+        for number, batch in enumerate(batches):
+            if number in changes:
+                longest = max(HORIZONS[name] for name in current["horizons"])
+                names_ = [n for n in changes[number]["horizons"] if HORIZONS[n] <= longest]
+                current = changes[number] | {"horizons": names_ or current["horizons"]}
+                restart(query, of(current))
+                reference.horizons = lengths(current)
+                reference.stragglers = current["stragglers"]
+            result = query._step(to_tables(batch, query._schemas))
+            require(reference, batch, marks.now, result, Expected())
+            marks.advance(batch)
+        result = query.flush()
+        assert emitted(result, reference) == Counter(map(as_text, reference.finish()))
+
+
+def shorter(current: Parameters, change: Parameters) -> int | None:
+    """How long windows without rows are emitted: not longer than before."""
+    before, after = current["empty_for"], change["empty_for"]
+    return None if before is None or after is None else min(before, after)
+
+
 class Watermarks:
     """The watermark of the operator: Spark's, and the lag of the parameters with which Spark computed it."""
 
-    def __init__(self, parameters: Parameters) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: Parameters, unit: int) -> None:
+        self.parameters, self.second = parameters, unit * SECOND
         self.mark, self.lag = 0, 0
 
     @property
@@ -171,13 +271,14 @@ class Watermarks:
 
     def advance(self, batch: Sequence[Mapping[str, Any]]) -> bool:
         """Compute the watermark of the next micro-batch. Whether Spark's moved."""
-        lag = self.parameters["allowed_lateness"] * SECOND
+        lag = self.parameters["allowed_lateness"] * self.second
         if self.parameters.get("until") is not None:
-            lag += self.parameters["gap"] * SECOND
+            lag += self.parameters["gap"] * self.second
         newest = max((micros(row["ts"]) for row in batch), default=0)
-        if newest - DELAY - lag <= self.mark:
+        mark = newest - DELAY * self.second - lag
+        if mark <= self.mark:
             return False
-        self.mark, self.lag = newest - DELAY - lag, lag
+        self.mark, self.lag = mark, lag
         return True
 
 
@@ -223,13 +324,15 @@ def micros(instant: dt.datetime) -> int:
     return (instant - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
-def in_micros(given: Parameters) -> Parameters:
+def in_micros(given: Parameters, unit: int = 1) -> Parameters:
     """As the oracles take them."""
-    return {n: v * SECOND if n in _DURATIONS and v is not None else v for n, v in given.items()}
+    scale = unit * SECOND
+    return {n: v * scale if n in _DURATIONS and v is not None else v for n, v in given.items()}
 
 
-def operator_of(build: Build, given: Parameters) -> Operator:
+def operator_of(build: Build, given: Parameters, unit: int = 1) -> Operator:
     found = {
-        n: f"{v} seconds" if n in _DURATIONS and v is not None else v for n, v in given.items()
+        n: f"{v * unit} seconds" if n in _DURATIONS and v is not None else v
+        for n, v in given.items()
     }
-    return build(time="ts", by="k", delay="5 seconds", **found)
+    return build(time="ts", by="k", delay=f"{DELAY * unit} seconds", **found)

@@ -10,10 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.oracles.calendars import CalendarOracle, CumulativeOracle
 from tests.oracles.sessions import Arrived, SessionOracle
 from tests.oracles.sessions import Window as Session
 from tests.oracles.sliding import SlidingOracle, Timestamp
-from tests.oracles.windows import Expected, Published, Row, Window, WindowOracle, key_of
+from tests.oracles.windows import (
+    Expected,
+    GridOracle,
+    Published,
+    Row,
+    Window,
+    WindowOracle,
+    key_of,
+)
 
 
 @dataclass(kw_only=True)
@@ -96,8 +105,8 @@ class Changing:
 
 
 @dataclass(kw_only=True)
-class ChangingWindows(Changing, WindowOracle):
-    """Tumbling and hopping windows."""
+class ChangingGrid(Changing, GridOracle):
+    """Windows on a grid."""
 
     def _classify(self, end: int) -> str:
         timing = super()._classify(end)
@@ -126,6 +135,21 @@ class ChangingWindows(Changing, WindowOracle):
 
     def _values(self, window: Window) -> Row:
         return self.without_unknown(super()._values(window), self.contents.get(window, []))
+
+
+@dataclass(kw_only=True)
+class ChangingWindows(ChangingGrid, WindowOracle):
+    """Tumbling and hopping windows."""
+
+
+@dataclass(kw_only=True)
+class ChangingCalendar(ChangingGrid, CalendarOracle):
+    """Units of the calendar."""
+
+
+@dataclass(kw_only=True)
+class ChangingCumulative(ChangingGrid, CumulativeOracle):
+    """Cumulative windows."""
 
 
 @dataclass(kw_only=True)

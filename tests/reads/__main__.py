@@ -16,7 +16,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +33,6 @@ from tests.reads.query import TARGETS, sink
 from tests.servers.postgres import programs
 from tests.servers.postgres import running as running_postgres
 
-_BURST = 50  # records that a writer writes before it waits for the first of them
-_WRITERS = 4  # for each target
 _PATIENCE = "5 minutes"
 
 
@@ -47,12 +45,15 @@ class Run:
     topic: str
     where: str
     pairs: int
+    kills: int
+    burst: int
     numbers: Any = field(default_factory=itertools.count)
     returned: dict[str, list[tuple[int, float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """By target: the offset of each record, when it was acknowledged, and when the wait for it returned."""
     stale: list[tuple[str, int]] = field(default_factory=list)
+    killed: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
     """Set once no writer waits any more: the query runs until then."""
 
@@ -62,12 +63,12 @@ class Run:
         return sum(map(len, self.returned.values()))
 
     def write_and_read(self, target: str) -> None:
-        """Write, wait and read until there are enough pairs."""
+        """Write, wait and read until there are enough pairs and kills."""
         wait, has = self._reader(target)
         producer = self.broker.producer()
-        while self.done < self.pairs:
+        while self.done < self.pairs or self.killed < self.kills:
             written = self._write(producer)
-            assert len(written) == _BURST
+            assert len(written) == self.burst
             for number, offset, acknowledged in written:
                 wait(f"kafka:{self.topic}:0:{offset}")
                 self.returned[target].append((offset, acknowledged, time.time()))
@@ -82,7 +83,7 @@ class Run:
             assert error is None, error
             written.append((number, message.offset(), time.time()))
 
-        for number in itertools.islice(self.numbers, _BURST):
+        for number in itertools.islice(self.numbers, self.burst):
             producer.produce(self.topic, str(number), on_delivery=partial(acknowledge, number))
         assert producer.flush(60) == 0
         return written
@@ -147,54 +148,67 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
-def kill_at_random(run: Run, kills: int, seed: int) -> int:
-    """Kill the query at random times, until all writers have ended; how often."""
-    draw, done, query = random.Random(seed), 0, start(run.folder)
+def kill_at_random(run: Run, seed: int) -> None:
+    """Kill the query at random times, and let it run until all writers have ended."""
+    draw, query = random.Random(seed), start(run.folder)
     try:
         while not run.ended.is_set():
             known = len(commits(run.folder))
             while len(commits(run.folder)) <= known and not run.ended.is_set():
                 assert query.poll() is None, (run.folder / "log").read_text()[-5_000:]
                 time.sleep(0.2)
-            end = time.monotonic() + draw.uniform(0, 6)
-            while not run.ended.is_set() and (time.monotonic() < end or done >= kills):
+            end = time.monotonic() + draw.uniform(0, 4)
+            while not run.ended.is_set() and (time.monotonic() < end or run.killed >= run.kills):
                 time.sleep(0.05)
             if not run.ended.is_set():
                 os.killpg(query.pid, signal.SIGKILL)
                 query.wait()
-                done += 1
-                print(f"{done} kills, {run.done} pairs, {len(run.stale)} stale", flush=True)
+                run.killed += 1
+                print(f"{run.killed} kills, {run.done} pairs, {len(run.stale)} stale", flush=True)
                 query = start(run.folder)
     finally:
         os.killpg(query.pid, signal.SIGKILL)
         query.wait()
-    return done
 
 
-def report(run: Run, kills: int, seconds: float) -> None:
-    """Print how long the waits were, and how long after the commit they returned."""
-    ends, batches = [], []
-    for path in sorted(
-        (run.folder / "checkpoint/offsets").glob("[0-9]*"), key=lambda p: int(p.name)
-    ):
-        ends.append(json.loads(path.read_text().splitlines()[2])[run.topic]["0"])
-        batches.append(int(path.name))
+def micro_batches(run: Run) -> tuple[list[int], list[float], list[float]]:
+    """By number: the offset behind each micro-batch, and when Spark began and committed it."""
+    ends, begun, committed = [], [], []
+    for number in itertools.count():
+        of = [run.folder / "checkpoint" / name / str(number) for name in ("offsets", "commits")]
+        if not all(path.exists() for path in of):
+            return ends, begun, committed
+        ends.append(json.loads(of[0].read_text().splitlines()[2])[run.topic]["0"])
+        begun.append(of[0].stat().st_mtime)
+        committed.append(of[1].stat().st_mtime)
+
+
+def report(run: Run, seconds: float) -> None:
+    """Print how long the waits were; and how much more than the micro-batch with the record, from its begin."""
+    ends, begun, committed = micro_batches(run)
     at = commits(run.folder)
-    print(f"{run.done} pairs, {kills} kills, {len(run.stale)} stale reads, {seconds:.0f} s")
-    print(f"{len(batches)} micro-batches")
+    lasted = np.subtract(committed, begun)
+    print(f"{run.done} pairs, {run.killed} kills, {len(run.stale)} stale reads, {seconds:.0f} s")
+    print(f"{len(ends)} micro-batches: {_percentiles(lasted)}")
     for target in TARGETS:
-        waits = np.array([end - begin for _, begin, end in run.returned[target]])
-        after = [
-            end - max(at[target, batches[found]], begin)
-            for offset, begin, end in run.returned[target]
-            if (found := bisect_right(ends, offset)) < len(ends) and (target, batches[found]) in at
-        ]
-        cells = [f"{np.percentile(of, q):.3f}" for of in (waits, np.array(after)) for q in (50, 99)]
-        print(
-            f"{target}: {len(waits)} waits, median {cells[0]} s, 99th percentile {cells[1]} s;",
-            end=" ",
-        )
-        print(f"after the commit: median {cells[2]} s, 99th percentile {cells[3]} s")
+        waits, beyond, after = [], [], []
+        for offset, acknowledged, returned in run.returned[target]:
+            batch = bisect_right(ends, offset)
+            if batch == len(ends) or (target, batch) not in at:
+                continue  # Spark was killed before it committed the micro-batch, and never again
+            waits.append(returned - acknowledged)
+            beyond.append(returned - max(begun[batch], acknowledged) - lasted[batch])
+            after.append(returned - max(at[target, batch], acknowledged))
+        print(f"{target}: {len(waits)} waits: {_percentiles(waits)}")
+        print(f"    beyond the micro-batch with the record, from its begin: {_percentiles(beyond)}")
+        print(f"    after the commit of the target: {_percentiles(after)}")
+
+
+def _percentiles(seconds: Sequence[float]) -> str:
+    return ", ".join(
+        f"{name} {np.percentile(seconds, q):.3f} s"
+        for name, q in (("median", 50), ("99th percentile", 99))
+    )
 
 
 def main() -> int:
@@ -202,6 +216,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.reads")
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--writers", type=int, default=4, help="for each of the targets")
+    parser.add_argument(
+        "--burst", type=int, default=50, help="records written before the wait for the first"
+    )
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
     installed = programs()
@@ -215,24 +233,29 @@ def main() -> int:
         url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
         servers = {"kafka": broker.bootstrap, "topic": topic, "url": url}
         (folder / "servers").write_text(json.dumps(servers))
-        run, begun = Run(folder, broker, topic, where, wanted.pairs), time.monotonic()
-        with ThreadPoolExecutor(len(TARGETS) * _WRITERS + 1) as pool:
+        run = Run(folder, broker, topic, where, wanted.pairs, wanted.kills, wanted.burst)
+        begun = time.monotonic()
+        with ThreadPoolExecutor(len(TARGETS) * wanted.writers + 1) as pool:
             killing = pool.submit(
-                _first_batch_and_kills, run, wanted.kills, wanted.seed, ready := threading.Event()
+                _first_batch_and_kills, run, wanted.seed, ready := threading.Event()
             )
             assert ready.wait(300) or killing.result()
-            writers = [pool.submit(run.write_and_read, t) for t in TARGETS for _ in range(_WRITERS)]
+            writers = [
+                pool.submit(run.write_and_read, target)
+                for target in TARGETS
+                for _ in range(wanted.writers)
+            ]
             try:
                 for writer in writers:
                     writer.result()
             finally:
                 run.ended.set()
-            kills = killing.result()
-        report(run, kills, time.monotonic() - begun)
+            killing.result()
+        report(run, time.monotonic() - begun)
     return 1 if run.stale else 0
 
 
-def _first_batch_and_kills(run: Run, kills: int, seed: int, ready: threading.Event) -> int:
+def _first_batch_and_kills(run: Run, seed: int, ready: threading.Event) -> None:
     """Create the targets with one record, prepare them for readers, and then kill at random."""
     run.broker.produce(run.topic, [{"value": str(next(run.numbers))}])
     query = start(run.folder)
@@ -247,7 +270,7 @@ def _first_batch_and_kills(run: Run, kills: int, seed: int, ready: threading.Eve
     with sqlite3.connect(run.folder / "own.db", timeout=60) as database:
         database.execute("CREATE INDEX own_n ON own (n)")
     ready.set()
-    return kill_at_random(run, kills, seed)
+    kill_at_random(run, seed)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import streamops
 from streamops import sinks
 from streamops.sinks.sink import BatchWriter
+from tests.jvm import SHORT_LIVED
 from tests.kafka.broker import jars
 
 TARGETS = ("postgres", "parquet", "sqlite")
@@ -50,7 +51,12 @@ def sink(folder: Path, name: str) -> Any:
 def main(folder: Path) -> None:
     """Run the query until it is killed."""
     servers = json.loads((folder / "servers").read_text())
-    spark = streamops.local_session(conf={"spark.jars": ",".join(map(str, jars("connector")))})
+    conf = {
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.jars": ",".join(map(str, jars("connector"))),
+        "spark.sql.streaming.minBatchesToRetain": "1000000",  # all of them are in the report
+    }
+    spark = streamops.local_session(conf=conf)
     options = {"kafka.bootstrap.servers": servers["kafka"], "subscribe": servers["topic"]}
     records = spark.readStream.format("kafka").options(**options, startingOffsets="earliest")
     rows = records.load().select(F.col("value").cast("string").cast("bigint").alias("n"))

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import streamops
 from streamops import aggregates as agg
 from streamops import sinks, windows
+from tests.jvm import SHORT_LIVED
 from tests.kafka.broker import jars
 
 BY = ("k", "window_start")
@@ -40,7 +41,11 @@ def sink(folder: Path, version: int) -> Any:
 def main(folder: Path, version: int) -> None:
     """Run a version until it is killed."""
     servers = json.loads((folder / "servers").read_text())
-    spark = streamops.local_session(conf={"spark.jars": ",".join(map(str, jars("connector")))})
+    conf = {
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.jars": ",".join(map(str, jars("connector"))),
+    }
+    spark = streamops.local_session(conf=conf)
     options = {"kafka.bootstrap.servers": servers["kafka"], "subscribe": servers["topic"]}
     records = spark.readStream.format("kafka").options(**options, startingOffsets="earliest")
     value = F.from_json(F.col("value").cast("string"), "k string, ts timestamp, v bigint")

@@ -11,6 +11,7 @@ from streamops import sinks
 from streamops.errors import StreamopsError
 from streamops.sinks.sink import Sink
 from streamops.spark.identity import Identity
+from tests.jvm import SHORT_LIVED
 
 RUN, NEXT = Identity("query", "run 1"), Identity("query", "run 2")
 Row = tuple[Any, ...]
@@ -19,7 +20,7 @@ Row = tuple[Any, ...]
 def start(jars: str, folder: str) -> SparkSession:
     settings = {
         "spark.driver.extraClassPath": ":".join(map(str, Path(jars).glob("*.jar"))),
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         # Micro-batches of some rows: to compile code for them takes longer than to run them.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
