@@ -413,6 +413,11 @@ NOT_A_WAIT_TARGET = codes.PARAMETER_TYPE(
     "a sink with a ledger, or the checkpoint location of the query",
     "pass the sink that the reader reads, or the checkpoint location",
 )
+WATERMARK_NEEDS_CHECKPOINT = codes.INVALID_PARAMETER(
+    "a ledger does not have the watermark",
+    "the checkpoint location of the query, with `watermark=True`",
+    "pass the checkpoint location of the query as `target`",
+)
 FILE_NEEDS_CHECKPOINT = codes.INVALID_PARAMETER(
     "a ledger does not list files",
     "tokens of Kafka, PostgreSQL or Delta Lake with a sink; files with a checkpoint",

@@ -108,5 +108,14 @@ def delete(filesystem: pafs.FileSystem, name: str) -> None:
 
 def list_files(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
     """The files of a folder, which need not exist."""
+    return [info for info in list_entries(filesystem, folder) if info.is_file]
+
+
+def list_entries(filesystem: pafs.FileSystem, folder: str) -> list[pafs.FileInfo]:
+    """The files and folders in a folder, which need not exist."""
     selector = pafs.FileSelector(folder, allow_not_found=True)
-    return [info for info in filesystem.get_file_info(selector) if info.is_file]
+    try:
+        return list(filesystem.get_file_info(selector))
+    except FileNotFoundError:
+        # PyArrow lists a folder before it looks whether there is one: it was created in between.
+        return list(filesystem.get_file_info(selector))

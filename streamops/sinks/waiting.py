@@ -6,12 +6,10 @@ import json
 import time
 from collections.abc import Sequence
 
-from pyarrow import fs
-
 from streamops.kernel.calls import explain_call
 from streamops.kernel.parameters import parse_names
 from streamops.kernel.time import Duration, parse_duration
-from streamops.sinks import conditions
+from streamops.sinks import conditions, leftovers
 from streamops.sinks.core import sql
 from streamops.sinks.core.tokens import Token, parse_token, path_of, tokens_of
 from streamops.sinks.rewind import open_checkpoint
@@ -22,7 +20,12 @@ _TICK = 0.01  # seconds
 
 
 @explain_call("sinks.wait_for")
-def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 seconds") -> None:
+def wait_for(
+    target: BatchWriter | str,
+    *tokens: str,
+    timeout: Duration = "30 seconds",
+    watermark: bool = False,
+) -> None:
     """Wait until a target has what a writer wrote to the source of a query.
 
     A writer passes a token of what it wrote to a reader, which waits for it before it reads. So the reader sees
@@ -40,6 +43,9 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
         the target.
     timeout : duration
         How long to wait.
+    watermark : bool, default False
+        Also wait until the watermark to which the writes lead is in force, so that the windows that they close have
+        results. The target is the checkpoint of a query with event time. Spark runs a micro-batch for it, also without new rows.
 
     Raises
     ------
@@ -47,7 +53,7 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
         ``WAIT_TIMEOUT``: the target does not have all of it. ``OFFSETS_UNKNOWN``: the ledger does not say
         what the query has read. ``NOT_A_CHECKPOINT``; or the target is not available.
     SpecError
-        ``INVALID_PARAMETER``: not a token. ``PARAMETER_TYPE``.
+        ``INVALID_PARAMETER``: not a token; `watermark` with a sink. ``PARAMETER_TYPE``.
 
     Examples
     --------
@@ -58,7 +64,8 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
     Notes
     -----
     The function returns after the micro-batch that read the write is committed in the target. Rows that an operator
-    holds back, such as those of an open window, have no result by then. If several sources of the query read
+    holds back, such as those of an open window, have no result by then. Spark computes the watermark from the rows of
+    earlier micro-batches: a window that the write itself closes has its result one micro-batch later. If several sources of the query read
     the topic, all of them have read the write.
 
     Ledgers of ``sinks.postgres``, ``iceberg``, ``parquet``, ``kafka`` and ``sqlalchemy`` have the offsets of the
@@ -73,7 +80,7 @@ def wait_for(target: BatchWriter | str, *tokens: str, timeout: Duration = "30 se
     """
     limit = time.monotonic() + parse_duration(timeout, parameter="timeout", minimum=0) / 1e6
     wanted = [parse_token(token) for token in tokens]
-    log = _log_of(target)
+    log = _log_of(target, watermark=watermark)
     while True:
         begun = time.monotonic()
         offsets = log.read_offsets()
@@ -94,7 +101,7 @@ def tokens(target: BatchWriter | str) -> tuple[str, ...]:
     """The tokens of everything that a target has read, for :func:`wait_for` with another target.
 
     So a new version of a job takes over when it has all that the old one had, and a reader that has seen one
-    target does not go back when it reads another.
+    target does not go back when it reads another. If the old one emits windows, wait with ``watermark=True``.
 
     Parameters
     ----------
@@ -116,7 +123,7 @@ def tokens(target: BatchWriter | str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> sinks.wait_for(views_2, *sinks.tokens(views_1), timeout="1 hour")
+    >>> sinks.wait_for("checkpoints/views_2", *sinks.tokens(views_1), timeout="1 hour", watermark=True)
     """
     return tuple(tokens_of(_log_of(target).read_offsets()))
 
@@ -154,8 +161,12 @@ def wait_for_sql(schema: str = "public") -> str:
     return sql.create_wait_function(*parse_names(schema, parameter="schema"))
 
 
-def _log_of(target: BatchWriter | str) -> _LedgerLog | _CheckpointLog:
-    return _CheckpointLog(target) if isinstance(target, str) else _LedgerLog(target)
+def _log_of(target: BatchWriter | str, *, watermark: bool = False) -> _LedgerLog | _CheckpointLog:
+    if isinstance(target, str):
+        return _CheckpointLog(target, watermark=watermark)
+    if watermark:
+        raise conditions.WATERMARK_NEEDS_CHECKPOINT.error(got=f"a {type(target).__name__}")
+    return _LedgerLog(target)
 
 
 class _LedgerLog:
@@ -183,10 +194,11 @@ class _LedgerLog:
 
 
 class _CheckpointLog:
-    """The offsets of the last micro-batch that a checkpoint committed."""
+    """The offsets of the last micro-batch that a checkpoint committed; `watermark`: and whose watermark is in force."""
 
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, *, watermark: bool) -> None:
         self._files, self._root, _ = open_checkpoint(checkpoint)
+        self._watermark = watermark
         self._read, self._found = set[str](), dict[str, tuple[int, int]]()
 
     def read_offsets(self) -> Sequence[str]:
@@ -194,7 +206,15 @@ class _CheckpointLog:
         committed = [int(name) for name in self._names("commits") if name.isdecimal()]
         if not committed:
             return ()
-        _, _, *lines = self._lines(f"offsets/{max(committed)}")
+        last = max(committed)
+        _, plan, *lines = self._lines(f"offsets/{last}")
+        if self._watermark:
+            in_force = json.loads(plan)["batchWatermarkMs"]
+            if json.loads(self._lines(f"commits/{last}")[1])["nextBatchWatermarkMs"] > in_force:
+                # The last micro-batch has the watermark to which the one before led.
+                if last - 1 not in committed:
+                    return ()
+                lines = self._lines(f"offsets/{last - 1}")[2:]
         return parse_offsets(lines)
 
     def has(self, token: Token, offsets: Sequence[str]) -> bool:
@@ -223,8 +243,8 @@ class _CheckpointLog:
                     self._found[path_of(listed["path"])] = int(source), int(listed["batchId"])
 
     def _names(self, folder: str) -> list[str]:
-        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
-        return [info.base_name for info in self._files.get_file_info(selector)]
+        entries = leftovers.list_entries(self._files, f"{self._root}/{folder}")
+        return [info.base_name for info in entries]
 
     def _lines(self, path: str) -> list[str]:
         with self._files.open_input_stream(f"{self._root}/{path}") as stream:

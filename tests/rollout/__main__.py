@@ -165,13 +165,15 @@ class Rollout:
         old.kill()
         new.start()
         sinks.wait_for(
-            sink(self.folder, new.number),
+            str(self.folder / f"checkpoint {new.number}"),
             *sinks.tokens(sink(self.folder, old.number)),
             timeout="10 minutes",
+            watermark=True,  # else a window that the other one has emitted may still be open
         )
         self.switch(new.number)
         print(
             f"version {new.number} took over; {self.reads} reads, {len(self.wrong)} wrong",
+            *self.wrong[-3:],
             flush=True,
         )
 

@@ -145,11 +145,19 @@ class Plan:
             (folder / name).mkdir(parents=True)
         (folder / "metadata").write_text('{"id":"query"}')
 
-    def add(self, batch: int, *offsets: str, is_committed: bool = True) -> None:
-        text = "\n".join(["v1", '{"batchWatermarkMs":0}', *offsets])
+    def add(
+        self,
+        batch: int,
+        *offsets: str,
+        is_committed: bool = True,
+        watermarks: tuple[int, int] = (0, 0),
+    ) -> None:
+        """A micro-batch with its watermark, and the one to which it leads."""
+        text = "\n".join(["v1", f'{{"batchWatermarkMs":{watermarks[0]}}}', *offsets])
         (self.folder / "offsets" / str(batch)).write_text(text)
         if is_committed:
-            (self.folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+            text = f'v1\n{{"nextBatchWatermarkMs":{watermarks[1]}}}'
+            (self.folder / "commits" / str(batch)).write_text(text)
 
     def list_files(self, name: str, *files: tuple[str, int]) -> None:
         lines = [json.dumps({"path": p, "timestamp": 1, "batchId": b}) for p, b in files]
@@ -178,6 +186,34 @@ def test_a_reader_waits_for_a_checkpoint(tmp_path: Path) -> None:
     plan.add(10, at(5), at(5), is_committed=False)
     assert has("kafka:orders:0:3")
     sinks.wait_for(tmp_path.as_uri(), "kafka:orders:0:3", timeout="0 seconds")
+
+
+def test_a_reader_waits_for_the_watermark(tmp_path: Path) -> None:
+    plan = Plan(tmp_path)
+
+    def has(token: str) -> bool:
+        try:
+            sinks.wait_for(str(tmp_path), token, timeout="20 milliseconds", watermark=True)
+        except SinkError:
+            return False
+        return True
+
+    plan.add(0, at(3), watermarks=(0, 5_000))
+    assert not has("kafka:orders:0:2")
+    plan.add(1, at(4), watermarks=(5_000, 9_000), is_committed=False)
+    assert not has("kafka:orders:0:2")
+    plan.add(1, at(4), watermarks=(5_000, 9_000))
+    assert has("kafka:orders:0:2")
+    assert not has("kafka:orders:0:3")
+    plan.add(2, at(4), watermarks=(9_000, 9_000))  # a micro-batch without rows
+    assert has("kafka:orders:0:3")
+    plan.add(3, at(7), watermarks=(9_000, 9_000))  # late rows only
+    assert has("kafka:orders:0:6")
+
+
+def test_a_ledger_has_no_watermark(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="a ledger does not have the watermark"):
+        sinks.wait_for(sinks.parquet(str(tmp_path)), "kafka:orders:0:3", watermark=True)
 
 
 def test_a_file_is_found_in_the_log_of_its_source(tmp_path: Path) -> None:

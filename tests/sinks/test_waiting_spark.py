@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from streamops import sinks
+from streamops import aggregates as agg
+from streamops import sinks, windows
+from streamops.errors import SinkError
 from tests.kafka.broker import Broker
 
 pytestmark = pytest.mark.spark
@@ -37,6 +40,35 @@ def test_a_ledger_has_the_offsets_of_its_micro_batch(spark: SparkSession, tmp_pa
         assert json.loads(entry.offsets[0]) == {"logOffset": number}
         sinks.wait_for(str(checkpoint), f"file:{file}", timeout="0 seconds")
         assert sinks.read_parquet(str(target)).count_rows() == number + 1
+
+
+@pytest.mark.parametrize("advances", [True, False])
+def test_windows_that_a_write_closes_have_results(
+    spark: SparkSession, tmp_path: Path, advances: bool
+) -> None:
+    """Without micro-batches that have no rows, the watermark is not in force before there are more."""
+    source, target, checkpoint = (tmp_path / name for name in ("in", "out", "checkpoint"))
+    source.mkdir()
+    (file := source / "rows.json").write_text(
+        '{"ts": "2026-01-01T00:00:00Z"}\n{"ts": "2026-01-01T01:00:00Z"}'
+    )
+    rows = spark.readStream.schema("ts timestamp").json(str(source))
+    counts = windows.tumbling("1 minute", time="ts", agg={"n": agg.count()}, delay="1 minute")
+    writer = rows.transform(counts).writeStream.foreachBatch(sinks.parquet(str(target)))
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    setting = "spark.sql.streaming.noDataMicroBatches.enabled"
+    spark.conf.set(setting, str(advances).lower())
+    try:
+        writer.start().awaitTermination()
+    finally:
+        spark.conf.unset(setting)
+    sinks.wait_for(str(checkpoint), f"file:{file}", timeout="0 seconds")
+    waits: AbstractContextManager[object] = nullcontext()
+    if not advances:
+        waits = pytest.raises(SinkError, match="WAIT_TIMEOUT")
+    with waits:
+        sinks.wait_for(str(checkpoint), f"file:{file}", timeout="0 seconds", watermark=True)
+    assert sinks.read_parquet(str(target)).count_rows() == int(advances)
 
 
 @pytest.mark.kafka
