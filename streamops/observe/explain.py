@@ -141,6 +141,10 @@ def explain(
             f"the checkpoint has no plan before micro-batch {plan[0].number}: "
             "earlier rows count in this one, as on time"
         )
+    if not plan[-1].is_committed:
+        notes.append(
+            f"micro-batch {plan[-1].number} is not committed: the query is in it, or failed in it"
+        )
     if sink is None:
         written = None
     else:
@@ -297,13 +301,14 @@ class _Query:
             return "result", f"{len(results)} results{more}", None, None
         if is_open:
             due = self._due(current)
-            until = "" if due is None else f" until the watermark is {format_instant(due * 1_000)}"
-            now = format_instant(current * 1_000)
-            return "open", f"the result is open{until}; it is {now}", due, None
+            until = "" if due is None else f" until the watermark is {self._watermark(due)}"
+            now = f"it is {self._watermark(current)}" if current else "there is none yet"
+            return "open", f"the result is open{until}; {now}", due, None
         if not relevant[0]:
             near = sorted(self._rows_of(0), key=self._distance)[:1]
             nearest = f"; the nearest is {near[0]}" if near else ""
-            return "no_rows", f"no row of {show(self.where)} arrived{nearest}", None, None
+            there = "" if self.window is None or not near else " in this window"
+            return "no_rows", f"no row of {show(self.where)}{there} arrived{nearest}", None, None
         deepest = max(position for position, rows in enumerate(relevant) if rows)
         for position in range(deepest, -1, -1):
             name, rows = names[position], relevant[position]
@@ -333,6 +338,11 @@ class _Query:
 
     def _is_pending(self, replay: RecordedReplay) -> bool:
         return any(map(self._fits, replay.flush().rows))
+
+    def _watermark(self, of_spark: int) -> str:
+        """The watermark of the operator that emits the result, which its rows show as well."""
+        lag = self.replay.spec(len(self.replay.names) - 1).lag
+        return format_instant(of_spark * 1_000 + lag)
 
     def _due(self, current: int) -> int | None:
         """The least watermark at which the result is emitted, by bisection."""

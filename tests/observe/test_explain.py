@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,8 @@ def test_each_planted_cause_is_the_reason(tmp_path: Path) -> None:
     )  # the watermark of micro-batch 2 is 200 s - 10 s
     assert "1 rows were late" in counted.answer
     assert ask("late", 0).reason == "late"
-    assert ask("nobody", 0).reason == "no_rows"
+    assert ask("nobody", 0).answer == "no row of k='nobody' arrived"
+    assert ask("a", 600).answer.startswith("no row of k='a' in this window arrived; the nearest is")
     assert ask("a", 600).reason == "no_rows"
     assert ask("r", 0).reason == "rejected"
     pending = ask("open", 210)
@@ -174,6 +176,33 @@ def test_due_is_the_first_watermark_with_the_result(tmp_path: Path) -> None:
     )
     assert found.reason == "open"
     assert found.due == int(at(27).timestamp() * 1_000)
+
+
+def test_an_answer_has_the_watermark_that_its_rows_met(tmp_path: Path) -> None:
+    """Spark's is lower by the allowed lateness."""
+    operator = tumbling(allowed_lateness="1 hour", stragglers="update")
+    batches = [table(("a", at(second), 1)) for second in (5, 4_000, 4_001, 4_002)]
+    simulate(tmp_path / "checkpoint", operator, batches)
+    found = observe.explain(
+        tmp_path / "checkpoint", operator, observe.files(), where={"k": "a"}, window=at(4_000)
+    )
+    mark, end = at(3_992), at(4_020)
+    text = "%Y-%m-%d %H:%M:%SZ"
+    assert (
+        found.answer
+        == f"the result is open until the watermark is {end:{text}}; it is {mark:{text}}"
+    )
+    assert f"watermark {at(3_990):{text}}" in str(found)
+
+
+def test_a_micro_batch_without_a_commit_is_noted(tmp_path: Path) -> None:
+    simulate(tmp_path / "checkpoint", tumbling(), [table(("a", at(5), 1)), table(("a", at(6), 2))])
+    last = max(map(int, os.listdir(tmp_path / "checkpoint/commits")))
+    (tmp_path / f"checkpoint/commits/{last}").unlink()
+    found = observe.explain(tmp_path / "checkpoint", tumbling(), observe.files(), where={"k": "a"})
+    assert found.notes == (
+        f"micro-batch {last} is not committed: the query is in it, or failed in it",
+    )
 
 
 def test_removed_files_and_plans_are_noted(tmp_path: Path) -> None:

@@ -244,7 +244,9 @@ def fail(member: Member, policy: Policy, at: int, error: BaseException) -> Outco
         wait = policy.wait(member.failures)
         member = replace(member, status="waiting", since=at + wait)
         return member, [member.event("restarting", f"{reason}, in {wait / 1e6:g} s", error)]
-    return give_up(member, at, reason, error)
+    member, events = give_up(member, at, reason, error)
+    # No restart follows this failure.
+    return member, [replace(event, restarts=member.failures - 1) for event in events]
 
 
 def give_up(member: Member, at: int, reason: str, error: BaseException | None = None) -> Outcome:

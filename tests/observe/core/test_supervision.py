@@ -60,7 +60,7 @@ def test_a_query_that_fails_is_started_again_later_each_time_and_then_not() -> N
     assert waits == [SECOND, 2 * SECOND]
     assert member.restarts == 2
     member, (event,) = supervision.fail(member, POLICY, at, OSError("disk"))
-    assert str(event) == "query m failed, restarts 3: OSError, after 2 restarts"
+    assert str(event) == "query m failed, restarts 2: OSError, after 2 restarts"
     assert member.status == "failed"
 
 
