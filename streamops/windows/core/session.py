@@ -97,19 +97,18 @@ class SessionCore(WindowCore[SessionSpec]):
         classified = classify_rows(spec, arrived, codes_of[1], bounds, previous_watermark, final)
         codes, arrived = codes_of[1][classified.accepted], arrived.where(classified.accepted)
 
-        table, after, follows, prompt = stored, sessions, sessions.ids, codes[:0]
+        table, after, into, prompt = stored, sessions, np.arange(len(stored)), codes[:0]
         if len(arrived):
             both = before.append(arrived.spans(codes))
             after = Sessions.of(spec, both)
-            follows, prompt = np.split(after.ids, [len(stored)])
-            prompt = prompt[classified.on_time[classified.accepted]]
+            prompt = after.ids[len(stored) :][classified.on_time[classified.accepted]]
             settled = BEFORE_ALL if watermark is None else spec.settled_by(watermark)
-            table, after = _join(spec, stored, arrived, both, after, settled)
+            table, after, into = _join(spec, stored, arrived, both, after, settled)
         changes = publish(
             spec,
             SessionTable(stored, sessions),
             SessionTable(table, after),
-            follows=follows,
+            into=into,
             prompt=prompt,
             changed_keys=codes,
             previous_watermark=previous_watermark,
@@ -203,7 +202,7 @@ def _join(
     both: Spans,
     sessions: Sessions,
     settled: int,
-) -> tuple[pa.Table, Sessions]:
+) -> tuple[pa.Table, Sessions, Ids]:
     """Merge the stored spans and the rows of each session into as few spans as possible.
 
     Parameters
@@ -221,6 +220,8 @@ def _join(
         ``revision`` and ``timing`` are not filled in yet.
     sessions : Sessions
         The sessions of these spans.
+    into : array of int64
+        The span that each stored span became, or became a part of.
     """
     group_ids = sessions.ids
     touched = np.isin(sessions.ids, sessions.ids[len(stored) :])
@@ -252,7 +253,7 @@ def _join(
     between = schema.names[len(columns) : len(schema) - len(aggregates)]
     filled = [pa.array(own.get(name, nothing)).cast(schema.field(name).type) for name in between]
     table = pa.table([*columns, *filled, *aggregates], schema=schema)
-    return table, replace(sessions, ids=sessions.ids[first])
+    return table, replace(sessions, ids=sessions.ids[first]), old
 
 
 def _alive(spec: SessionSpec, table: pa.Table, sessions: Sessions, watermark: int | None) -> Mask:
@@ -274,10 +275,10 @@ def _next_tables(
     watermark: int | None,
 ) -> dict[str, pa.Table]:
     """The tables of the state after the step."""
-    for name, values in (("revision", changes.revision), ("timing", changes.timing)):
+    for name, values in (("revision", changes.revision), ("timing", changes.timing[sessions.ids])):
         if name in table.column_names:
             field = table.schema.field(name)
-            filled = pa.array(values[sessions.ids]).cast(field.type)
+            filled = pa.array(values).cast(field.type)
             table = table.set_column(table.schema.get_field_index(name), field, filled)
     tables = {}
     if bounds_before is not None:
@@ -341,8 +342,10 @@ class Publication:
     counts : Metrics
     closing : array of int64
         The sessions after the step that this step closes.
-    revision, timing : arrays of int64
-        Revision and timing of each session after the step.
+    revision : array of int64
+        The revision of each span after the step.
+    timing : array of int64
+        The timing of each session after the step.
     """
 
     emitted: pa.Table
@@ -377,7 +380,7 @@ def publish(
     before: SessionTable,
     after: SessionTable,
     *,
-    follows: Ids,
+    into: Ids,
     prompt: Ids,
     changed_keys: Ids,
     previous_watermark: int | None,
@@ -389,8 +392,8 @@ def publish(
     ----------
     before, after : SessionTable
         The sessions before the step, and with the accepted rows.
-    follows : array of int64
-        The session in ``after`` of each span in ``before``.
+    into : array of int64
+        The span in ``after`` of each span in ``before``.
     prompt : array of int64
         The session of each accepted row that is on time.
     changed_keys : array of int64
@@ -401,14 +404,15 @@ def publish(
     was_by = BEFORE_ALL if previous_watermark is None else previous_watermark
     now_by = BEFORE_ALL if watermark is None else watermark
     old, new = before.sessions, after.sessions
+    follows = new.ids[into]
     was_published = _mask_of(new, follows[(old.end <= was_by)[old.ids]])
     closing = (new.end <= now_by) & ~was_published
     if not spec.revises:
         results = _results(spec, after, np.flatnonzero(closing))
-        none = np.zeros(len(new), np.int64)
         counts = Metrics(results=len(results.start))
         emitted = publish_windows(spec, results)
-        return Publication(emitted, counts, np.flatnonzero(closing), none, none)
+        none = np.zeros(len(new.ids), np.int64), np.zeros(len(new), np.int64)
+        return Publication(emitted, counts, np.flatnonzero(closing), *none)
 
     # Compare only what may differ: keys with rows, and early sessions that close.
     was_early = spec.is_early and spec.turned != "on"
@@ -426,7 +430,8 @@ def publish(
     )  # position in `old_rows` per entry of `new_rows`, or -1
     matched = np.flatnonzero(match >= 0)
 
-    number, when = _stored_values(before, "revision"), _stored_values(before, "timing")
+    numbers = _stored_column(before, "revision")
+    number, when = _greatest(old, numbers), _greatest(old, _stored_column(before, "timing"))
     timing = np.zeros(len(new), np.int64)
     np.maximum.at(timing, follows, when[old.ids])
     # A closing row can end a session behind the watermark that contains no straggler.
@@ -445,11 +450,13 @@ def publish(
     unchanged = ~was_out
     unchanged |= ~np.isin(np.arange(len(old)), old_rows)
     unchanged[old_rows[match[same]]] = True
-    raised = number + ~unchanged
-    revision = np.zeros(len(new), np.int64)
-    np.maximum.at(revision, follows, raised[old.ids])
+    revisions = np.zeros(len(new.ids), np.int64)
+    np.maximum.at(revisions, into, numbers + ~unchanged[old.ids])
+    revision = _greatest(new, revisions)
     replaces = _mask_of(new, follows[was_out[old.ids]])
     revision[tardy] = 1  # it consists of stragglers only
+    # A row can leave an open session before its first result: it does not take the revision with it.
+    revisions = np.where(is_out[new.ids], revision[new.ids], revisions)
     timing[new_rows[same]] = when[old_rows[match[same]]]
 
     absorbed = np.setdiff1d(np.arange(len(old_rows)), match[matched])
@@ -477,7 +484,7 @@ def publish(
         emitted.insert(0, publish_windows(spec, *deletes, DELETE))
     anew = int(np.count_nonzero(replaces[new_rows[first]]))
     counts = Metrics(results=len(first) - anew, corrections=len(again) + anew)
-    return Publication(concat(emitted), counts, np.flatnonzero(closing), revision, timing)
+    return Publication(concat(emitted), counts, np.flatnonzero(closing), revisions, timing)
 
 
 def _match_windows(old: Sessions, old_rows: Ids, new: Sessions, new_rows: Ids) -> Ids:
@@ -499,9 +506,15 @@ def _mask_of(sessions: Sessions, members: Ids) -> Mask:
     return result
 
 
-def _stored_values(source: SessionTable, name: str) -> Ids:
-    """The greatest value of each session in this column of its spans; 0 without the column."""
-    result = np.zeros(len(source.sessions), np.int64)
-    if name in source.table.column_names:
-        np.maximum.at(result, source.sessions.ids, np.asarray(source.table.column(name)))
+def _stored_column(source: SessionTable, name: str) -> Ids:
+    """A column of the spans; 0 without the column."""
+    if name not in source.table.column_names:
+        return np.zeros(len(source.table), np.int64)
+    return np.asarray(source.table.column(name)).astype(np.int64)
+
+
+def _greatest(sessions: Sessions, values: Ids) -> Ids:
+    """The greatest value of the spans of each session."""
+    result = np.zeros(len(sessions), np.int64)
+    np.maximum.at(result, sessions.ids, values)
     return result
