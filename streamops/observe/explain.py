@@ -21,6 +21,7 @@ from streamops.observe.key_rows import (
     KeyRow,
     KeyState,
     bounds_of,
+    count,
     instant,
     micros_of,
     show,
@@ -296,9 +297,9 @@ class _Query:
         names = self.replay.names
         late = [[of for of in rows if of.arrived.outcome in LATE] for rows in relevant]
         if results:
-            count = sum(map(len, late))
-            more = f"; {count} rows were late" if count else ""
-            return "result", f"{len(results)} results{more}", None, None
+            too_late = [of for rows in late for of in rows]
+            more = f"; {_were(too_late)} late" if too_late else ""
+            return "result", f"{count(results, 'result')}{more}", None, None
         if is_open:
             due = self._due(current)
             until = "" if due is None else f" until the watermark is {self._watermark(due)}"
@@ -313,21 +314,21 @@ class _Query:
         for position in range(deepest, -1, -1):
             name, rows = names[position], relevant[position]
             if late[position] and is_possible:
-                text = f"{len(late[position])} rows were late, the first: {late[position][0]}"
+                text = f"{_were(late[position])} late, the first: {late[position][0]}"
                 return "late", text, None, name
             if all(of.arrived.outcome in REJECTED for of in rows):
-                return "rejected", f"all {len(rows)} rows were rejected: {rows[0]}", None, name
+                return "rejected", f"{_were(rows)} rejected: {rows[0]}", None, name
         name = names[deepest]
         if len(self.replay.schemas) > 1 and deepest == 0:
             return "no_partner", self._alone(relevant[0]), None, name
-        text = f"{name} has no such result of {len(relevant[deepest])} rows"
+        text = f"{name} has no such result of {count(relevant[deepest], 'row')}"
         return "no_result", text, None, name
 
     def _alone(self, relevant: list[KeyRow]) -> str:
         """The rows of a join without a partner, and the nearest row of the other input."""
         row = relevant[0]
         sides = {of.arrived.side for of in relevant}
-        only = f"{len(relevant)} rows of the {row.arrived.side} input only"
+        only = f"{count(relevant, 'row')} of the {row.arrived.side} input only"
         text = only if len(sides) == 1 else f"{len(relevant)} rows, no two of which are partners"
         others = [of for of in self._rows_of(0) if of.arrived.side != row.arrived.side]
         time = row.arrived.time
@@ -384,6 +385,10 @@ class _Query:
         return (
             float("inf") if time is None or start is None else abs((time - start).total_seconds())
         )
+
+
+def _were(rows: Sequence[KeyRow]) -> str:
+    return f"{count(rows, 'row')} {'was' if len(rows) == 1 else 'were'}"
 
 
 def _collect(read: list[list[Row]], steps: Sequence[OperatorStep]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class KeyResult:
         state = "" if self.is_committed else ", not committed"
         if self.is_written is not None:
             state += ", written" if self.is_written else ", not written"
-        made = f", from {len(self.rows)} rows" if self.rows else ""
+        made = f", from {count(self.rows, 'row')}" if self.rows else ""
         return f"micro-batch {self.batch}{state}: result{made}: {show(self.row)}"
 
 
@@ -94,6 +94,11 @@ def micros_of(instant: dt.datetime) -> int:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=dt.UTC)
     return (instant - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def count(things: Sequence[Any], name: str) -> str:
+    """How many there are, as text."""
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def show(row: Mapping[str, Any]) -> str:

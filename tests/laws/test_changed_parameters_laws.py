@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from streamops import aggregates as agg
 from streamops import windows
+from streamops.errors import CapacityError
 from streamops.kernel import segments
 from streamops.spark.operator import Operator
 from streamops.testing import BatchResult, Replay, at
@@ -84,6 +86,7 @@ def _session(**fixed: Any) -> tuple[Build, Callable[..., Changing], Parameters]:
 
 
 EMPTY = "tumbling with empty windows"
+LONGER = "session that fails above a length"
 WINDOWS: dict[str, tuple[Build, Callable[..., Changing], Parameters]] = {
     "tumbling": _grid(10, 10),
     "hopping": _grid(20, 5),
@@ -94,6 +97,7 @@ WINDOWS: dict[str, tuple[Build, Callable[..., Changing], Parameters]] = {
     "session": _session(),
     "session with a last row": _session(until="last"),
     "session of a maximum length": _session(max_length=20),
+    LONGER: _session(max_length=20, when_longer="fail"),
 }
 
 
@@ -190,6 +194,11 @@ def test_parameters_may_change(name: str, data: st.DataObject, few: bool) -> Non
                 restart(query, operator_of(build, current, unit))
                 first = reference.change(number, **in_micros(current, unit))
                 marks.parameters = current
+            if current.get("when_longer") == "fail" and is_longer(reference, batch, marks.now):
+                with pytest.raises(CapacityError, match="STATE_FULL"):
+                    deepcopy(query)._step(to_tables(batch, query._schemas))
+                current = current | {"when_longer": "split"}
+                restart(query, operator_of(build, current, unit))
             require(
                 reference, batch, marks.now, query._step(to_tables(batch, query._schemas)), first
             )
@@ -199,6 +208,13 @@ def test_parameters_may_change(name: str, data: st.DataObject, few: bool) -> Non
                 require(reference, [], marks.now, query._step(None), Expected())
         result = query.flush()
         assert emitted(result, reference) == Counter(map(as_text, reference.finish()))
+
+
+def is_longer(reference: Any, batch: Sequence[Mapping[str, Any]], watermark: int | None) -> bool:
+    """Whether a session becomes longer than it may be."""
+    after = deepcopy(reference)
+    after.step([{**row, "ts": micros(row["ts"])} for row in batch], watermark)
+    return any(len([*after._pieces(chain)]) > 1 for _, chain in after._chains(after.arrived))
 
 
 HORIZONS = {"10s": 10, "25s": 25, "40s": 40, "5s": 5}
@@ -325,9 +341,13 @@ def micros(instant: dt.datetime) -> int:
 
 
 def in_micros(given: Parameters, unit: int = 1) -> Parameters:
-    """As the oracles take them."""
+    """As the oracles take them, which always split."""
     scale = unit * SECOND
-    return {n: v * scale if n in _DURATIONS and v is not None else v for n, v in given.items()}
+    return {
+        n: v * scale if n in _DURATIONS and v is not None else v
+        for n, v in given.items()
+        if n != "when_longer"
+    }
 
 
 def operator_of(build: Build, given: Parameters, unit: int = 1) -> Operator:

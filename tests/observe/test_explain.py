@@ -157,7 +157,7 @@ def test_each_planted_cause_is_the_reason(tmp_path: Path) -> None:
     assert (
         counted.key_rows[2].arrived.lateness == 140 * 1_000_000
     )  # the watermark of micro-batch 2 is 200 s - 10 s
-    assert "1 rows were late" in counted.answer
+    assert "1 row was late" in counted.answer
     assert ask("late", 0).reason == "late"
     assert ask("nobody", 0).answer == "no row of k='nobody' arrived"
     assert ask("a", 600).answer.startswith("no row of k='a' in this window arrived; the nearest is")

@@ -40,8 +40,8 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--where", "k==a"], "1 results\n"),
-        (["--null", "k"], "1 results\n"),
+        (["--where", "k==a"], "1 result\n"),
+        (["--null", "k"], "1 result\n"),
         (["--where", "k=b", "--window", "2024-01-01T00:03:20Z"], "the result is open until"),
         (["--where", "k=b", "--window", "2024-01-01T00:03:00Z/2024-01-01T00:04:00Z"], "open"),
         (["--where", "k=", "--source", "job_of_views:source"], "no row of k='' arrived"),

@@ -47,6 +47,7 @@ class Run:
     pairs: int
     kills: int
     burst: int
+    targets: Sequence[str]
     numbers: Any = field(default_factory=itertools.count)
     returned: dict[str, list[tuple[int, float, float]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -111,14 +112,17 @@ class Run:
 
 
 class _ParquetReader:
-    """Looks for records in a folder. What it has read once stays there, so only a record that it has not seen is read for."""
+    """Looks for records in a folder. Files do not change, so it reads those that it has not seen."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.seen = path, set[int]()
+        self.path, self.files, self.seen = path, set[str](), set[int]()
 
     def __call__(self, number: int) -> bool:
         if number not in self.seen:
-            self.seen = {*sinks.read_parquet(self.path).to_table().column("n").to_pylist()}
+            for fragment in sinks.read_parquet(self.path).get_fragments():
+                if fragment.path not in self.files:
+                    self.seen.update(fragment.to_table(columns=["n"]).column("n").to_pylist())
+                    self.files.add(fragment.path)
         return number in self.seen
 
 
@@ -190,7 +194,7 @@ def report(run: Run, seconds: float) -> None:
     lasted = np.subtract(committed, begun)
     print(f"{run.done} pairs, {run.killed} kills, {len(run.stale)} stale reads, {seconds:.0f} s")
     print(f"{len(ends)} micro-batches: {_percentiles(lasted)}")
-    for target in TARGETS:
+    for target in run.targets:
         waits, beyond, after = [], [], []
         for offset, acknowledged, returned in run.returned[target]:
             batch = bisect_right(ends, offset)
@@ -220,6 +224,7 @@ def main() -> int:
     parser.add_argument(
         "--burst", type=int, default=50, help="records written before the wait for the first"
     )
+    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=TARGETS)
     parser.add_argument("--seed", type=int, default=1)
     wanted = parser.parse_args()
     installed = programs()
@@ -231,18 +236,27 @@ def main() -> int:
     ):
         folder, topic = Path(name), broker.create_topic()
         url = f"postgresql://postgres@/postgres?host={where.split()[0].partition('=')[2]}"
-        servers = {"kafka": broker.bootstrap, "topic": topic, "url": url}
+        servers = {"kafka": broker.bootstrap, "topic": topic, "url": url, "targets": wanted.targets}
         (folder / "servers").write_text(json.dumps(servers))
-        run = Run(folder, broker, topic, where, wanted.pairs, wanted.kills, wanted.burst)
+        run = Run(
+            folder,
+            broker,
+            topic,
+            where,
+            wanted.pairs,
+            wanted.kills,
+            wanted.burst,
+            wanted.targets,
+        )
         begun = time.monotonic()
-        with ThreadPoolExecutor(len(TARGETS) * wanted.writers + 1) as pool:
+        with ThreadPoolExecutor(len(wanted.targets) * wanted.writers + 1) as pool:
             killing = pool.submit(
                 _first_batch_and_kills, run, wanted.seed, ready := threading.Event()
             )
             assert ready.wait(300) or killing.result()
             writers = [
                 pool.submit(run.write_and_read, target)
-                for target in TARGETS
+                for target in wanted.targets
                 for _ in range(wanted.writers)
             ]
             try:
@@ -259,16 +273,18 @@ def _first_batch_and_kills(run: Run, seed: int, ready: threading.Event) -> None:
     """Create the targets with one record, prepare them for readers, and then kill at random."""
     run.broker.produce(run.topic, [{"value": str(next(run.numbers))}])
     query = start(run.folder)
-    while len(commits(run.folder)) < len(TARGETS):
+    while len(commits(run.folder)) < len(run.targets):
         assert query.poll() is None, (run.folder / "log").read_text()[-5_000:]
         time.sleep(0.2)
     os.killpg(query.pid, signal.SIGKILL)
     query.wait()
-    with psycopg.connect(run.where, autocommit=True) as client:
-        client.execute(sinks.wait_for_sql().encode())
-        client.execute("CREATE INDEX ON own (n)")
-    with sqlite3.connect(run.folder / "own.db", timeout=60) as database:
-        database.execute("CREATE INDEX own_n ON own (n)")
+    if "postgres" in run.targets:
+        with psycopg.connect(run.where, autocommit=True) as client:
+            client.execute(sinks.wait_for_sql().encode())
+            client.execute("CREATE INDEX ON own (n)")
+    if "sqlite" in run.targets:
+        with sqlite3.connect(run.folder / "own.db", timeout=60) as database:
+            database.execute("CREATE INDEX own_n ON own (n)")
     ready.set()
     kill_at_random(run, seed)
 

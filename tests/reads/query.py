@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
     rows = records.load().select(F.col("value").cast("string").cast("bigint").alias("n"))
     log = str(folder / "commits.jsonl")
     targets: dict[str, BatchWriter] = {
-        name: Timed(writer=sink(folder, name), log=log, name=name) for name in TARGETS
+        name: Timed(writer=sink(folder, name), log=log, name=name) for name in servers["targets"]
     }
     writer = rows.writeStream.foreachBatch(sinks.fan_out(targets))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
