@@ -129,12 +129,15 @@ class _ParquetReader:
 def commits(folder: Path) -> dict[tuple[str, int], float]:
     """When each target had each micro-batch for the first time."""
     found: dict[tuple[str, int], float] = {}
-    log = folder / "commits.jsonl"
-    for line in log.read_text().splitlines() if log.exists() else ():
-        if line.endswith("]"):  # not cut off by a kill
-            target, batch, at = json.loads(line)
-            found.setdefault((target, batch), at)
+    for target, batch, at in lines_of(folder / "commits.jsonl"):
+        found.setdefault((target, batch), at)
     return found
+
+
+def lines_of(log: Path) -> list[Any]:
+    """The lines of a log that no kill has cut off."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("]")]
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
@@ -191,19 +194,25 @@ def report(run: Run, seconds: float) -> None:
     """Print how long the waits were; and how much more than the micro-batch with the record, from its begin."""
     ends, begun, committed = micro_batches(run)
     at = commits(run.folder)
+    # A micro-batch that was killed has reported none.
     lasted = np.subtract(committed, begun)
+    for number, duration in lines_of(run.folder / "durations.jsonl"):
+        if number < len(lasted):
+            lasted[number] = duration
     print(f"{run.done} pairs, {run.killed} kills, {len(run.stale)} stale reads, {seconds:.0f} s")
     print(f"{len(ends)} micro-batches: {_percentiles(lasted)}")
     for target in run.targets:
-        waits, beyond, after = [], [], []
+        waits, more, beyond, after = [], [], [], []
         for offset, acknowledged, returned in run.returned[target]:
             batch = bisect_right(ends, offset)
             if batch == len(ends) or (target, batch) not in at:
                 continue  # Spark was killed before it committed the micro-batch, and never again
             waits.append(returned - acknowledged)
+            more.append(waits[-1] - lasted[batch])
             beyond.append(returned - max(begun[batch], acknowledged) - lasted[batch])
             after.append(returned - max(at[target, batch], acknowledged))
         print(f"{target}: {len(waits)} waits: {_percentiles(waits)}")
+        print(f"    more than the micro-batch with the record lasted: {_percentiles(more)}")
         print(f"    beyond the micro-batch with the record, from its begin: {_percentiles(beyond)}")
         print(f"    after the commit of the target: {_percentiles(after)}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQueryListener
 
 import streamops
 from streamops import sinks
@@ -39,6 +40,26 @@ class Timed(BatchWriter):
             log.write(json.dumps([self.name, batch_id, time.time()]) + "\n")
 
 
+class Durations(StreamingQueryListener):
+    """Writes down how long micro-batches lasted, by Spark's measure."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Write down the duration of a micro-batch."""
+        progress = event.progress
+        with self.log.open("a") as log:
+            seconds = progress.durationMs["triggerExecution"] / 1_000
+            log.write(json.dumps([progress.batchId, seconds]) + "\n")
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+
 def sink(folder: Path, name: str) -> Any:
     """The sink of a target, for the query and for its readers."""
     if name == "postgres":
@@ -57,6 +78,7 @@ def main(folder: Path) -> None:
         "spark.sql.streaming.minBatchesToRetain": "1000000",  # all of them are in the report
     }
     spark = streamops.local_session(conf=conf)
+    spark.streams.addListener(Durations(folder / "durations.jsonl"))
     options = {"kafka.bootstrap.servers": servers["kafka"], "subscribe": servers["topic"]}
     records = spark.readStream.format("kafka").options(**options, startingOffsets="earliest")
     rows = records.load().select(F.col("value").cast("string").cast("bigint").alias("n"))

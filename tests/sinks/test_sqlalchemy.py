@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 from collections.abc import Iterator
@@ -206,6 +207,19 @@ class OfMariadb(OfDatabases):
 @pytest.mark.smoke
 class TestMariadb(OfMariadb):
     pass
+
+
+def test_a_reader_that_polls_retains_nothing(url: str) -> None:
+    """SQLAlchemy retains compiled statements, and a statement its table."""
+    target = make_target(url, "t")
+    target.deliver(0, RUN, k=[1])
+    sink, counts = target.sink(), []
+    for _ in range(2):
+        for _ in range(10):
+            assert sink.read_ledger().batch == 0
+        gc.collect()
+        counts.append(sum(type(thing) is sa.Table for thing in gc.get_objects()))
+    assert counts[0] == counts[1]
 
 
 def test_columns_of_the_table_that_the_rows_do_not_have_stay(url: str) -> None:

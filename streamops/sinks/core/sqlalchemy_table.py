@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -32,6 +33,7 @@ WITH_TRANSACTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine":
 """How tables are created: the default of a server may be an engine without transactions."""
 
 
+@functools.cache  # else every reading would have statements of its own, which SQLAlchemy retains
 def ledger_table(schema: str | None) -> sa.Table:
     """The ledger: one row per sink."""
     numbers = ("generation", "batch", "rows", "digest")
