@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import importlib.util
 import os
@@ -11,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
@@ -79,8 +81,11 @@ def _without_what_is_refused() -> Iterator[None]:
     """With ``OLD_PACKAGES``, what a version cannot do is refused, and not tested."""
     try:
         return (yield)
-    except RequirementError as error:
-        if error.code == "VERSION_NOT_SUPPORTED" and "OLD_PACKAGES" in os.environ:
+    except (RequirementError, doctest.UnexpectedException) as raised:
+        # That of an example has the class, the error and its traceback.
+        error = raised if isinstance(raised, RequirementError) else raised.exc_info[1]
+        refused = getattr(error, "code", None) == "VERSION_NOT_SUPPORTED"
+        if refused and "OLD_PACKAGES" in os.environ:
             pytest.skip(f"{error.args[0]}".splitlines()[0])
         raise
 
@@ -164,7 +169,9 @@ def pytest_configure(config: pytest.Config) -> None:
     importlib.import_module("tests.docstrings").install()
     frames = importlib.import_module("pyspark.sql").DataFrame
     if not hasattr(frames, "toArrow"):  # Spark 3.5
-        frames.toArrow = importlib.import_module("streamops.kernel.versions").collect_arrow
+        versions = importlib.import_module("streamops.kernel.versions")
+        frames.toArrow = versions.collect_arrow
+        _let_create_frames_of_arrow(versions.create_frame)
     if _IS_SPARK_41:
         # It leaves the closing of its sockets to the garbage collector.
         config.addinivalue_line(
@@ -175,6 +182,19 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins = config.pluginmanager
     if not plugins.hasplugin("streamops") and importlib.util.find_spec(_PLUGIN):
         plugins.register(importlib.import_module(_PLUGIN), "streamops")
+
+
+def _let_create_frames_of_arrow(create_frame: Callable[..., Any]) -> None:
+    sessions = importlib.import_module("pyspark.sql").SparkSession
+    to_schema = importlib.import_module("pyspark.sql.pandas.types").from_arrow_schema
+    create = sessions.createDataFrame
+
+    def create_of(session: Any, data: Any, schema: Any = None, **options: Any) -> Any:
+        if not isinstance(data, pa.Table):
+            return create(session, data, schema, **options)
+        return create_frame(session, data, schema or to_schema(data.schema))
+
+    sessions.createDataFrame = create_of
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

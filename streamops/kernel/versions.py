@@ -82,6 +82,11 @@ def has_scripted_sources() -> bool:
     return _has_class("sql.streaming.datasource", "SupportsTriggerAvailableNow")
 
 
+def reports_every_micro_batch() -> bool:
+    """Whether the progress has ``observedMetrics`` of micro-batches without new rows: since Spark 4.0."""
+    return has_python_sources()  # since the same version
+
+
 def require_state_reader() -> None:
     """Refuse a Spark that cannot read state stores, as Spark can since 4.0.
 

@@ -146,7 +146,7 @@ MIXED_FRAMES = codes.STREAMING_FRAME(
 TARGET_REFUSED = codes.TARGET_REFUSED(
     "a string has bytes that are not UTF-8, and JSON cannot hold them",
     "text in UTF-8",
-    "F.make_valid_utf8(column) replaces these bytes; or keep the column binary",
+    "F.make_valid_utf8(column), since Spark 4.0, replaces these bytes; or keep the column binary",
 )
 COLLATED_COLUMN = codes.TYPE_UNSUPPORTED(
     "column {column!r} has a collation, which the kernel does not support",

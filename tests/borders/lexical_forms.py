@@ -18,13 +18,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+from pyspark.sql import types
 
 REJECTED = "rejected"
 NULL = "null"
 TYPES = (
     *("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary"),
     *("decimal(10,2)", "decimal(38,0)", "decimal(38,18)", "date", "timestamp", "timestamp_ntz"),
-    *("time(0)", "time(3)", "time(6)", "interval day to second", "interval year to month"),
+    *("interval day to second", "interval year to month"),
+    *(("time(0)", "time(3)", "time(6)") if hasattr(types, "TimeType") else ()),
 )
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 (local times)

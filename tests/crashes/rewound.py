@@ -69,6 +69,7 @@ class Rewound:
             _FORMAT: str(self.format),
             _DELTAS: "0" if self.store == "hdfs" else "1",
             _PAUSE: pause,
+            "spark.sql.ansi.enabled": "true",  # for a native sum of integers
         }
         return configured(spark, wanted)
 

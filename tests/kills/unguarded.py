@@ -12,6 +12,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from streamops.kernel.versions import to_arrow
 from streamops.sinks.core.ledger import Entry
 from streamops.sinks.sink import BatchWriter, CheckedTarget
 from streamops.spark.identity import Identity
@@ -38,7 +39,7 @@ class Unguarded(BatchWriter):
         yield from ()
 
     def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
-        self.append(batch.toArrow(), batch_id)
+        self.append(to_arrow(batch), batch_id)
 
     def append(self, rows: pa.Table, batch_id: int) -> None:
         Path(self.folder).mkdir(parents=True, exist_ok=True)

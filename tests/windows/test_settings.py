@@ -526,7 +526,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
 @pytest.mark.parametrize(
     ("dtype", "conversion"),
     [
-        ("string", "F.col('at').try_cast('timestamp_ltz')"),
+        ("string", "F.expr('try_cast(`at` AS timestamp_ltz)')"),
         ("date", "F.col('at').cast('timestamp_ltz')"),
         ("timestamp_ntz", "F.col('at').cast('timestamp_ltz')"),
         ("bigint", "F.timestamp_millis('at')"),
