@@ -52,7 +52,12 @@ INSTANT_WITHOUT_ZONE = codes.COLUMN_TYPE(
 INSTANT_AS_TEXT = codes.COLUMN_TYPE(
     "column {column!r} cannot be used as {use}",
     "{expected}",
-    "df.withColumn({column!r}, F.expr('try_cast(`{column}` AS timestamp_ltz)')), which turns text that is no timestamp into null; time.guard({column!r}) also delivers such rows as side output",
+    "df.withColumn({column!r}, F.col({column!r}).try_cast('timestamp_ltz')), which turns text that is no timestamp into null; time.guard({column!r}) also delivers such rows as side output",
+)
+INSTANT_AS_TEXT_OF_SPARK_3 = codes.COLUMN_TYPE(
+    "column {column!r} cannot be used as {use}",
+    "{expected}",
+    "df.withColumn({column!r}, F.col({column!r}).cast('timestamp_ltz')), which turns text that is no timestamp into null unless spark.sql.ansi.enabled is true; time.guard({column!r}) also delivers such rows as side output",
 )
 CHANGE_COLUMN_TYPE = codes.COLUMN_TYPE(
     "column {column!r} cannot be used as `{role}`",

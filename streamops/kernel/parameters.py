@@ -16,6 +16,7 @@ from streamops.kernel.aggregation import Aggregation
 from streamops.kernel.columns import column_not_found, type_name
 from streamops.kernel.errors import Condition, SchemaError, SpecError, WatermarkError, located
 from streamops.kernel.time import Duration, format_duration, parse_duration
+from streamops.kernel.versions import has_try_cast
 
 
 def import_object(path: str, *, parameter: str) -> Any:
@@ -341,8 +342,9 @@ def not_an_instant(dtype: str) -> Condition[SchemaError]:
         return conditions.INSTANT_AS_FRACTION
     if dtype.startswith("struct"):
         return conditions.INSTANT_AS_WINDOW
-    is_local = dtype in ("date", "timestamp_ntz")
-    return conditions.INSTANT_WITHOUT_ZONE if is_local else conditions.INSTANT_AS_TEXT
+    if dtype in ("date", "timestamp_ntz"):
+        return conditions.INSTANT_WITHOUT_ZONE
+    return conditions.INSTANT_AS_TEXT if has_try_cast() else conditions.INSTANT_AS_TEXT_OF_SPARK_3
 
 
 def require_most_keys(max_keys: object, default: int) -> None:

@@ -282,6 +282,11 @@ def parse_type(schema: str) -> DataType:
     return found
 
 
+def has_try_cast() -> bool:
+    """Whether columns have ``try_cast``: since Spark 4.0."""
+    return hasattr(_attribute("sql", "Column"), "try_cast")
+
+
 def try_cast(column: Column, dtype: DataType | str) -> Column:
     """``Column.try_cast``; not needed since Spark 4.0."""
     if hasattr(type(column), "try_cast"):  # a column itself has any name, as a field of its value

@@ -104,7 +104,7 @@ def start(url: Any) -> Any:
     sa = require_driver()
     # Values of rows are not part of errors.
     # Joins by `<=>` are conditions that SQLAlchemy does not take for such.
-    # Compiled statements of one micro-batch are not those of the next one, but of the ledger.
+    # A micro-batch has statements of its own: only those of the ledger are worth retaining.
     options = {"hide_parameters": True, "enable_from_linting": False, "query_cache_size": 20}
     engine = sa.create_engine(url, **options)
     if engine.dialect.name not in targets().MYSQL:

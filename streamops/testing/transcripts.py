@@ -237,8 +237,9 @@ def _check(
             lines = [*lines, Line()]
         for line, result in zip(lines, results, strict=False):
             number += 1
+            is_known = has_metrics or line.rows is not None
             try:
-                _compare(line, result, has_metrics=has_metrics or line.rows is not None)
+                _compare(line if is_known else _without_metrics(line), result)
             except AssertionError as error:
                 message = f"{transcript.name!r}, line {number}: {error}"
                 raise AssertionError(message) from None
@@ -250,18 +251,17 @@ def _check(
             raise AssertionError(message)
 
 
-def _compare(line: Line, result: BatchResult, *, has_metrics: bool) -> None:
+def _compare(line: Line, result: BatchResult) -> None:
     rows, late = result.rows, result.late_rows
     if routes_rejected(result.table.schema):
         late = [row[REJECTED] for row in rows if row[REJECTED] is not None]
         rows = [row for row in rows if row.pop(REJECTED) is None]
     assert_rows(rows, line.expect)
     assert_rows(late, line.late)
-    metrics = line if has_metrics else _without_metrics(line)
-    for name, expected in metrics.checks.items():
+    for name, expected in line.checks.items():
         source = result if name in ("watermark", "state_rows") else result.counts
         _assert_same(name, getattr(source, name), expected)
-    for name, expected in metrics.clock.items():
+    for name, expected in line.clock.items():
         _assert_same(f"{name} of the clock", getattr(result.clock, name, None), expected)
 
 

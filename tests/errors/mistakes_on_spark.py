@@ -132,7 +132,7 @@ ON_SPARK = (
     Mistake(
         "timestamps as text",
         "COLUMN_TYPE",
-        "df.withColumn('ts', F.expr('try_cast(`ts` AS timestamp_ltz)'))",
+        "df.withColumn('ts', F.col('ts').try_cast('timestamp_ltz'))",
         lambda spark: (
             events(spark)
             .withColumn("ts", F.lit("2026-01-01"))

@@ -14,6 +14,7 @@ from streamops.kernel.errors import ColumnNotFound, SchemaError, SpecError, Stre
 from streamops.kernel.grids import FixedGrid
 from streamops.kernel.lateness import late_field
 from streamops.kernel.parameters import not_an_instant
+from streamops.kernel.versions import has_try_cast
 from streamops.windows.core.grid_spec import FixedSpec
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -526,7 +527,7 @@ def test_an_event_time_of_another_type_is_refused(column: str, dtype: str) -> No
 @pytest.mark.parametrize(
     ("dtype", "conversion"),
     [
-        ("string", "F.expr('try_cast(`at` AS timestamp_ltz)')"),
+        ("string", f"F.col('at').{'try_' if has_try_cast() else ''}cast('timestamp_ltz')"),
         ("date", "F.col('at').cast('timestamp_ltz')"),
         ("timestamp_ntz", "F.col('at').cast('timestamp_ltz')"),
         ("bigint", "F.timestamp_millis('at')"),
