@@ -218,11 +218,12 @@ class FixedPeriod(Period):
 class CalendarPeriod(Period):
     """A unit of the calendar in a time zone, or several of them.
 
-    The previous window has the local times of start and end that many units earlier: the first occurrence if
-    a local time occurs twice, the first instant after the gap if it is skipped. The end is the local
-    time that would follow without a change of the clock at that instant. If there is no such window,
-    the previous one has the same length, provided that its start was not skipped. If the window starts
-    right after a gap, the start of the gap is tried last: a day without a midnight is compared with a
+    The previous window is this one, moved as a whole. Its start has the same local time that many units
+    earlier: the first occurrence if the local time occurs twice, the first instant after the gap if it
+    is skipped. Its end is as many whole months (of months, quarters and years) and days after the
+    start, at the same local time as the end, as it would be without a change of the clock at that
+    instant. If there is no such window, the previous one has the same length, provided that its start
+    was not skipped. A midnight that is skipped is tried last: a day without one is compared with a
     whole day.
 
     Examples
@@ -244,24 +245,30 @@ class CalendarPeriod(Period):
         return (_SHORTEST[self.unit] * self.units - 2) * DAY
 
     def before(self, start: Instants, end: Instants) -> list[Windows]:
-        """Return windows by local times of both ends, then by length, then from the start of a gap."""
+        """Return windows by local times of both ends, then by length, then from a skipped midnight."""
         reading, since = to_local(self.zone, start), self._ended(start)
-        begin, _, occurs, begins = self._moved(reading, -self.units)
-        over, _, _, ends = self._moved(self._ended(end), -self.units)
-        candidates = [
-            (begin, np.where(begins & ends, over, begin)),
-            (begin, np.where(begins & occurs, begin + (end - start), begin)),
-        ]
-        if (since < reading).any():
-            begin, _, _, begins = self._moved(since, -self.units)
-            candidates.append((begin, np.where(begins & ends & (since < reading), over, begin)))
+        until = self._ended(end)
+        # An end to which midnight was skipped is that of the day, too.
+        midnight = to_local(self.zone, end) // DAY * DAY
+        closings = [until] if (until >= midnight).all() else [np.maximum(until, midnight), until]
+        candidates = []
+        for closing in closings:
+            begin, _, occurs, exists, over, _ = self._moved(reading, closing, -self.units)
+            candidates.append((begin, np.where(exists, over, begin)))
+        is_there = exists & (begin < over)
+        candidates.append((begin, np.where(exists & occurs, begin + (end - start), begin)))
+        midnight = -(-since // DAY) * DAY
+        if (midnight < reading).any():
+            for closing in closings:
+                begin, _, _, exists, over, _ = self._moved(midnight, closing, -self.units)
+                exists &= is_there & (midnight < reading)
+                candidates.append((begin, np.where(exists, over, begin)))
         return candidates
 
     def over(self, start: Instants, end: Instants) -> Instants:
         """Return the maximum of the last occurrence of the local end, and the start plus the length."""
-        _, begin, _, _ = self._moved(to_local(self.zone, start), self.units)
         ended = np.maximum(to_local(self.zone, end), self._ended(end))
-        _, over, _, _ = self._moved(ended, self.units)
+        _, begin, _, _, _, over = self._moved(to_local(self.zone, start), ended, self.units)
         latest: Instants = np.maximum(over, begin + (end - start))
         return latest
 
@@ -269,28 +276,44 @@ class CalendarPeriod(Period):
         """Return the local times of instants, ignoring a change of the clock at this instant."""
         return to_local(self.zone, instants - 1) + 1
 
-    def _moved(self, readings: Instants, units: int) -> tuple[Instants, Instants, Mask, Mask]:
-        """Return the instants of local times, moved by a number of units.
+    def _moved(
+        self, begins: Instants, ends: Instants, units: int
+    ) -> tuple[Instants, Instants, Mask, Mask, Instants, Instants]:
+        """Return the instants of intervals of local times, moved by a number of units.
 
         Returns
         -------
         first, last : arrays of int64
-            The same as of :func:`from_local`.
         occurs : array of bool
+            Of the starts, the same as of :func:`from_local`.
         exists : array of bool
             Whether the day exists. 31 February does not; it is 3 March, or 2 March in a leap year.
+        first_over, last_over : arrays of int64
+            The same as of :func:`from_local`, of the ends.
         """
-        days, within = np.divmod(readings, DAY)
-        exists = np.ones(len(days), np.bool_)
+        (day, begun), (last_day, until) = np.divmod(begins, DAY), np.divmod(ends, DAY)
+        exists = np.ones(len(day), np.bool_)
         if self.unit in _DAYS:
-            days = days + units * _DAYS[self.unit]
+            moved, last_day = (days + units * _DAYS[self.unit] for days in (day, last_day))
         else:
-            months = days.astype("datetime64[D]").astype("datetime64[M]")
-            day = days - _first_day(months)
-            months = months + units * MONTHS[self.unit]
-            days = _first_day(months) + day
-            exists = days < _first_day(months + 1)
-        return *from_local(self.zone, days * DAY + within), exists
+            month, last_month = (
+                days.astype("datetime64[D]").astype("datetime64[M]") for days in (day, last_day)
+            )
+            target, nth = month + units * MONTHS[self.unit], day - _first_day(month)
+            moved = _first_day(target) + nth
+            exists = moved < _first_day(target + 1)
+            # The end is moved with the start: that of 30 April is a day later, and not 1 April.
+            whole = np.maximum((last_month - month).astype(np.int64), 0)
+            whole -= (_nth_day(last_month, nth) > last_day) & (whole > 0)
+            last_day += _nth_day(target + whole, nth) - _nth_day(month + whole, nth)
+        over, last_over, _ = from_local(self.zone, last_day * DAY + until)
+        return *from_local(self.zone, moved * DAY + begun), exists, over, last_over
+
+
+def _nth_day(months: npt.NDArray[np.datetime64], nth: Instants) -> Instants:
+    """Return a day of each month, counted from 0, or its last one."""
+    days: Instants = np.minimum(_first_day(months) + nth, _first_day(months + 1) - 1)
+    return days
 
 
 def _first_day(months: npt.NDArray[np.datetime64]) -> Instants:

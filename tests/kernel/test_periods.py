@@ -55,12 +55,7 @@ def test_a_skipped_hour_is_not_a_previous_window() -> None:
     # Neither an empty window nor another hour.
     assert found(day, "2013-04-01T02:00+02:00") == [("2013-03-31T03:00+02:00", 0)] * 2
     assert found(day, "2013-04-01T03:00+02:00")[0] == ("2013-03-31T03:00+02:00", 1)
-    # What starts after the gap may also be what would have started in it: of two hours here.
-    assert found(day, "2013-03-31T03:00+02:00") == [
-        ("2013-03-30T03:00+01:00", 1),
-        ("2013-03-30T03:00+01:00", 1),
-        ("2013-03-30T02:00+01:00", 2),
-    ]
+    assert found(day, "2013-03-31T03:00+02:00") == [("2013-03-30T03:00+01:00", 1)] * 2
 
 
 def test_of_an_hour_that_occurs_twice_the_first_is_used() -> None:
@@ -99,7 +94,13 @@ def test_a_day_is_compared_with_the_previous_day(zone: str, unit: str) -> None:
         ("month", "2013-03-01T00:00+01:00", 31 * 24 - 1, ("2013-02-01T00:00+01:00", 28 * 24)),
         ("quarter", "2013-04-01T00:00+02:00", 91 * 24, ("2013-01-01T00:00+01:00", 90 * 24 - 1)),
         ("year", "2013-01-01T00:00+01:00", 365 * 24, ("2012-01-01T00:00+01:00", 366 * 24)),
-        ("month", "2013-03-28T00:00+01:00", 24, ("2013-02-28T00:00+01:00", 0)),
+        ("month", "2013-03-28T00:00+01:00", 24, ("2013-02-28T00:00+01:00", 24)),
+        ("month", "2013-04-30T00:00+02:00", 24, ("2013-03-30T00:00+01:00", 24)),
+        ("month", "2022-11-30T00:00+01:00", 24, ("2022-10-30T00:00+02:00", 25)),
+        ("month", "2014-04-30T00:00+02:00", 24, ("2014-03-30T00:00+01:00", 23)),
+        ("quarter", "2014-06-30T00:00+02:00", 24, ("2014-03-30T00:00+01:00", 23)),
+        ("year", "2013-02-28T00:00+01:00", 24, ("2012-02-28T00:00+01:00", 24)),
+        ("year", "2013-01-01T00:00+01:00", 59 * 24, ("2012-01-01T00:00+01:00", 60 * 24)),
         ("month", "2013-03-29T12:00+01:00", 1, ("2013-03-01T12:00+01:00", 0)),
     ],
 )
@@ -112,8 +113,7 @@ def test_months_have_the_lengths_of_the_calendar(
 
 def test_a_day_that_the_previous_month_does_not_have_has_no_previous_day() -> None:
     month = CalendarPeriod("month", BERLIN)
-    # 29 February ends the day that 28 March is compared with: it is as long as that.
-    assert found(month, "2013-03-28T00:00+01:00", 24)[1] == ("2013-02-28T00:00+01:00", 24)
+    assert found(month, "2013-03-29T00:00+01:00", 24)[0][1] == 0
     assert [length for _, length in found(month, "2013-03-30T00:00+01:00", 24)] == [0, 0]
 
 
@@ -151,7 +151,10 @@ def test_earlier_windows_are_those_of_the_oracle(
         for row, instant in enumerate(instants):
             expected = previous_windows(unit, zone, instant, instant + length, units)
             got = [(int(begin[row]), int(over[row])) for begin, over in positions]
-            assert [p for p in got if p[0] < p[1]] == [p for p in expected if p[0] < p[1]]
+            first, second = (
+                list(dict.fromkeys(p for p in side if p[0] < p[1])) for side in (got, expected)
+            )
+            assert first == second
         # Whatever has one of these as its previous one ends no later than `over` says.
         for begin, over in positions:
             real = begin < over

@@ -6,6 +6,7 @@ among all of them whenever it is needed.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import functools
 import math
@@ -59,16 +60,29 @@ def first_after_gap(zone: str, reading: dt.datetime) -> int:
     )
 
 
-def moved(reading: dt.datetime, unit: str, units: int = 1) -> dt.datetime | None:
-    """The same reading some units earlier; None where there is no such day."""
+LENGTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+def months_later(day: dt.date, months: int) -> dt.date:
+    """The same day of a later month, or its last one."""
+    years, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    return dt.date(years, month + 1, min(day.day, calendar.monthrange(years, month + 1)[1]))
+
+
+def moved(day: dt.date, unit: str, units: int) -> dt.date | None:
+    """The date some units earlier; None where there is no such day."""
     if unit in ("day", "week"):
-        return reading - units * dt.timedelta(days=1 if unit == "day" else 7)
-    length = {"month": 1, "quarter": 3, "year": 12}[unit]
-    months = reading.year * 12 + reading.month - 1 - units * length
-    try:
-        return reading.replace(year=months // 12, month=months % 12 + 1)
-    except ValueError:
-        return None
+        return day - units * dt.timedelta(days=1 if unit == "day" else 7)
+    found = months_later(day, -units * LENGTHS[unit])
+    return found if found.day == day.day else None
+
+
+def ended(begin: dt.date, over: dt.date, unit: str, target: dt.date) -> dt.date:
+    """The date that is as many months and days after the target as one date is after another."""
+    months = 0
+    while unit in LENGTHS and months_later(begin, months + 1) <= over:
+        months += 1
+    return months_later(target, months) + (over - months_later(begin, months))
 
 
 def previous_windows(
@@ -77,20 +91,34 @@ def previous_windows(
     """The candidates for the window some periods before, the preferred one first."""
     if isinstance(period, int):
         return [(start - units * period, end - units * period)]
-    from_inside = clock(zone, start - 1) + MICROSECOND, clock(zone, end - 1) + MICROSECOND
-    begin, over = moved(clock(zone, start), period, units), moved(from_inside[1], period, units)
-    found = []
-    if begin is not None:
-        instants = showing(zone, begin)
-        first = first_showing(zone, begin)
-        if over is not None:
-            found.append((first, first_showing(zone, over)))
-        if instants:
+    begin, until = clock(zone, start), clock(zone, end - 1) + MICROSECOND
+    skipped = midnights(clock(zone, start - 1) + MICROSECOND, begin)
+    untils = [*midnights(until, clock(zone, end))[-1:], until]
+    found: list[Interval] = []
+    for reading in [begin, *skipped[:1]]:
+        target = moved(reading.date(), period, units)
+        if target is None:
+            break
+        first = first_showing(zone, dt.datetime.combine(target, reading.time()))
+        for over in untils:
+            day = ended(reading.date(), over.date(), period, target)
+            found.append((first, first_showing(zone, dt.datetime.combine(day, over.time()))))
+        if reading is not begin:
+            continue
+        if found[-1][0] >= found[-1][1]:
+            skipped.clear()  # that day was skipped
+        if showing(zone, dt.datetime.combine(target, reading.time())):
             found.append((first, first + end - start))
-    since = moved(from_inside[0], period, units)
-    if from_inside[0] < clock(zone, start) and since is not None and over is not None:
-        found.append((first_showing(zone, since), first_showing(zone, over)))
+        if not skipped:
+            break
     return found
+
+
+def midnights(before: dt.datetime, after: dt.datetime) -> list[dt.datetime]:
+    """The midnights that a change of the clock skips."""
+    days = (before.date() + dt.timedelta(days=n) for n in range((after - before).days + 2))
+    found = (dt.datetime.combine(day, dt.time()) for day in days)
+    return [reading for reading in found if before <= reading <= after and before < after]
 
 
 def first_showing(zone: str, reading: dt.datetime) -> int:
