@@ -174,8 +174,8 @@ def page_of(source: str) -> str | None:
 def _outside_fences(markdown: str, change: Any) -> str:
     parts, end = [], 0
     for fence in _FENCE.finditer(markdown):
-        # The second word of "python spark" is for the tests; the extension does not accept it.
-        block = re.sub(r"\A```(\w+) \w+$", r"```\1", fence[0], flags=re.MULTILINE)
+        # What follows the first word, as in "python spark 4.0", is for the tests; the extension does not accept it.
+        block = re.sub(r"\A```(\w+) \w[\w. ]*$", r"```\1", fence[0], flags=re.MULTILINE)
         parts += [change(markdown[end : fence.start()]), block]
         end = fence.end()
     return "".join([*parts, change(markdown[end:])])

@@ -18,6 +18,12 @@ from streamops.kernel.errors import (
     WatermarkError,
 )
 
+INSTALL = (
+    "pip install 'streamops[{extra}]'. Where a runtime has packages of its own, keep them: write them by "
+    "`pip list --format=freeze > installed.txt`, and add `-c installed.txt`"
+)
+"""How to install an extra: pip replaces packages of a runtime that no constraint holds."""
+
 KEY_NOT_UNWRAPPED = Code("KEY_NOT_UNWRAPPED", StreamopsError)
 KEY_TABLE_UNAVAILABLE = Code("KEY_TABLE_UNAVAILABLE", StreamopsError)
 ROW_REJECTED = Code("ROW_REJECTED", StreamopsError)

@@ -202,7 +202,7 @@ DIALECT_UNKNOWN = codes.PACKAGE_MISSING(
 PACKAGE_MISSING = codes.PACKAGE_MISSING(
     "the package {package} is not installed",
     "the package {package}",
-    "pip install 'streamops[{extra}]'",
+    codes.INSTALL,
 )
 PACKAGE_TOO_OLD = codes.VERSION_NOT_SUPPORTED(
     "{package} is too old",

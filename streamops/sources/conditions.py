@@ -91,7 +91,7 @@ AVRO_REQUIRED = codes.PACKAGE_MISSING(
 KAFKA_CLIENT_REQUIRED = codes.PACKAGE_MISSING(
     "offsets are looked up by a client of Kafka, which is not installed",
     "confluent-kafka 2.16 or later",
-    "pip install 'streamops[kafka]'",
+    codes.INSTALL.format(extra="kafka"),
 )
 REGISTRY_KNOWS = codes.PARAMETERS_CONTRADICT(
     "`format` and `schema_id` are what the registry knows of each record",

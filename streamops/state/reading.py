@@ -20,6 +20,7 @@ from streamops.kernel.errors import CheckpointError, located
 from streamops.kernel.groups import Groups
 from streamops.kernel.placement import ByKey
 from streamops.kernel.segments import INDEX, UNMERGED
+from streamops.kernel.versions import require_state_reader
 from streamops.spark.columns import spark_schema
 from streamops.spark.step import Stored
 from streamops.state import conditions
@@ -109,6 +110,7 @@ def find_operator(
     spark: SparkSession, path: str, operator: int | str, batch: int | None
 ) -> tuple[int, StoredFrame]:
     """The number of the operator, and the frame of one of its shards."""
+    require_state_reader()
     rows = spark.read.format("state-metadata").load(path).select("operatorId").collect()
     known = sorted({int(row[0]) for row in rows})
     found = []

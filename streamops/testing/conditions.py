@@ -66,7 +66,7 @@ NOT_ONE_OPERATOR = codes.NOT_REPLAYABLE(
 TESTING_EXTRA_MISSING = codes.PACKAGE_MISSING(
     "{package} is not installed",
     "the packages of the extra `testing`",
-    'pip install "streamops[testing]"',
+    codes.INSTALL.format(extra="testing"),
 )
 KEY_REQUIRED = codes.PARAMETER_MISSING(
     "the columns that identify a row are unknown",

@@ -22,4 +22,5 @@ def test_every_example_runs_on_spark(
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"spark": spark}
     for example in examples(ROOT / "docs" / "life-of-a-job.md"):
-        assert example.run(namespace) == example.output
+        if example.runs_here:
+            assert example.run(namespace) == example.output

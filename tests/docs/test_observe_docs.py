@@ -10,10 +10,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamops import sinks
+from streamops.kernel.versions import has_transform
 from streamops.testing import at, micro_batches, replay
 from tests.docs.test_readme import ROOT, examples
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not has_transform(), reason="the alarms follow windows: a chain"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,14 @@ from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import streamops
 from streamops import aggregates, observe, patterns, plots, testing, windows
+from streamops.environment.requirements import numbers
 from streamops.kernel import codec, conditions
 from streamops.kernel.calendar import LONGEST, Unit, Weekday
 from streamops.kernel.core import ClockMetrics, Metrics
@@ -69,13 +71,18 @@ def named(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """A fenced block of Python. ``spark``: it needs a session. ``output``: what it prints."""
+    """A fenced block of Python. ``spark``: it needs a session, of Spark ``since`` or later. ``output``: what it prints."""
 
     path: Path
     line: int
     spark: bool
     source: str
     output: str
+    since: tuple[int, ...] = ()
+
+    @property
+    def runs_here(self) -> bool:
+        return numbers(pyspark.__version__) >= self.since
 
     def run(self, namespace: dict[str, Any]) -> str:
         # Lines are counted as in the document, so that a traceback leads there.
@@ -98,7 +105,8 @@ def examples(path: Path) -> list[Example]:
         adjacent = after is not None and not text[fence.end() : after.start()].strip()
         output = after["text"] if adjacent and after["info"] == "text" else ""
         line = text.count("\n", 0, fence.start("text"))
-        found.append(Example(path, line, "spark" in info, fence["text"], output))
+        since = numbers(info[2]) if len(info) > 2 else ()
+        found.append(Example(path, line, "spark" in info, fence["text"], output, since))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamops.kernel.errors import located
+from streamops.kernel.parameters import require_package
 from streamops.kernel.time import Duration, parse_duration
 from streamops.spark.drive import resolve
 from streamops.spark.operator import Operator
@@ -154,9 +155,10 @@ def histories(
     ... def test_my_function(batches):
     ...     check_operator(operator, batches, schema=SCHEMA)
     """
-    from hypothesis import strategies as st
-
     with located("laws.histories"):
+        require_package("hypothesis", package="hypothesis", extra="testing")
+        from hypothesis import strategies as st
+
         step = dt.timedelta(microseconds=parse_duration(pace, parameter="pace", minimum=1))
     columns = dict(values)
     if time is not None:
