@@ -182,7 +182,7 @@ NOT_A_URL = codes.NOT_A_URL(
 NOT_A_DATABASE_URL = codes.NOT_A_URL(
     "`url` is not the URL of a database",
     "dialect+driver://user@host/database",
-    "write it as in the documentation of SQLAlchemy's create_engine, with the characters @ : / % ? # of a user or a password as %40, %3A, %2F, %25, %3F and %23",
+    "{hint}write it as in the documentation of SQLAlchemy's create_engine, with the characters @ : / % ? # of a user or a password as %40, %3A, %2F, %25, %3F and %23",
 )
 FRAME_AS_ARGUMENT = codes.NOT_CALLED(
     "a frame is passed where the parameters of the operator are expected",

@@ -355,9 +355,15 @@ def parse_database_url(text: str, *, extra: str) -> Any:
     # ValueError is about the port; earlier releases of SQLAlchemy return what is not text.
     except (sa.exc.ArgumentError, ValueError, AttributeError):
         url = None
-    if url is None or not _is_whole(text, url):
+    is_path = "@" not in text and "://" not in text
+    is_host = url is not None and bool(url.host) and url.get_backend_name() == "sqlite"
+    if url is None or is_host or not _is_whole(text, url):
+        file = text if is_path else url.host if is_host else ""
         raise conditions.NOT_A_DATABASE_URL.error(
-            got="text that SQLAlchemy does not parse, or an '@' that does not end the user"
+            hint=f"a file of SQLite is 'sqlite:///{file}'; " if file else "",
+            got="a host, which SQLite does not have"
+            if is_host
+            else "text that SQLAlchemy does not parse, or an '@' that does not end the user",
         )
     if _uses_libpq(url) and not (url.host or {"host", "service"} & url.query.keys()):
         folder = socket_folder(str(url.port or url.query.get("port") or ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -111,6 +112,19 @@ def require_name(value: object, *, parameter: str) -> None:
         is_expression = _EXPRESSION.fullmatch(repr(value))
         condition = conditions.EXPRESSION_AS_NAME if is_expression else conditions.NOT_A_NAME
         raise condition.error(parameter=parameter, got=f"{value!r} of type {type(value).__name__}")
+
+
+def parse_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    SpecError
+        ``PARAMETER_TYPE``.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    require_name(text, parameter="path")
+    return text
 
 
 def require_topic(name: str, *, parameter: str) -> None:

@@ -68,6 +68,11 @@ ADDRESS_UNSUPPORTED = codes.INVALID_PARAMETER(
     "an address that begins with one of {schemes}",
     "user and password may be in the address, or in `client`",
 )
+PREFIX = codes.INVALID_PARAMETER(
+    "the keys of another sink could be rows of this prefix, or its deletes",
+    "a prefix without colons, and without braces but those of one hash tag",
+    'prefix="shop.orders", or "{{shop}}.orders" for one slot of a cluster',
+)
 INDEX_NAME = codes.INVALID_PARAMETER(
     "OpenSearch has no index of this name",
     'one index: lower case, no blank, and none of \\ / * ? " < > | , #',
@@ -97,6 +102,16 @@ SPARK_WRITER_MULTISET = codes.TARGET_KIND(
     'writer="spark" does not write change streams without a key: no MERGE removes one of several equal rows',
     "appended rows, or rows with a key",
     "pass `key`; or fold the changes before the sink: changes.fold; or write to a table that the other writer takes",
+)
+NOT_ONE_INDEX = codes.TARGET_KIND(
+    "the index cannot keep the latest row of each key",
+    "one index that takes writes, and stores each document by its _id as it was sent",
+    "write to an index of its own; to use another one later, fill it with a new checkpoint, and then move the alias of the readers from {index}",
+)
+EVICTS = codes.TARGET_KIND(
+    "the server evicts keys when its memory is full, and deleted rows would come back",
+    "maxmemory-policy noeviction on each node",
+    "CONFIG SET maxmemory-policy noeviction; or write to a server of its own",
 )
 DELETES_FORGOTTEN = codes.TARGET_KIND(
     "the index forgets deletes before the horizon",
@@ -182,6 +197,11 @@ NOT_A_CHECKPOINT = codes.NOT_A_CHECKPOINT.of(SinkError)(
     "there is no checkpoint",
     "the checkpoint location of a query, with a file `metadata`",
     "pass what the query has as option checkpointLocation",
+)
+CHECKPOINT_TORN = codes.NOT_A_CHECKPOINT.of(SinkError)(
+    "a file of the checkpoint is incomplete",
+    "a version, and lines of JSON",
+    "python -m streamops doctor CHECKPOINT says what a crash has left, and what to do",
 )
 NOT_A_CATALOG = codes.PARAMETER_TYPE(
     "`catalog` is neither a name nor a mapping of text to text",

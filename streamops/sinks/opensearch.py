@@ -13,13 +13,26 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types as T
 
+from streamops.kernel.columns import take
 from streamops.kernel.databases import public_path
 from streamops.kernel.parameters import Text, parse_distinct_names, require_package
 from streamops.kernel.time import Duration, parse_duration
 from streamops.sinks import conditions
 from streamops.sinks.core.bulk import BUSY, error_type, read_answer, request_lines, show_reasons
-from streamops.sinks.core.versions import WRITTEN, parse_seconds
+from streamops.sinks.core.versions import (
+    DELETES,
+    KEY,
+    OLDER,
+    VERSION,
+    WRITTEN,
+    Again,
+    Tie,
+    parse_exactly,
+    parse_seconds,
+)
+from streamops.sinks.opensearch_index import missing_mapping, new_mapping, require_one_index
 from streamops.sinks.sink import BatchWriter, parse_key
 from streamops.sinks.versioned import Busy, VersionedStore
 
@@ -81,7 +94,8 @@ def opensearch(
     url : str or sequence of str
         Address of a node, such as ``"https://search:9200"``, or of several.
     index : str
-        Name of the index, or an alias of one. It is created if it does not exist.
+        Name of the index, or an alias of one. It is created if it does not exist. Columns that it does not
+        map are mapped by their types, unless its owner has dynamic templates, or ``dynamic`` is not true.
     key : str or sequence of str
         Columns that identify a document.
     sequence : str, optional
@@ -198,33 +212,39 @@ class OpenSearchSink(VersionedStore):
     def _connect(self) -> Any:
         module = require_package("opensearchpy", package="opensearch-py", extra="opensearch")
         seconds = self.timeout / 1e6
-        return module.OpenSearch(list(self.url), max_retries=0, timeout=seconds, **self.client)
+        exact = type("Exact", (module.JSONSerializer,), {"loads": staticmethod(parse_exactly)})()
+        given = {"serializers": {exact.mimetype: exact}, **self.client}
+        return module.OpenSearch(list(self.url), max_retries=0, timeout=seconds, **given)
 
     def _refuse_names(self, names: Sequence[str]) -> None:
         taken = sorted(_METADATA & set(names))
         if taken:
             raise conditions.NAME_TAKEN.error(got=f"columns {', '.join(taken)}")
 
-    def _inspect(self, client: Any, *, create: bool) -> Sequence[str]:
-        settings = self._request(client, "GET", "/_settings?flat_settings=true")
-        if settings is None:
-            if create:
-                self._create(client)
+    def _inspect(self, client: Any, *, create: bool, schema: T.StructType | None) -> Sequence[str]:
+        seconds = math.ceil(self.horizon / 1e6)
+        found = self._request(client, "GET", "?flat_settings=true")
+        missing = found is None
+        if missing and create:
+            # Another driver may do it at the same time, and a template may add settings of its own.
+            body = {
+                "settings": {"index.gc_deletes": f"{seconds}s"},
+                "mappings": new_mapping(schema),
+            }
+            self._request(client, "PUT", "", json.dumps(body))
+            found = self._request(client, "GET", "?flat_settings=true")
+        if found is None:
             return [self.target]
-        seconds = math.ceil(self.horizon / 1e6)
-        for found in settings.values() if self.deletes == "remove" else ():
-            given = found["settings"].get("index.gc_deletes", "60s")
-            if parse_seconds(given) < seconds:
-                raise conditions.DELETES_FORGOTTEN.error(
-                    index=self.index, seconds=seconds, got=f"index.gc_deletes of {given}"
-                )
-        return []
-
-    def _create(self, client: Any) -> None:
-        """Create the index, unless another driver does it at the same time."""
-        seconds = math.ceil(self.horizon / 1e6)
-        settings = {"settings": {"index.gc_deletes": f"{seconds}s"}}
-        self._request(client, "PUT", "", json.dumps(settings))
+        index = require_one_index(found, self.index)
+        given = index["settings"].get("index.gc_deletes", "60s")
+        if self.deletes == "remove" and parse_seconds(given) < seconds:
+            raise conditions.DELETES_FORGOTTEN.error(
+                index=self.index, seconds=seconds, got=f"index.gc_deletes of {given}"
+            )
+        added = missing_mapping(index["mappings"], schema) if create and schema else {}
+        if added:
+            self._request(client, "PUT", "/_mapping", json.dumps(added))
+        return [self.target] * (missing and not create)
 
     def _request(self, client: Any, method: str, path: str, body: str | None = None) -> Any:
         """The answer of the cluster; None if there is no index, or another driver has created it."""
@@ -238,9 +258,13 @@ class OpenSearchSink(VersionedStore):
                 return None
             raise self._failed(error) from None
 
-    def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:
-        lines = request_lines(writes, marks=self.deletes == "mark")
-        return pa.table({"line": lines}), np.asarray(pc.binary_length(lines))
+    def _requests(
+        self, writes: pa.Table, instead: Sequence[str] | None = None
+    ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+        replaces = instead is not None
+        lines = request_lines(writes, marks=self.deletes == "mark", replaces=replaces)
+        requests = writes.select([KEY, VERSION, DELETES]).append_column("line", lines)
+        return requests, np.asarray(pc.binary_length(lines))
 
     def _send(self, client: Any, requests: pa.Table) -> list[str]:
         errors = _errors()
@@ -258,7 +282,23 @@ class OpenSearchSink(VersionedStore):
             return [answer for part in parts for answer in self._send(client, part)]
         if not answer["errors"]:
             return [WRITTEN] * len(requests)
-        return [read_answer(item) for item in answer["items"]]
+        answers = [read_answer(item) for item in answer["items"]]
+        self._find_ties(client, requests, answers)
+        return answers
+
+    def _find_ties(self, client: Any, requests: pa.Table, answers: list[str]) -> None:
+        """Find out which documents are refused because the index has one of the same version, or an older one by now."""
+        is_row = np.array([answer == OLDER for answer in answers])
+        at = np.flatnonzero(is_row & ~np.asarray(requests.column(DELETES)))
+        if not len(at):
+            return
+        rows = take(requests, at)
+        body = json.dumps({"ids": rows.column(KEY).to_pylist()})
+        stored = (self._request(client, "POST", "/_mget", body) or {}).get("docs", [])
+        for row, version, doc in zip(at, rows.column(VERSION).to_pylist(), stored, strict=True):
+            if doc.get("found") and doc["_version"] <= version:
+                is_same = doc["_version"] == version
+                answers[row] = (Tie if is_same else Again)(json.dumps(doc["_source"]))
 
     def _failed(self, error: Any) -> Exception:
         """The error of a request."""

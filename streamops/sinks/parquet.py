@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamops.kernel.databases import public_path
 from streamops.kernel.errors import located
+from streamops.kernel.parameters import parse_path
 from streamops.sinks import conditions
 from streamops.sinks.core.ledger import Action, Decision, Delivery, Entry, NewCheckpoint, Repeated
 from streamops.sinks.core.manifest import File, Manifest
@@ -37,7 +39,7 @@ _WHERE = "sinks.parquet"
 
 
 def parquet(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     columns: Columns = "exact",
     new_checkpoint: NewCheckpoint = "refuse",
@@ -62,7 +64,7 @@ def parquet(
 
     Parameters
     ----------
-    path : str
+    path : str or path
         The folder, or a URL of ``pyarrow.fs`` such as ``s3://bucket/folder``. One sink per folder.
     columns : "exact" or "add"
         Whether columns that the rows before do not have are an error, or are null in these rows.
@@ -104,6 +106,7 @@ def parquet(
     none. On HDFS and in object stores the last one replaces the other, which is the same micro-batch of
     the same query; the replaced writer is fenced at its next micro-batch.
     """
+    path = parse_path(path)
     return ParquetSink(
         name=path,
         path=path,
@@ -117,13 +120,13 @@ def parquet(
 
 @overload
 def read_parquet(
-    path: str, *, check: Check = ..., filesystem: pafs.FileSystem | None = ...
+    path: str | os.PathLike[str], *, check: Check = ..., filesystem: pafs.FileSystem | None = ...
 ) -> pads.Dataset: ...
 
 
 @overload
 def read_parquet(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     spark: SparkSession,
     check: Check = ...,
@@ -132,7 +135,7 @@ def read_parquet(
 
 
 def read_parquet(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     spark: SparkSession | None = None,
     check: Check = "size",
@@ -142,7 +145,7 @@ def read_parquet(
 
     Parameters
     ----------
-    path : str
+    path : str or path
         The folder, as in ``sinks.parquet``.
     spark : SparkSession, optional
         Return a frame of this session instead of an Arrow dataset. Its executors read the files by `path`.
@@ -167,6 +170,7 @@ def read_parquet(
     >>> from streamops import sinks
     >>> table = sinks.read_parquet("/data/archive").to_table()
     """
+    path = parse_path(path)
     folder = Folder(path, filesystem)
     with located(f"sinks.read_parquet({public_path(path)!r})"), folder.errors():
         schema, files = _committed(folder.read_all(check))

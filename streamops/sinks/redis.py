@@ -6,12 +6,14 @@ import hashlib
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import types as T
 
 from streamops.kernel.columns import combine_chunks
 from streamops.kernel.databases import public_path
@@ -27,19 +29,26 @@ from streamops.sinks.core.versions import (
     WRITTEN,
     Again,
     Refused,
+    Tie,
     join_text,
 )
 from streamops.sinks.sink import BatchWriter, parse_key
 from streamops.sinks.versioned import Busy, VersionedStore
 
 _WRITE = """
-local value, deleted = KEYS[1], KEYS[2]
-local version, document, horizon = ARGV[1], ARGV[2], ARGV[3]
+local value, deleted, former = KEYS[1], KEYS[2], KEYS[3]
+local version, document, horizon, instead = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- Versions are compared as text: numbers of Lua have 53 bits.
 local function newer(a, b) return #a > #b or (#a == #b and a > b) end
 local stored = string.match(redis.call('GETRANGE', value, 0, 31), '^{"_version":(%d+)[,}]')
 local removed = redis.call('GET', deleted)
+-- Where versions of deletes were before: there may be a row, too.
+if former and not removed then removed = string.match(redis.call('GETRANGE', former, 0, 31), '^%d+$') end
 if (stored and newer(stored, version)) or (removed and newer(removed, version)) then return 0 end
+if stored == version and document ~= '' then
+  local same = redis.call('GET', value)
+  if same ~= document and same ~= instead then return same end
+end
 if document == '' then
   redis.call('UNLINK', value)
   redis.call('SET', deleted, version, 'PX', horizon)
@@ -51,7 +60,11 @@ return 1
 """
 _SHA = hashlib.sha1(_WRITE.encode(), usedforsecurity=False).hexdigest()
 _BUSY = re.compile("MISCONF|NOREPLICAS|BUSY|UNKILLABLE")
+# Errors of a command, and not of a row.
+_OF_STORE = re.compile("(ERR )?unknown command|NOAUTH|WRONGPASS|NOPERM", re.IGNORECASE)
 _VERSION = "_version"
+_PREFIX = re.compile(r"[^:{}]*(\{[^:{}]+\}[^:{}]*)?")
+_DELETED = "streamops.deleted:"
 
 
 def redis(
@@ -92,7 +105,8 @@ def redis(
     url : str
         Address of the server, such as ``"redis://cache:6379/0"``; ``rediss://`` for TLS.
     prefix : str
-        What the keys begin with, before a colon.
+        What the keys begin with, before a colon. It has no colon, and no braces but those of one hash tag,
+        such as ``"{shop}"``: no two sinks have one key for two rows.
     key : str or sequence of str
         Columns that identify a row.
     sequence : str, optional
@@ -138,11 +152,11 @@ def redis(
     Notes
     -----
     Errors while the query runs. ``SchemaError``: ``SEQUENCE_TYPE``, ``FRAME_TYPE``, ``TYPE_UNSUPPORTED``,
-    ``NAME_TAKEN``. ``SinkError``: ``TARGET_REFUSED``; ``TARGET_UNAVAILABLE``. The rows that were written
-    before stay, and writing them again changes nothing.
+    ``NAME_TAKEN``. ``SinkError``: ``TARGET_KIND``, the server may evict keys; ``TARGET_REFUSED``;
+    ``TARGET_UNAVAILABLE``. The rows that were written before stay, and writing them again changes nothing.
 
-    Reasons for `rejected`: "null_key", "null_sequence", "sequence_out_of_range", "unknown_change",
-    "invalid_text", or the error of the server, such as "WRONGTYPE ...".
+    Reasons for `rejected`: "null_key", "null_sequence", "sequence_out_of_range", "conflicting_sequence",
+    "unknown_change", "invalid_text", or the error of the server, such as "WRONGTYPE ...".
 
     References
     ----------
@@ -179,6 +193,12 @@ class RedisSink(VersionedStore):
     prefix: str
     topology: Literal["server", "cluster"]
 
+    def __post_init__(self) -> None:
+        """Validate the parameters."""
+        super().__post_init__()
+        if not _PREFIX.fullmatch(self.prefix) or f"{self.prefix}:".endswith(f"}}{_DELETED}"):
+            raise conditions.PREFIX.error(got=repr(self.prefix))
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where the server is."""
@@ -201,20 +221,34 @@ class RedisSink(VersionedStore):
         if _VERSION in names:
             raise conditions.NAME_TAKEN.error(got=f"column {_VERSION}")
 
-    def _inspect(self, client: _Client, *, create: bool) -> Sequence[str]:
+    def _inspect(
+        self, client: _Client, *, create: bool, schema: T.StructType | None
+    ) -> Sequence[str]:
+        with self._failures(client):
+            client.require_settings()
+        return []
+
+    @contextmanager
+    def _failures(self, client: _Client) -> Iterator[None]:
+        """Replace errors of the connection by those of the sink."""
         errors = _errors()
         try:
-            client.connection.ping()
-        except (errors.AuthenticationError, errors.NoPermissionError) as error:
+            yield
+        except (
+            errors.AuthenticationError,
+            errors.AuthorizationError,
+            errors.NoPermissionError,
+        ) as error:
             raise self._error(conditions.STORE_REFUSED, error) from None
         except (errors.RedisError, OSError) as error:
             client.close()
             if isinstance(error.__context__, ssl.SSLError):
                 raise self._error(conditions.STORE_UNAVAILABLE, error) from None
             raise Busy(f"{type(error).__name__}: {error}") from None
-        return []
 
-    def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+    def _requests(
+        self, writes: pa.Table, instead: Sequence[str] | None = None
+    ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
         version = combine_chunks(writes.column(VERSION)).cast(pa.large_string())
         deletes, document, key = (
             combine_chunks(writes.column(name)) for name in (DELETES, DOCUMENT, KEY)
@@ -223,30 +257,27 @@ class RedisSink(VersionedStore):
         value = pc.if_else(deletes, "", join_text('{"_version":', version, ",", rest))
         key = join_text(f"{self.prefix}:", key)
         sizes = pc.add(pc.binary_length(key), pc.binary_length(value))
-        return pa.table({"key": key, "version": version, "value": value}), np.asarray(sizes)
+        same = pa.array(instead or [""] * len(key), pa.large_string())
+        requests = {"key": key, "version": version, "value": value, "instead": same}
+        return pa.table(requests), np.asarray(sizes)
 
     def _send(self, client: _Client, requests: pa.Table) -> list[str]:
-        errors = _errors()
         rows = list(zip(*(column.to_pylist() for column in requests.columns), strict=True))
         answers: list[str] = [""] * len(rows)
         horizon = self.horizon // 1_000
-        try:
+        with self._failures(client):
+            client.require_settings()
             for node, at in client.route([key for key, *_ in rows]):
                 pipeline = node.pipeline(transaction=False)
                 pipeline.execute_command("SCRIPT LOAD", _WRITE)
                 for row in at:
-                    key, version, value = rows[row]
-                    pipeline.execute_command(
-                        "EVALSHA", _SHA, 2, key, tombstone_of(key), version, value, horizon
-                    )
+                    key, version, value, instead = rows[row]
+                    keys = [key, *tombstones_of(key)]
+                    given = version, value, horizon, instead
+                    pipeline.execute_command("EVALSHA", _SHA, len(keys), *keys, *given)
                 loaded, *found = pipeline.execute(raise_on_error=False)
                 for row, answer in zip(at, found, strict=True):
                     answers[row] = _read(loaded if isinstance(loaded, Exception) else answer)
-        except (errors.AuthenticationError, errors.AuthorizationError) as error:
-            raise self._error(conditions.STORE_REFUSED, error) from None
-        except (errors.RedisError, OSError) as error:
-            client.close()
-            raise Busy(f"{type(error).__name__}: {error}") from None
         if any(isinstance(answer, Again) for answer in answers):
             client.close()  # slots may have moved
         return answers
@@ -258,6 +289,7 @@ class _Client:
     def __init__(self, sink: RedisSink) -> None:
         self._sink = sink
         self._connection: Any = None
+        self._is_inspected = False
 
     @property
     def connection(self) -> Any:
@@ -270,6 +302,27 @@ class _Client:
             given = {"socket_timeout": seconds, **self._sink.client}
             self._connection = make.from_url(self._sink.url, **given)
         return self._connection
+
+    def require_settings(self) -> None:
+        """Refuse a server that evicts keys, once per connection: a version of a delete would be lost before its row."""
+        if self._is_inspected:
+            return
+        for node in self._nodes():
+            found = node.info()
+            if found.get("role") == "slave":
+                raise Busy(
+                    "the server is a replica, which loses what it did not get from its primary"
+                )
+            policy = found.get("maxmemory_policy", "noeviction")
+            if policy != "noeviction":
+                raise conditions.EVICTS.error(target="Redis", got=f"maxmemory-policy {policy}")
+        self._is_inspected = True
+
+    def _nodes(self) -> list[Any]:
+        connection = self.connection
+        if self._sink.topology == "server":
+            return [connection]
+        return [connection.get_redis_connection(node) for node in connection.get_primaries()]
 
     def route(self, keys: Sequence[str]) -> Iterator[tuple[Any, Sequence[int]]]:
         """The servers, and the positions of the keys that each has."""
@@ -285,23 +338,27 @@ class _Client:
 
     def close(self) -> None:
         """Close the connection; the next use opens another one."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._is_inspected = self._connection, None, False
         if connection is not None:
             connection.close()
 
 
-def tombstone_of(key: str) -> str:
-    """The key of the version of a delete, in the same slot of a cluster.
+def tombstones_of(key: str) -> list[str]:
+    """The key of the version of a delete, in the same slot of a cluster; and where it was before, if it was elsewhere.
+
+    No prefix of a sink makes a row of such a key, and no two keys have one.
 
     Examples
     --------
-    >>> tombstone_of("orders:7"), tombstone_of("{shop}:7")
-    ('{orders:7}:deleted:', '{shop}:deleted:{shop}:7')
+    >>> tombstones_of("orders:7"), tombstones_of("{shop}:7")
+    (['{orders:7}:deleted:'], ['{shop}streamops.deleted:{shop}:7$', '{shop}:deleted:{shop}:7'])
     """
     start = key.find("{")
     end = key.find("}", start + 1)
-    has_tag = start >= 0 and end > start + 1
-    return f"{key[start : end + 1]}:deleted:{key}" if has_tag else f"{{{key}}}:deleted:"
+    if start < 0 or end <= start + 1:
+        return [f"{{{key}}}:deleted:"]
+    tag = key[start : end + 1]
+    return [f"{tag}{_DELETED}{key}$", f"{tag}:deleted:{key}"]
 
 
 def _errors() -> Any:
@@ -310,6 +367,8 @@ def _errors() -> Any:
 
 def _read(answer: Any) -> str:
     """What became of a write: written, older, or the reason why not."""
+    if isinstance(answer, bytes):
+        return Tie(answer.decode())
     if not isinstance(answer, Exception):
         return WRITTEN if answer else OLDER
     errors, text = _errors(), f"{type(answer).__name__}: {answer}"
@@ -322,6 +381,7 @@ def _read(answer: Any) -> str:
         errors.AskError,
         errors.NoScriptError,
     )
-    if isinstance(answer, errors.NoPermissionError | errors.AuthenticationError):
+    of_store = errors.NoPermissionError, errors.AuthenticationError
+    if isinstance(answer, of_store) or _OF_STORE.match(str(answer)):
         return Refused(text)
     return Again(text) if isinstance(answer, busy) or _BUSY.match(str(answer)) else text

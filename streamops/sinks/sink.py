@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from streamops.changelog.change_types import REVISION
+from streamops.changelog.change_types import CHANGE_TYPE, REVISION
 from streamops.kernel.databases import mask
 from streamops.kernel.errors import SinkError, StreamopsError, located
 from streamops.kernel.parameters import parse_distinct_names, require_columns
@@ -172,7 +172,7 @@ class Session:
         self.connection: Any = None
         self.clone: Any = None
         self.runs, self.width = set[str](), 8
-        self.is_taken = self.is_small = self.has_leftovers = False
+        self.is_taken = self.is_small = self.has_leftovers = self.is_warned = False
         self._lock, self._process = threading.RLock(), os.getpid()
 
     @contextmanager
@@ -525,6 +525,18 @@ class KeyedSink(Sink):
 
     key: tuple[str, ...] | None
     sequence: tuple[str, ...] | None
+
+    def _deliver(self, batch: DataFrame, batch_id: int, identity: Identity) -> None:
+        names = batch.columns
+        if self.key is None and REVISION in names and CHANGE_TYPE not in names:
+            if not self.session.is_warned:
+                _LOG.warning(
+                    "%s: without `key`, the target gets a row for each revision of a result. "
+                    "With `key`, the latest one replaces those before",
+                    self.label,
+                )
+            self.session.is_warned = True
+        super()._deliver(batch, batch_id, identity)
 
     def _reduce(self, content: Content) -> Any:
         return self._reduced(content)

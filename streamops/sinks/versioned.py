@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from streamops.kernel.time import format_duration
 from streamops.kernel.versions import to_arrow
 from streamops.sinks import conditions
 from streamops.sinks.core import versions
-from streamops.sinks.core.versions import OLDER, WRITTEN, Again, Refused
+from streamops.sinks.core.versions import OLDER, WRITTEN, Again, Refused, Tie
 from streamops.sinks.sink import BatchWriter, CheckedTarget, hide, refuse_side_output
 from streamops.spark.columns import column, refuse_duplicates, spark_schema
 from streamops.spark.identity import Identity
@@ -141,12 +141,14 @@ class VersionedStore(BatchWriter):
         """A client. It need not be connected yet."""
 
     @abstractmethod
-    def _inspect(self, client: Any, *, create: bool) -> Sequence[str]:
-        """Return what does not exist, and create it if requested. Refuse what does not fit. Raises `Busy`."""
+    def _inspect(self, client: Any, *, create: bool, schema: T.StructType | None) -> Sequence[str]:
+        """Return what does not exist, and create it for these rows if requested. Refuse what does not fit. Raises `Busy`."""
 
     @abstractmethod
-    def _requests(self, writes: pa.Table) -> tuple[pa.Table, np.ndarray[Any, Any]]:
-        """What is sent for each write, and its bytes."""
+    def _requests(
+        self, writes: pa.Table, instead: Sequence[str] | None = None
+    ) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+        """What is sent for each write, and its bytes. `instead`: the rows of the same versions that they replace."""
 
     @abstractmethod
     def _send(self, client: Any, requests: pa.Table) -> list[str]:
@@ -165,7 +167,7 @@ class VersionedStore(BatchWriter):
         with located(self.label):
             rows = self._plan(batch)
             with self._client() as client:
-                self._look(client, create=True, patience=self.patience)
+                self._look(client, create=True, patience=self.patience, schema=batch.schema)
             sink = replace(self, rejected=None)
             write = partial(
                 _write_rows, sink, self._orders_by_revision(batch), self.rejected is not None
@@ -187,12 +189,14 @@ class VersionedStore(BatchWriter):
         finally:
             receipts.unpersist()
 
-    def _look(self, client: Any, *, create: bool, patience: int) -> Sequence[str]:
+    def _look(
+        self, client: Any, *, create: bool, patience: int, schema: T.StructType | None = None
+    ) -> Sequence[str]:
         """Inspect the store, again while it is busy."""
         pause = _Pause(patience)
         while True:
             try:
-                return self._inspect(client, create=create)
+                return self._inspect(client, create=create, schema=schema)
             except Busy as error:
                 if not pause.sleep():
                     raise self._error(conditions.STORE_UNAVAILABLE, error) from None
@@ -219,10 +223,9 @@ class VersionedStore(BatchWriter):
         found = _FAILURE.search(str(error))
         if found is None:
             return error
-        make = {of.code: of for of in (conditions.STORE_UNAVAILABLE, conditions.STORE_REFUSED)}[
-            found[1]
-        ]
-        return make.error(target=self.system, got=found[2])
+        known = conditions.STORE_UNAVAILABLE, conditions.STORE_REFUSED, conditions.EVICTS
+        make: Any = {of.code: of for of in known}[found[1]]
+        return cast("SinkError", make.error(target=self.system, got=found[2]))
 
     def _plan(self, batch: DataFrame) -> DataFrame:
         """Text of the key, sequence, change type, validity and JSON of each row."""
@@ -325,12 +328,27 @@ class VersionedStore(BatchWriter):
                 if routes:
                     yield from _routed(rejected)
 
-    def _write(self, client: Any, writes: pa.Table) -> list[str]:
-        """Write rows, and return what became of each."""
-        requests, sizes = self._requests(writes)
+    def _write(
+        self, client: Any, writes: pa.Table, instead: Sequence[str] | None = None
+    ) -> list[str]:
+        """Write rows, and return what became of each. Of a tie, the row with the higher rank stays."""
+        requests, sizes = self._requests(writes, instead)
         answers: list[str] = []
         for part in versions.cut(sizes, rows=self.request_rows, size=self.request_bytes):
             answers += self._send_all(client, requests.slice(part.start, part.stop - part.start))
+        replaced = {}
+        for at, answer in enumerate(answers):
+            if isinstance(answer, Tie):
+                own = versions.rank(writes.column(versions.DOCUMENT)[at].as_py())
+                stored = versions.rank(answer)
+                answers[at] = WRITTEN if own == stored else OLDER
+                if own > stored:
+                    replaced[at] = str(answer)
+        if replaced:
+            rows = take(writes, np.array([*replaced]))
+            found = self._write(client, rows, [*replaced.values()])
+            for at, answer in zip(replaced, found, strict=True):
+                answers[at] = answer
         return answers
 
     def _send_all(self, client: Any, requests: pa.Table) -> list[str]:

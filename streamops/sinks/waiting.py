@@ -51,7 +51,7 @@ def wait_for(
     ------
     SinkError
         ``WAIT_TIMEOUT``: the target does not have all of it. ``OFFSETS_UNKNOWN``: the ledger does not say
-        what the query has read. ``NOT_A_CHECKPOINT``; or the target is not available.
+        what the query has read. ``NOT_A_CHECKPOINT``: there is none, or a file of it was cut off; or the target is not available.
     SpecError
         ``INVALID_PARAMETER``: not a token; `watermark` with a sink. ``PARAMETER_TYPE``.
 
@@ -66,7 +66,7 @@ def wait_for(
     The function returns after the micro-batch that read the write is committed in the target. Rows that an operator
     holds back, such as those of an open window, have no result by then. Spark computes the watermark from the rows of
     earlier micro-batches: a window that the write itself closes has its result one micro-batch later. If several sources of the query read
-    the topic, all of them have read the write.
+    the topic, or files with the extension of the file from its folder, all of them have read the write.
 
     Ledgers of ``sinks.postgres``, ``iceberg``, ``parquet``, ``kafka`` and ``sqlalchemy`` have the offsets of the
     last micro-batch. For other targets, and for asynchronous progress tracking, pass the checkpoint.
@@ -201,7 +201,7 @@ class _CheckpointLog:
     def __init__(self, checkpoint: str, *, watermark: bool) -> None:
         self._files, self._root, _ = open_checkpoint(checkpoint)
         self._watermark = watermark
-        self._read, self._found = set[str](), dict[str, tuple[int, int]]()
+        self._read, self._found = set[str](), dict[int, dict[str, int]]()
 
     def read_offsets(self) -> Sequence[str]:
         """Where the sources are after the last micro-batch that is committed; empty before the first one."""
@@ -209,14 +209,14 @@ class _CheckpointLog:
         if not committed:
             return ()
         last = max(committed)
-        _, plan, *lines = self._lines(f"offsets/{last}")
+        plan, *lines = self._lines(f"offsets/{last}")
         if self._watermark:
             in_force = json.loads(plan)["batchWatermarkMs"]
-            if json.loads(self._lines(f"commits/{last}")[1])["nextBatchWatermarkMs"] > in_force:
+            if json.loads(self._lines(f"commits/{last}")[0])["nextBatchWatermarkMs"] > in_force:
                 # The last micro-batch has the watermark to which the one before led.
                 if last - 1 not in committed:
                     return ()
-                lines = self._lines(f"offsets/{last - 1}")[2:]
+                lines = self._lines(f"offsets/{last - 1}")[1:]
         return parse_offsets(lines)
 
     def has(self, token: Token, offsets: Sequence[str]) -> bool:
@@ -225,12 +225,17 @@ class _CheckpointLog:
             return token.is_reached(offsets)
         if not offsets:
             return False
-        if token.path not in self._found:
-            self._read_sources()
-        source, entry = self._found.get(token.path, (-1, 0))
-        return (
-            source >= 0 and int(json.loads(offsets[source] or "{}").get("logOffset", -1)) >= entry
-        )
+        self._read_sources()
+        path, like = token.path, _sort_of(token.path)
+        having = [source for source, files in self._found.items() if path in files]
+        for source, files in self._found.items():
+            # Two sources that read a folder, as in a self join, list a file at different times.
+            is_alike = any(_sort_of(other) == like for other in files)
+            if source in having or is_alike:
+                at = int(json.loads(offsets[source] or "{}").get("logOffset", -1))
+                if at < files.get(path, at + 1):
+                    return False
+        return bool(having)
 
     def _read_sources(self) -> None:
         """Read what file sources have listed since the last time."""
@@ -240,14 +245,31 @@ class _CheckpointLog:
                 if path in self._read or not name.removesuffix(".compact").isdecimal():
                     continue
                 self._read.add(path)
-                for line in self._lines(path)[1:]:
+                for line in self._lines(path):
                     listed = json.loads(line)
-                    self._found[path_of(listed["path"])] = int(source), int(listed["batchId"])
+                    if "path" in listed:  # other sources have their first offsets here
+                        files = self._found.setdefault(int(source), {})
+                        files[path_of(listed["path"])] = int(listed["batchId"])
 
     def _names(self, folder: str) -> list[str]:
         entries = leftovers.list_entries(self._files, f"{self._root}/{folder}")
         return [info.base_name for info in entries]
 
     def _lines(self, path: str) -> list[str]:
+        """The lines of a file of Spark after its version, each of which is JSON, or stands for nothing."""
         with self._files.open_input_stream(f"{self._root}/{path}") as stream:
-            return str(stream.read().decode()).splitlines()
+            text = stream.read()
+        try:
+            _, first, *others = text.decode().splitlines()
+            for line in (first, *others):
+                if line != "-":
+                    json.loads(line)
+        except ValueError as error:
+            raise conditions.CHECKPOINT_TORN.error(got=f"{path}: {error}") from None
+        return [first, *others]
+
+
+def _sort_of(path: str) -> tuple[str, str]:
+    """The folder and the extension of a file."""
+    folder, _, name = path.rpartition("/")
+    return folder, name.partition(".")[2]

@@ -157,6 +157,7 @@ def test_a_local_server_is_found_by_its_socket(
             lambda url=url: sinks.sqlalchemy(url, "t")
             for url in (
                 "shop",
+                "sqlite://shop.db",
                 "postgresql+psycopg://db:port/shop",
                 "mysql+pymysql://app:pass@word@db/shop",
                 "mysql+pymysql://app:p@ss/word@db/shop",
@@ -170,6 +171,23 @@ def test_a_url_that_no_driver_understands_is_refused_at_once(make: Any) -> None:
     with pytest.raises(SpecError) as error:
         make()
     assert error.value.code == "NOT_A_URL"
+
+
+@pytest.mark.parametrize("url", ["shop.db", "sqlite://shop.db"])
+def test_a_file_of_sqlite_has_three_slashes(url: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="NOT_A_URL") as error:
+        sinks.sqlalchemy(url, "t")
+    assert "'sqlite:///shop.db'" in error.value.fix
+    sinks.sqlalchemy(f"sqlite:///{tmp_path}/shop.db", "t").check()
+
+
+def test_folders_may_be_paths(tmp_path: Path) -> None:
+    sink: Any = sinks.parquet
+    sink(tmp_path / "x")._deliver_rows(ROWS, 0, RUN)
+    assert sinks.read_parquet(tmp_path / "x").to_table().num_rows == 1
+    for wrong in (3, ""):
+        with pytest.raises(SpecError, match="PARAMETER_TYPE"):
+            sink(wrong)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,17 @@ pytestmark = pytest.mark.spark
 BATCHES = 4
 
 
+def test_revisions_without_a_key_are_warned_about_once(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = spark.range(2).withColumn("revision", F.lit(0))
+    for key, warnings in ((None, 1), ("id", 1)):
+        sink = sinks.sqlalchemy(f"sqlite:///{tmp_path}/x.db", f"t {key}", key=key)
+        for batch in range(2):
+            sink.write(frame.withColumn("revision", F.lit(batch)), query="q", batch_id=batch)
+        assert caplog.text.count("for each revision") == warnings
+
+
 def write_input(folder: Path) -> Path:
     """Files with rows, one per micro-batch; keys return, and one is null."""
     source = folder / "input"

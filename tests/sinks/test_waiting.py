@@ -242,6 +242,55 @@ def test_a_file_is_found_in_the_log_of_its_source(tmp_path: Path) -> None:
     assert has("/in/a%20b.json")
 
 
+@pytest.mark.parametrize(
+    ("second", "read", "has"),
+    [
+        (("/in/b.json", "/in/a.json"), 0, False),  # a self join, in another order
+        (("/in/b.json", "/in/a.json"), 1, True),
+        (("/in/b.json",), 5, False),  # it has not listed the file yet
+        (("/in/b.csv",), 0, True),
+        (("/other/b.json",), 0, True),
+        ((), 0, True),
+    ],
+)
+def test_every_source_that_can_have_a_file_has_read_it(
+    tmp_path: Path, second: tuple[str, ...], read: int, *, has: bool
+) -> None:
+    plan = Plan(tmp_path)
+    plan.list_files("0", ("file:///in/a.json", 0))
+    (tmp_path / "sources/1").mkdir()
+    for number, path in enumerate(second):
+        listed = json.dumps({"path": f"file://{path}", "timestamp": 1, "batchId": number})
+        (tmp_path / f"sources/1/{number}").write_text(f"v1\n{listed}")
+    (tmp_path / "sources/2").mkdir()
+    (tmp_path / "sources/2/0").write_text('\0v1\n{"orders":{"0":3}}')  # as a source of Kafka has it
+    plan.add(0, '{"logOffset":0}', json.dumps({"logOffset": read}), at(3))
+
+    def wait() -> None:
+        sinks.wait_for(str(tmp_path), "file:/in/a.json", timeout="20 milliseconds")
+
+    if has:
+        wait()
+    else:
+        with pytest.raises(SinkError, match="WAIT_TIMEOUT"):
+            wait()
+
+
+@pytest.mark.parametrize("name", ["offsets/0", "commits/0", "sources/0/0"])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 20])
+def test_a_file_of_a_checkpoint_that_was_cut_off_is_named(
+    tmp_path: Path, name: str, size: int
+) -> None:
+    plan = Plan(tmp_path)
+    plan.list_files("0", ("file:///in/a.json", 0))
+    plan.add(0, '{"logOffset":0}')
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(SinkError, match="NOT_A_CHECKPOINT") as error:
+        sinks.wait_for(str(tmp_path), "file:/in/a.json", timeout="0 seconds", watermark=True)
+    assert error.value.got.startswith(f"{name}: ")
+
+
 def test_another_target_is_as_far(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     assert sinks.tokens(sinks.parquet(str(old))) == ()

@@ -30,8 +30,10 @@ TOMBSTONE = '{"_deleted":true}'
 """What a deleted document becomes, if deletes are marked."""
 
 
-def request_lines(writes: pa.Table, *, marks: bool) -> pa.Array:
+def request_lines(writes: pa.Table, *, marks: bool, replaces: bool = False) -> pa.Array:
     r"""Return the lines of a bulk request, one text per write.
+
+    A document of the same version is a conflict, unless `replaces`. A delete of the same version is not.
 
     Examples
     --------
@@ -40,6 +42,7 @@ def request_lines(writes: pa.Table, *, marks: bool) -> pa.Array:
     ['{"delete":{"_id":"a","version":3,"version_type":"external_gte"}}\n']
     """
     deletes, document = (combine_chunks(writes.column(name)) for name in (DELETES, DOCUMENT))
+    takes_same = pc.or_(deletes, replaces)
     if marks:
         document = pc.if_else(deletes, TOMBSTONE, document)
         deletes = pc.and_(deletes, False)
@@ -48,7 +51,11 @@ def request_lines(writes: pa.Table, *, marks: bool) -> pa.Array:
         _quoted(combine_chunks(writes.column(KEY))),
         ',"version":',
         combine_chunks(writes.column(VERSION)),
-        ',"version_type":"external_gte"}}\n',
+        pc.if_else(
+            takes_same,
+            ',"version_type":"external_gte"}}\n',
+            ',"version_type":"external"}}\n',
+        ),
         pc.if_else(deletes, "", join_text(document, "\n")),
     )
 

@@ -7,9 +7,11 @@ delete with the sequence of a row comes before it, as in ``changes.fold``.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +41,29 @@ class Refused(str):
     __slots__ = ()
 
 
+class Tie(str):
+    """The row of the same key and version that the store has, as it has it."""
+
+    __slots__ = ()
+
+
+def rank(row: str | Mapping[str, Any]) -> str:
+    """What orders the rows of one key and version: of two, the one with the higher rank stays in every store.
+
+    Examples
+    --------
+    >>> rank('{"b": 1.50, "a": "é"}') == rank({"a": "é", "b": "1.50"})
+    True
+    """
+    found = parse_exactly(row) if isinstance(row, str) else row
+    return json.dumps({**found, "_version": 0}, sort_keys=True)  # Redis has it in the row
+
+
+def parse_exactly(text: str) -> Any:
+    """The value of a text in JSON, with the digits of its numbers that have a fraction or an exponent."""
+    return json.loads(text, parse_float=str)
+
+
 @dataclass(frozen=True, slots=True)
 class Writes:
     """The writes of some rows, and the rows that cannot be written.
@@ -59,6 +84,8 @@ def find_writes(
     rows: pa.RecordBatch, *, by_revision: bool, key_bytes: tuple[int, int] | None = None
 ) -> Writes:
     """Return the latest write of each key, and the rows that cannot be written.
+
+    Of different rows with one key and sequence, all but the one with the highest rank cannot.
 
     Parameters
     ----------
@@ -82,14 +109,18 @@ def find_writes(
         lengths = np.asarray(length)
         faults["key_length"] = (lengths < key_bytes[0]) | (lengths > key_bytes[1])
     reason = np.select([*faults.values()], [*faults], default="")
-    is_valid = reason == ""
     deletes = np.asarray(pc.equal(rows.column(CHANGE), DELETE).fill_null(False))
-    version = 2 * np.where(is_valid, sequence, 0) + (deletes == by_revision)
-    at = np.flatnonzero(is_valid)
+    version = 2 * np.where(reason == "", sequence, 0) + (deletes == by_revision)
+    content = pc.if_else(pa.array(deletes), None, rows.column(DOCUMENT))
+    at = np.flatnonzero(reason == "")
     key = value_codes(rows.column(KEY).take(pa.array(at)))
     order = np.lexsort((version[at], key))
-    is_last = np.append(key[order][1:] != key[order][:-1], True)[: len(at)]
-    chosen = np.sort(at[order[is_last]])
+    at, key = at[order], key[order]
+    ranked = _outranked(key, version[at], content.take(pa.array(at)))
+    reason[at[ranked]] = "conflicting_sequence"
+    at, key = np.delete(at, ranked), np.delete(key, ranked)
+    is_last = np.append(key[1:] != key[:-1], True)[: len(at)]
+    chosen = np.sort(at[is_last])
     columns = {
         KEY: rows.column(KEY),
         VERSION: pa.array(version),
@@ -97,9 +128,28 @@ def find_writes(
         DOCUMENT: rows.column(DOCUMENT),
     }
     latest = {name: of.take(pa.array(chosen)) for name, of in columns.items()}
-    wrong = np.flatnonzero(~is_valid)
-    invalid = {"reason": reason[wrong], "row": rows.column(DOCUMENT).take(pa.array(wrong))}
+    wrong = np.flatnonzero(reason != "")
+    invalid = {
+        "reason": pa.array(reason[wrong], pa.string()),
+        "row": rows.column(DOCUMENT).take(pa.array(wrong)),
+    }
     return Writes(pa.table(latest), pa.table(invalid))
+
+
+def _outranked(key: Ints, version: Ints, content: pa.Array) -> Ints:
+    """Which rows, in the order of key and version, are not the one that stays of those with their key and version."""
+    is_same = (key[1:] == key[:-1]) & (version[1:] == version[:-1])
+    after = np.flatnonzero(is_same)
+    differs = pc.not_equal(content.take(pa.array(after)), content.take(pa.array(after + 1)))
+    if not pc.any(differs).as_py():
+        return np.zeros(0, np.int64)
+    # Such rows are few: only they become Python objects.
+    is_tied = np.append(is_same, False) | np.append(False, is_same)
+    group, tied = np.cumsum(np.append(True, ~is_same))[is_tied], np.flatnonzero(is_tied)
+    ranks = [text and rank(text) for text in content.take(pa.array(tied)).to_pylist()]
+    ranked = list(zip(group.tolist(), ranks, strict=True))
+    best = dict(sorted(ranked, key=lambda pair: (pair[0], pair[1] or "")))
+    return tied[[best[number] != of for number, of in ranked]]
 
 
 def join_text(*parts: pa.Array | pa.ChunkedArray | str) -> pa.Array:

@@ -19,7 +19,9 @@ from streamops.sinks.core.versions import (
     Refused,
     cut,
     find_writes,
+    parse_exactly,
     parse_seconds,
+    rank,
 )
 
 
@@ -47,26 +49,51 @@ def test_a_delete_comes_after_the_row_with_its_revision(
     assert found["deletes"].to_pylist() == [False, True]
 
 
-writes = st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.booleans())
+writes = st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.booleans(), st.integers(0, 2))
 
 
 @given(st.lists(writes), st.booleans())
-def test_the_latest_write_of_each_key_stays(
-    given: list[tuple[str, int, bool]], by_revision: bool
+def test_the_latest_write_of_each_key_stays_and_of_two_the_one_with_the_higher_rank(
+    given: list[tuple[str, int, bool, int]], by_revision: bool
 ) -> None:
-    keys, sequence, deletes = zip(*given, strict=True) if given else ((), (), ())
+    keys, sequence, deletes, values = zip(*given, strict=True) if given else ((), (), (), ())
     change = ["delete" if is_delete else "update_postimage" for is_delete in deletes]
-    rows = batch(key=list(keys), sequence=list(sequence), change=change)
-    found = find_writes(rows, by_revision=by_revision)
-    latest: dict[str, tuple[int, bool]] = {}
-    for key, number, is_delete in given:
-        order = number, is_delete == by_revision
-        latest[key] = max(latest.get(key, (-1, False)), order)
-    expected = {key: 2 * number + bit for key, (number, bit) in latest.items()}
-    columns = (found.latest[name].to_pylist() for name in ("key", "version"))
-    assert dict(zip(*columns, strict=True)) == expected
-    assert len(found.latest) == len(expected)
-    assert not len(found.invalid)
+    document = [f'{{"n":{value}}}' for value in values]
+    columns = {"key": list(keys), "sequence": list(sequence), "document": document}
+    found = find_writes(batch(change=change, **columns), by_revision=by_revision)
+    best: dict[tuple[str, int, bool], int] = {}
+    for key, number, is_delete, value in given:
+        version = key, number, is_delete
+        best[version] = max(best.get(version, 0), value)
+    latest: dict[str, tuple[int, str]] = {}
+    for (key, number, is_delete), value in best.items():
+        version_and_row = 2 * number + (is_delete == by_revision), "" if is_delete else value
+        latest[key] = max(latest.get(key, (-1, "")), version_and_row, key=lambda pair: pair[0])
+    names = "key", "version", "document", "deletes"
+    stays = zip(*(found.latest[name].to_pylist() for name in names), strict=True)
+    rows = {k: (v, "" if is_gone else json.loads(d)["n"]) for k, v, d, is_gone in stays}
+    assert rows == latest
+    assert len(found.latest) == len(latest)
+    conflicts = [v for k, n, is_delete, v in given if not is_delete and v < best[k, n, is_delete]]
+    assert found.invalid["reason"].to_pylist() == ["conflicting_sequence"] * len(conflicts)
+    assert [json.loads(row)["n"] for row in found.invalid["row"].to_pylist()] == conflicts
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ('{"a":1,"b":2}', '{"b": 2, "a": 1}', True),
+        ('{"_version":4,"a":1}', '{"a":1}', True),
+        ('{"a":1.10}', '{"a":1.1}', False),
+        ('{"a":12345678901234567890.01}', '{"a":12345678901234567890.02}', False),
+        ('{"a":9007199254740993}', '{"a":9007199254740992}', False),
+        ('{"a":null}', "{}", False),
+        ('{"a":[1]}', '{"a":1}', False),
+    ],
+)
+def test_a_rank_distinguishes_rows(one: str, other: str, is_same: bool) -> None:
+    assert (rank(one) == rank(other)) is is_same
+    assert rank(parse_exactly(one)) == rank(one)
 
 
 def test_rows_that_cannot_be_written_have_a_reason() -> None:
@@ -106,7 +133,8 @@ def test_every_key_is_sent_exactly(keys: list[str]) -> None:
             action, *document, end = text.split("\n")
             assert end == ""
             ((name, head),) = json.loads(action).items()
-            assert head == {"_id": keys[n], "version": n, "version_type": "external_gte"}
+            of_version = "external_gte" if deletes[n] else "external"
+            assert head == {"_id": keys[n], "version": n, "version_type": of_version}
             removes = deletes[n] and not marks
             assert name == ("delete" if removes else "index")
             assert document == ([] if removes else [TOMBSTONE if deletes[n] else "{}"])
