@@ -131,8 +131,8 @@ def compare(
     infinity are no earlier values. If the deviation is 0, as when more than half of the earlier values
     are equal, each value other than the median is an anomaly.
 
-    Distances of integers and decimals are exact to the 53 bits of a double, however large the numbers
-    are. ``median_v`` is rounded to a double. A correction changes the bands of up to `periods` later
+    Medians of integers and decimals, and distances from them, are computed exactly, and then rounded to
+    the 53 bits of a double. A correction changes the bands of up to `periods` later
     windows: those whose result changes are emitted with a higher `revision`. A checkpoint is refused if
     `periods` changes; with "retract", also if `threshold` or `min_periods` does.
 

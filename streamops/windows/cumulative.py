@@ -57,7 +57,7 @@ def cumulative(
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
     State        per shard: one row per key and period, and one per key and `every` that ended less
                  than delay (with corrections: + allowed_lateness) before the newest event · with
-                 corrections or `early` one per window published again · with "publish" one per key
+                 corrections or `early` one per window published again · one per key
                  for `empty_for` longer
     Order        any; ties matter only to `first` and `last`, which have a tie-break
     Batch        same result, without a watermark; no row is late

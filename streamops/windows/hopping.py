@@ -53,7 +53,7 @@ def hopping(
     Watermark    defined by `delay`, or by the frame; Spark's own delay is delay + allowed_lateness
     State        per shard: one row per key and pane (at most two per hop) of windows that ended less
                  than delay (with corrections: + allowed_lateness) before the newest event · with
-                 corrections or `early` one per window published again · with "publish" one per key
+                 corrections or `early` one per window published again · one per key
                  for `empty_for` longer · beyond 65,536 per shard in segments, where a row may be
                  stored up to four times
     Order        any; ties matter only to `first` and `last`, which have a tie-break

@@ -86,7 +86,17 @@ class Grid:
                 return None
             showing, _ = instants_of(self.zone, dt.datetime.combine(day, start.time()))
             length = window[1] - window[0]
-            return (showing[0], showing[0] + length) if showing else None
+            found = (showing[0], showing[0] + length) if showing else None
+            if (
+                found is None
+                or found in self.windows
+                or begin(self.zone, start.date()) != window[0]
+            ):
+                return found
+            # The day has no midnight: this is also when a window of midnight would start.
+            end = clock(self.zone, window[1] - 1) + MICROSECOND
+            until = dt.datetime.combine(ended(start.date(), end.date(), unit, day), end.time())
+            return begin(self.zone, day), instants_of(self.zone, until)[1]
         first, after = self.dates[window]
         target = moved(first, unit, units)
         if target is None:

@@ -3,11 +3,14 @@
 A value is an anomaly if it is farther from the median than a number of deviations (Hampel; Iglewicz and
 Hoaglin). Nulls, NaN and infinities of earlier periods are not counted.
 
-The distances between values are exact before they are rounded to doubles: integers beyond 2^53 and long
-decimals that differ a little have the band of small numbers.
+Medians of integers and decimals, and the distances from them, are exact before they are rounded to doubles:
+integers beyond 2^53 and long decimals that differ a little have the band of small numbers, and a value far
+from the others takes no digits from their distances.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +19,7 @@ import pyarrow.compute as pc
 
 from streamops.kernel.columns import to_doubles, to_floats
 from streamops.kernel.groups import Floats
+from streamops.kernel.ordering import ranks
 from streamops.windows.core.compare_spec import WIDEST_DECIMAL
 
 SCALE = 1.4826
@@ -49,18 +53,19 @@ def find_bands(
     [[11.0], [1.4826], [3], [True]]
     """
     count = len(values)
-    plain = to_doubles(earlier).reshape(periods, count)
+    is_exact = not _are_doubles(values.type, values, earlier)
+    plain = np.where(earlier.is_valid(), 0.0, np.nan) if is_exact else to_floats(earlier)
+    plain = plain.reshape(periods, count)
     known = np.isfinite(plain)
     number = known.sum(axis=0)
-    nearest = np.argmax(known, axis=0) * count + np.arange(count)
-    reference = earlier.take(pa.array(nearest))
-    tiled = reference.take(pa.array(np.tile(np.arange(count), periods)))
-    distances = _distances(earlier, tiled).reshape(periods, count)
     with np.errstate(invalid="ignore", over="ignore"):  # infinities, as IEEE 754 has them
-        center = _medians(distances, known)
-        deviation = SCALE * _medians(abs(distances - center), known)
-        is_anomaly = abs(_distances(values, reference) - center) > threshold * deviation
-        median = _medians(plain, known)
+        if is_exact:
+            median, distances, distance = _exact(values, earlier, known)
+        else:
+            median = _medians(plain, known)
+            distances, distance = abs(plain - median), abs(to_floats(values) - median)
+        deviation = SCALE * _medians(distances, known)
+        is_anomaly = distance > threshold * deviation
     is_comparable = (number >= fewest) & ~np.isnan(to_floats(values))
     none = number == 0
     return [
@@ -71,29 +76,52 @@ def find_bands(
     ]
 
 
-def _distances(values: pa.Array, reference: pa.Array) -> Floats:
-    """Subtract integers and decimals exactly, and round; floats are distances from 0."""
-    if pa.types.is_floating(values.type):
-        return to_floats(values)
-    if pa.types.is_decimal(values.type):
-        wide = pa.decimal256(WIDEST_DECIMAL + 1, values.type.scale)
-        return to_doubles(pc.subtract(values.cast(wide), reference.cast(wide)))
-    whole, base = (np.asarray(side.cast(pa.int64()).fill_null(0)) for side in (values, reference))
-    is_above = whole >= base
-    # Modulo 2^64 the difference is exact, and of the right sign it fits.
-    size = np.where(is_above, whole - base, base - whole).view(np.uint64).astype(np.float64)
-    known = np.asarray(values.is_valid()) & np.asarray(reference.is_valid())
-    return np.where(known, np.where(is_above, size, -size), np.nan)
+def _are_doubles(dtype: pa.DataType, *arrays: pa.Array) -> bool:
+    """Return whether doubles hold these numbers, their sums and halves exactly, or they are doubles."""
+    if pa.types.is_integer(dtype):
+        return all((np.nan_to_num(abs(to_floats(array))) < 2.0**51).all() for array in arrays)
+    return bool(pa.types.is_floating(dtype))
+
+
+def _exact(
+    values: pa.Array, earlier: pa.Array, known: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats, Floats]:
+    """Return medians, distances of earlier values and of values from them: computed exactly, then rounded."""
+    periods, count = known.shape
+    if pa.types.is_integer(values.type):
+        values, earlier = (side.cast(pa.decimal128(20, 0)) for side in (values, earlier))
+    wide = pa.decimal256(WIDEST_DECIMAL + 1, values.type.scale)
+    ordered = np.argsort(
+        np.where(known, ranks(earlier).reshape(known.shape), np.iinfo(np.int64).max), axis=0
+    )
+    values, earlier = values.cast(wide), earlier.cast(wide)
+    low, high = (
+        earlier.take(pa.array(row * count + np.arange(count))) for row in _middle(ordered, known)
+    )
+    twice = pc.add(low, high)
+    tiled = twice.take(pa.array(np.tile(np.arange(count), periods)))
+    sums = (twice, pc.subtract(pc.add(earlier, earlier), tiled))
+    median, distances = (to_doubles(array) / 2 for array in sums)
+    distance = to_doubles(pc.subtract(pc.add(values, values), twice)) / 2
+    return median, abs(distances).reshape(known.shape), abs(distance)
+
+
+def _middle(
+    ordered: npt.NDArray[Any], known: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the two in the middle of the first ones of each column, which are as many as are known."""
+    number = known.sum(axis=0)
+    low, high = (
+        np.take_along_axis(ordered, np.maximum(at, 0)[np.newaxis], axis=0)[0]
+        for at in ((number - 1) // 2, number // 2)
+    )
+    return low, high
 
 
 def _medians(values: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     """Return the median of each column's known values; NaN for none."""
     number = known.sum(axis=0)
-    ordered = np.sort(np.where(known, values, np.nan), axis=0)  # NaN last
-    low, high = (
-        np.take_along_axis(ordered, np.maximum(at, 0)[np.newaxis], axis=0)[0]
-        for at in ((number - 1) // 2, number // 2)
-    )
+    low, high = _middle(np.sort(np.where(known, values, np.nan), axis=0), known)  # NaN last
     total = low + high
     middle = np.where(np.isfinite(total), total / 2, low / 2 + high / 2)
     medians: Floats = np.where(number % 2, low, middle) + 0.0  # -0.0 + 0.0 is 0.0

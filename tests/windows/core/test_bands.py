@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+import itertools
+import random
+import statistics
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +14,7 @@ import pytest
 
 from streamops.kernel.calendar import CalendarPeriod
 from streamops.windows.core.bands import find_bands
+from tests.borders import cases
 from tests.windows.core.test_compare import AFTER, BEFORE, DELETE, HOUR, INSERT, NOON, Stream
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -82,9 +87,59 @@ def test_large_numbers_that_differ_a_little_have_the_band_of_small_ones(
     assert band(numbers, make(base + 7), dtype) == (float(base), 1.4826, 5, True)
 
 
+def test_a_value_far_from_all_others_takes_no_digits_from_their_distances() -> None:
+    for largest in (2**63 - 1, -(2**63)):
+        for order in itertools.permutations([100, 104, largest]):
+            median = 104.0 if largest > 0 else 100.0
+            assert band(list(order), 500) == (median, 5.9304, 3, True)
+
+
+INTEGERS = [*range(5), 7, 100, 104, *(2**n + d for n in (51, 53, 62) for d in (-1, 0, 1))]
+INTEGERS += [-number for number in INTEGERS] + [2**63 - 1, 2**63 - 2, -(2**63), 1 - 2**63]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [
+        (pa.int64(), INTEGERS),
+        (pa.int32(), [number for number in INTEGERS if abs(number) < 2**31]),
+        (pa.decimal128(19, 0), INTEGERS),
+        (pa.decimal128(38, 0), [10**38 - 1, 10**38 - 2, 1 - 10**38, 2 - 10**38, 0, 1, 10**37]),
+        (pa.decimal128(38, 38), [10**38 - 1, 10**38 - 2, 1 - 10**38, 0, 1, -1, 10**20]),
+    ],
+    ids=str,
+)
+def test_bands_at_the_limits_of_a_type_are_those_of_exact_arithmetic(
+    dtype: pa.DataType, numbers: list[int]
+) -> None:
+    rng = random.Random(3)
+    digits = 0 if pa.types.is_integer(dtype) else dtype.scale
+    context = Context(prec=80)
+    for _ in range(cases(200, 5_000)):
+        near = rng.sample(numbers, 3)
+        chosen = [rng.choice([None, *near, *numbers]) for _ in range(rng.randint(1, 6))]
+        known = [Fraction(number, 10**digits) for number in chosen if number is not None]
+        value = rng.choice([*near, *numbers])
+        row: list[Any] = [*chosen, value]
+        if pa.types.is_decimal(dtype):
+            row = [n and Decimal(n).scaleb(-digits, context) for n in row]
+        median, deviation, number, is_anomaly = band(row[:-1], row[-1], dtype, fewest=1)
+        assert number == len(known)
+        if not known:
+            assert (median, deviation, is_anomaly) == (None, None, None)
+            continue
+        center = statistics.median(known)
+        assert median == float(center)
+        spread = 1.4826 * float(statistics.median(abs(item - center) for item in known))
+        assert deviation == pytest.approx(spread, rel=2**-51)
+        distance = float(abs(Fraction(value, 10**digits) - center))
+        if abs(distance - 3.5 * spread) > distance * 2**-50 or not spread:
+            assert is_anomaly is (distance > 3.5 * spread)
+
+
 def test_distances_beyond_64_bits_do_not_wrap() -> None:
     least, most = -(2**63), 2**63 - 1
-    assert band([least, least, most, most], 0) == (0.0, 1.4826 * 2.0**63, 4, False)
+    assert band([least, least, most, most], 0) == (-0.5, 1.4826 * 2.0**63, 4, False)
     assert band([least, least, least + 1], most)[3] is True
 
 
