@@ -6,12 +6,17 @@ import base64
 import bz2
 import gzip
 import io
+import json
+import lzma
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +33,17 @@ _SST = bytes.fromhex("f7cff485b741e288")
 _LZ4_BLOCK = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiii")
 _LZ4_RAW, _LZ4 = 0x10, 0x20
+_ESCAPES = re.compile(rb'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
+_ZLIB = (b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+_SAMPLE, _LEAST = 1 << 16, 256
+_CODECS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"null": bytes,
+    b"deflate": partial(zlib.decompress, wbits=-15),
+    b"bzip2": bz2.decompress,
+    b"xz": lzma.decompress,
+    b"zstandard": lambda block: _open(block, "zstd"),
+}
+"""By their names in a file of Avro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +55,10 @@ class Match:
     name : str
         The name of the value in the mapping that was searched.
     path : str
-        The file; within an archive ``file!member``; or the column of a frame.
+        The file; within an archive ``file!member``; or the column of a frame. A part of the path that has a
+        value is replaced by the name of the value in braces.
     form : str
-        How the value is written: "bytes", "utf-16", "base64" or "hex".
+        How the value is written: "bytes", "utf-16", "base64" or "hex"; "path" if it is a part of the path.
     """
 
     name: str
@@ -60,8 +77,9 @@ class SearchReport:
     files : int
         Number of files that were read.
     opaque : tuple of str
-        Files whose bytes were searched as they are, though they may be compressed or encoded in a way
-        that the search does not decode. Read them by the program that wrote them, and search the result.
+        What was not read, or whose bytes were searched as they are, though they may be compressed, encrypted
+        or encoded in a way that the search does not decode. Read it by the program that wrote it, and search
+        the result.
     """
 
     matches: tuple[Match, ...]
@@ -74,9 +92,11 @@ def search_files(
 ) -> SearchReport:
     """Search every byte of all files below folders for values, also in compressed files.
 
-    Decoded, at every depth: gzip, bzip2, zlib, Zstandard, LZ4 as Spark and as LZ4 frames, zip and jar
-    archives, Parquet. A sorted table of RocksDB and an unreadable archive are searched as they are, and
-    listed as ``opaque``: search the state with :func:`search_frame` and ``streamops.state.read``.
+    Decoded, at every depth: gzip, bzip2, zlib, xz, Zstandard, LZ4 as Spark and as LZ4 frames, zip and jar
+    archives, Parquet, ORC, and files of Avro, such as the manifests of Iceberg. Names of files and folders are
+    searched, too. Listed as ``opaque``: sorted tables of RocksDB, whose state :func:`search_frame` and
+    ``streamops.state.read`` search; what cannot be read or decoded; links to folders; and files that no
+    compression makes smaller. A compressed value inside of a column is searched as it is.
 
     Parameters
     ----------
@@ -84,7 +104,8 @@ def search_files(
         Local folders or files: checkpoints, targets of sinks, snapshots, logs.
     values : mapping of str to str or bytes
         What to search for, by names under which it is reported. Each value has at least four bytes. It is
-        searched as it is, in UTF-16, in base64 at every alignment, and in hexadecimal digits.
+        searched as it is, in UTF-16, in base64 at every alignment, and in hexadecimal digits; also behind
+        escapes of JSON and of URLs, and across line breaks.
 
     Returns
     -------
@@ -110,12 +131,22 @@ def search_files(
     opaque: dict[str, None] = {}
     files = 0
     for root in map(Path, paths):
-        for path in [root] if root.is_file() else sorted(root.rglob("*")):
+        for path in [root, *sorted(root.rglob("*"))]:
+            for match in _search(str(path), unquote_to_bytes(path.name), needles):
+                found[replace(match, form="path")] = None
             if path.is_file():
                 files += 1
-                for where, content in _contents(str(path), path.read_bytes(), opaque):
-                    found |= dict.fromkeys(_search(where, content, needles))
-    return SearchReport(tuple(found), files, tuple(opaque))
+                try:
+                    content = path.read_bytes()
+                except OSError:
+                    opaque[str(path)] = None
+                    continue
+                for where, part in _contents(str(path), content, opaque):
+                    found |= dict.fromkeys(_search(where, part, needles))
+            elif not path.is_dir() or (path.is_symlink() and path != root):
+                opaque[str(path)] = None
+    matches = dict.fromkeys(replace(match, path=_masked(match.path, values)) for match in found)
+    return SearchReport(tuple(matches), files, tuple(_masked(path, values) for path in opaque))
 
 
 def search_frame(frame: DataFrame, values: Mapping[str, str | bytes]) -> SearchReport:
@@ -163,15 +194,52 @@ def _search(where: str, content: bytes, needles: list[tuple[str, str, bytes]]) -
             yield Match(name, where, form)
 
 
+def _masked(path: str, values: Mapping[str, str | bytes]) -> str:
+    """The path without the values."""
+    parts = path.split("/")
+    for name, value in values.items():
+        raw = value.encode() if isinstance(value, str) else bytes(value)
+        parts = [f"{{{name}}}" if raw in unquote_to_bytes(part) else part for part in parts]
+    return "/".join(parts)
+
+
+def _readings(content: bytes) -> Iterator[bytes]:
+    """The bytes, also without escapes of JSON, which may be inside of each other, and of URLs, and in one line."""
+    yield content
+    if b"\n" in content:
+        yield content.replace(b"\r", b"").replace(b"\n", b"")
+    if b"%" in content:
+        yield unquote_to_bytes(content)
+    while b"\\" in content:
+        plain = _ESCAPES.sub(_unescape, content)
+        if plain == content:
+            return
+        yield (content := plain)
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    text: str = json.loads(b'"%b"' % match.group())
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _contents(where: str, content: bytes, opaque: dict[str, None]) -> Iterator[tuple[str, bytes]]:
     """The bytes of a file, and those that it has in compressed form, at every depth."""
-    yield where, content
+    for reading in _readings(content):
+        yield where, reading
     try:
         if content.endswith(_SST):
             opaque[where] = None
         elif content[:4] == b"PAR1" and content[-4:] == b"PAR1":
             for name, part in _columns(pq.read_table(pa.BufferReader(content))):
                 yield from _contents(f"{where}!{name}", part, opaque)
+        elif content[:3] == b"ORC":
+            from pyarrow import orc
+
+            for name, part in _columns(orc.ORCFile(pa.BufferReader(content)).read()):
+                yield from _contents(f"{where}!{name}", part, opaque)
+        elif content[:4] == b"Obj\x01":
+            for part in _avro_blocks(content):
+                yield from _contents(f"{where}!", part, opaque)
         elif content[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 for member in archive.namelist():
@@ -180,9 +248,54 @@ def _contents(where: str, content: bytes, opaque: dict[str, None]) -> Iterator[t
             inner = _decompress(content)
             if inner is not None:
                 yield from _contents(f"{where}!", inner, opaque)
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, pa.ArrowException):
+            elif "!" not in where and _is_dense(content):
+                opaque[where] = None
+    except _UNREADABLE:
         # Searched as it is, and reported: a damaged file is no reason to stop.
         opaque[where] = None
+
+
+_UNREADABLE = (
+    *(OSError, EOFError, LookupError, RuntimeError, ValueError, ImportError),
+    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException),
+)
+
+
+def _is_dense(content: bytes) -> bool:
+    """Whether bytes look compressed or encrypted: compression makes them hardly smaller."""
+    sample = content[:_SAMPLE]
+    return len(sample) >= _LEAST and len(zlib.compress(sample, 1)) > 0.98 * len(sample)
+
+
+def _avro_blocks(content: bytes) -> Iterator[bytes]:
+    """The blocks of a file of Avro."""
+    file = io.BytesIO(content[4:])
+
+    def number() -> int:
+        bits = shift = 0
+        while (byte := file.read(1)[0]) > 0x7F:
+            bits, shift = bits | (byte & 0x7F) << shift, shift + 7
+        bits |= byte << shift
+        return (bits >> 1) ^ -(bits & 1)
+
+    settings = {}
+    while count := number():
+        if count < 0:
+            number()
+        for _ in range(abs(count)):
+            name = file.read(number())
+            settings[name] = file.read(number())
+    decompress = _CODECS[settings.get(b"avro.codec", b"null")]
+    mark = file.read(16)
+    while file.tell() < len(content) - 4:
+        number()
+        yield decompress(file.read(number()))
+        if file.read(16) != mark:
+            raise ValueError
+
+
+def _open(content: bytes, codec: str) -> bytes:
+    return bytes(pa.CompressedInputStream(pa.BufferReader(content), codec).read())
 
 
 def _decompress(content: bytes) -> bytes | None:
@@ -191,15 +304,26 @@ def _decompress(content: bytes) -> bytes | None:
         return gzip.decompress(content)
     if content[:3] == b"BZh":
         return bz2.decompress(content)
-    if content[:2] in (b"\x78\x01", b"\x78\x9c", b"\x78\xda"):
-        return zlib.decompress(content)
+    if content[:2] in _ZLIB:
+        return b"".join(_zlib_streams(content))
     if content[:4] == b"\x28\xb5\x2f\xfd":
-        return pa.CompressedInputStream(pa.BufferReader(content), "zstd").read()  # type: ignore[no-any-return]
+        return _open(content, "zstd")
     if content[:4] == b"\x04\x22\x4d\x18":
-        return pa.CompressedInputStream(pa.BufferReader(content), "lz4").read()  # type: ignore[no-any-return]
+        return _open(content, "lz4")
+    if content[:6] == b"\xfd7zXZ\0":
+        return lzma.decompress(content)
     if content.startswith(_LZ4_BLOCK):
         return b"".join(_lz4_blocks(content))
     return None
+
+
+def _zlib_streams(content: bytes) -> Iterator[bytes]:
+    while content[:2] in _ZLIB:
+        stream = zlib.decompressobj()
+        yield stream.decompress(content)
+        if not stream.eof:
+            raise EOFError
+        content = stream.unused_data
 
 
 def _lz4_blocks(content: bytes) -> Iterator[bytes]:

@@ -7,15 +7,22 @@ import bz2
 import gzip
 import io
 import json
+import lzma
+import os
+import random
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 from streamops.erasure import search_files
 from streamops.errors import SpecError
@@ -67,6 +74,26 @@ def as_lz4_blocks(content: bytes) -> bytes:
     )
 
 
+def as_orc(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    rows = pa.table({"id": [1, 2], "nested": [[{"mail": "x"}], [{"mail": content.decode()}]]})
+    orc.write_table(rows, sink, compression="zlib")
+    return sink.getvalue().to_pybytes()
+
+
+def as_avro(content: bytes, codec: str) -> bytes:
+    """With a value in each of three blocks, as fastavro writes it."""
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "bytes"}]}
+    file = io.BytesIO()
+    values = [b"x" * 99, content, b"y" * 99]
+    fastavro.writer(file, schema, [{"a": v} for v in values], codec=codec, sync_interval=1)
+    return file.getvalue()
+
+
+AVRO = {
+    f"avro, {codec}": partial(as_avro, codec=codec) for codec in ("deflate", "bzip2", "xz", "null")
+}
 FORMATS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
@@ -74,6 +101,10 @@ FORMATS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": lambda content: as_stream(content, "zstd"),
     "lz4 frame": lambda content: as_stream(content, "lz4"),
     "lz4 blocks": as_lz4_blocks,
+    "xz": lzma.compress,
+    "orc": as_orc,
+    "gzip in orc": lambda content: as_orc(base64.b64encode(content)),
+    **AVRO,
     "zip": as_zip,
     "zip in zip": lambda content: as_zip(as_zip(content)),
     "gzip in parquet": lambda content: as_parquet(base64.b64encode(content)),
@@ -97,7 +128,10 @@ def test_a_value_is_found_in_every_format(tmp_path: Path, name: str) -> None:
     assert search_files(tmp_path, SECRET).matches == ()
 
 
-@pytest.mark.parametrize("name", [n for n in FORMATS if n != "zip" and "parquet" not in n])
+@pytest.mark.parametrize(
+    "name",
+    [n for n in FORMATS if n not in ("zip", "avro, null", "gzip in orc") and "parquet" not in n],
+)
 def test_the_bytes_as_they_are_do_not_have_the_value(name: str) -> None:
     packed = FORMATS[name](TEXT)
     # Otherwise the test above would not show that anything is decoded.
@@ -137,6 +171,85 @@ def test_the_report_does_not_have_the_value(tmp_path: Path) -> None:
     report = search_files(tmp_path, SECRET)
     assert report.matches
     assert "ann" not in repr(report).replace(str(tmp_path), "")
+
+
+def quoted(value: str, depth: int) -> bytes:
+    """The value as text of JSON, in text of JSON, ..."""
+    text: Any = {"email": value}
+    for _ in range(depth):
+        text = json.dumps({"stats": text} if isinstance(text, str) else text)
+    return str(text).encode()
+
+
+NAME = 'Jürg "Ann" O\'M\u00fcller\\\U0001f600 <jm@example.com>/\n'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(quoted(NAME, depth) for depth in (1, 2, 5)),
+        json.dumps(NAME, ensure_ascii=False).encode(),
+        json.dumps(NAME).replace("/", "\\/").replace("<", "\\u003C").encode(),
+        quote(NAME, safe="").encode(),
+        f"https://example.com/?{urlencode({'name': NAME})}".replace("+", "%20").encode(),
+        base64.encodebytes(b"x" * 50 + NAME.encode()),
+        "\r\n".join(NAME.encode().hex()[n : n + 8] for n in range(0, 200, 8)).encode(),
+    ],
+)
+def test_a_value_is_found_behind_escapes_and_line_breaks(tmp_path: Path, content: bytes) -> None:
+    for packed in (content, gzip.compress(content), as_parquet(content)):
+        (tmp_path / "file").write_bytes(b"" if packed is content else packed)
+        assert packed is not content or search_files(tmp_path, {"name": NAME}).matches == ()
+        (tmp_path / "file").write_bytes(packed)
+        assert {match.name for match in search_files(tmp_path, {"name": NAME}).matches} == {"name"}
+
+
+def test_names_of_folders_and_files_are_searched_and_not_shown(tmp_path: Path) -> None:
+    """As `partitionBy` writes them, also without files."""
+    names = ["email=ann@example.com", "email=ann%40example.com", "part-ann@example.com.txt"]
+    for name in names[:2]:
+        (tmp_path / name).mkdir()
+    (tmp_path / names[0] / "part-0").write_text(VALUE)
+    (tmp_path / names[2]).write_text("nothing")
+    report = search_files(tmp_path, SECRET)
+    assert {(match.path, match.form) for match in report.matches} == {
+        (str(tmp_path / "{e-mail}"), "path"),
+        (str(tmp_path / "{e-mail}" / "part-0"), "bytes"),
+    }
+    assert "ann" not in repr(report).replace(str(tmp_path), "")
+    assert search_files(tmp_path / names[1], SECRET).matches
+
+
+@pytest.mark.parametrize("form", ["gzip", "bzip2", "zlib", "xz", "zstd", "lz4 frame", "lz4 blocks"])
+def test_a_second_stream_behind_the_first_is_read_or_listed(tmp_path: Path, form: str) -> None:
+    (tmp_path / "file").write_bytes(FORMATS[form](b"first") + FORMATS[form](TEXT))
+    report = search_files(tmp_path, SECRET)
+    assert report.matches or report.opaque
+
+
+def test_what_is_not_read_is_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "broken").symlink_to(tmp_path / "missing")
+    os.mkfifo(folder / "pipe")
+    (folder / "encrypted").write_bytes(random.Random(7).randbytes(10_000))
+    (folder / "text").write_bytes(TEXT * 9)
+    secret = bytearray(as_zip(TEXT))
+    for mark in (b"PK\1\2", b"PK\3\4"):  # the flag of an encrypted member
+        at = secret.index(mark)
+        secret[at + (8 if mark == b"PK\1\2" else 6)] |= 1
+    (folder / "with password").write_bytes(bytes(secret))
+    avro = as_avro(TEXT, "deflate").replace(b"deflate", b"unknown")
+    (folder / "avro").write_bytes(avro)
+    report = search_files(folder, SECRET)
+    names = ["link", "broken", "pipe", "encrypted", "with password", "avro"]
+    assert set(report.opaque) == {str(folder / name) for name in names}
+    # A root that is a link is read.
+    (tmp_path / "elsewhere" / "file").write_bytes(TEXT)
+    linked = search_files(folder / "link", SECRET)
+    assert (len(linked.matches), linked.opaque) == (1, ())
 
 
 @pytest.mark.parametrize(
