@@ -164,6 +164,38 @@ def _compared_values(stored: Identity, wanted: Identity) -> bool:
     return have_same_names(stored["values"], wanted["values"]) and is_in_order
 
 
+NOT_NULL = " not null"
+"""Behind the type of a field of the state of a function, in an identity."""
+
+
+def _state_fields(stored: Identity, wanted: Identity) -> bool:
+    """Fields that may be null are added. A state from before has no names of fields: its tables are compared."""
+    before, after = (dict(of.get("state", ())) for of in (stored, wanted))
+    kept = all(after.get(name) in (of, of.removesuffix(NOT_NULL)) for name, of in before.items())
+    added = (of for name, of in after.items() if name not in before and "state" in stored)
+    return kept and not any(of.endswith(NOT_NULL) for of in added)
+
+
+def _initial(stored: Identity, wanted: Identity) -> bool:
+    """A key with the initial state is not stored: it would get another one."""
+    return have_same_names(stored.get("initial", ()), wanted["initial"])
+
+
+def _on_timer(stored: Identity, wanted: Identity) -> bool:
+    return bool(wanted["on_timer"] or "on_timer" not in stored)
+
+
+def _waiting(stored: Identity, wanted: Identity) -> bool:
+    return have_same_names(stored.get("columns", ()), wanted["columns"])
+
+
+_PER_KEY: Mapping[str, Accepts] = {
+    "state": _state_fields,
+    "initial": _initial,
+    "on_timer": _on_timer,
+    "columns": _waiting,
+}
+
 BY_LAYOUT: Mapping[str, Mapping[str, Accepts]] = {
     "changes.latest": {"values": _compared_values},
     "joins.asof": _ASOF,
@@ -172,6 +204,7 @@ BY_LAYOUT: Mapping[str, Mapping[str, Accepts]] = {
     "joins.tables": {"left": _table("left"), "right": _table("right")},
     "joins.timeline": {"columns": _columns("columns")},
     "patterns.match": _PATTERNS,
+    "process.per_key": _PER_KEY,
     "search.match_as_of": {"documents": _columns("documents")},
     "windows.over": {"columns": _ordered_columns},
 }
@@ -226,6 +259,10 @@ MISSING: Mapping[str, Mapping[str, str]] = {
     "process.per_key": {
         "operator": "the state of another function",
         "order_by": "the rows that were processed in another order",
+        "state": "a field for each stored one, of its type (one that is not used may stay null)",
+        "initial": "the keys whose state was the initial one, which are not stored",
+        "on_timer": "a function for the timers in state (one that does nothing, if none shall fire)",
+        "columns": "waiting rows with values of another type",
     },
     "search.match": dict.fromkeys(("default_operator", "fields", "sequence", "text"), _QUERIES),
     "search.match_as_of": dict.fromkeys(

@@ -1,5 +1,8 @@
 """A query with other aggregates than its state has: they are mapped by name.
 
+An aggregate of the same name that is computed otherwise is another one. A state with it is refused, but a segment may be
+older than a state in which its name was free.
+
 The state of an aggregate that was added does not know the rows from before. It is *unknown*: its results are null, as are
 those of all states that it is merged with, until a window, session or key has only rows from after the change. A state table
 has a column ``agg.N.unknown`` as long as some state is unknown. Without the column all are known, so the state of a query
@@ -16,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamops.kernel.aggregation import States, Summary, merges_exactly
+from streamops.kernel.aggregation import States, Summary, aggregate_identity, merges_exactly
 from streamops.kernel.groups import Groups
 
 UNKNOWN = "unknown"
@@ -105,7 +108,8 @@ def map_aggregates(
     tables : mapping of str to Table
         The state.
     """
-    numbers = {entry[0]: number for number, entry in enumerate(stored)}
+    wanted = [aggregate_identity(*of, rows) for of in aggregates]
+    numbers = {of[0]: number for number, of in enumerate(stored) if list(of) in wanted}
     return {
         name: _map_table(numbers, aggregates, rows, table) if _numbers(table, "") else table
         for name, table in tables.items()
@@ -140,13 +144,13 @@ def unknown_aggregates(tables: Iterable[pa.Table]) -> frozenset[int]:
 
 
 def mark_known(table: pa.Table, numbers: Iterable[int], summaries: Sequence[Summary]) -> pa.Table:
-    """Add the columns of these aggregates to a table of states that has none of them."""
-    there = set(table.column_names)
+    """Add the columns of these aggregates to a table of states that has none of them, each behind its states."""
     for number in sorted(numbers):
-        prefix = f"{_PREFIX}{number}."
-        if prefix + summaries[number].fields[0][0] in there and prefix + UNKNOWN not in there:
+        names, prefix = table.column_names, f"{_PREFIX}{number}."
+        if prefix + summaries[number].fields[0][0] in names and prefix + UNKNOWN not in names:
+            last = max(at for at, name in enumerate(names) if name.startswith(prefix))
             known = pa.repeat(False, table.num_rows)
-            table = table.append_column(prefix + UNKNOWN, known)
+            table = table.add_column(last + 1, prefix + UNKNOWN, known)
     return table
 
 

@@ -157,11 +157,13 @@ def decode(
     shards: int,
     *,
     adapt: Callable[[Identity, Mapping[str, pa.Table]], Mapping[str, pa.Table]] | None = None,
+    is_segment: bool = False,
 ) -> dict[str, pa.Table]:
     """Return the tables of a frame that the same operator with the same parameters wrote.
 
     The tables of segments are only accepted if the layout is ``segmented``. With `adapt`, which gets the
-    stored identity and the tables, some parameters may differ.
+    stored identity and the tables, some parameters may differ; in a segment all of them, since the state
+    with its index was compared after each change.
 
     Raises
     ------
@@ -170,7 +172,7 @@ def decode(
         ``STATE_PARAMETERS`` or ``STATE_FULL``.
     """
     found = read_stored(blob)
-    require_same(found, layout, identity, shards)
+    require_same(found, layout, found.identity if is_segment else identity, shards)
     changed = changed_parameters(found.identity, identity)
     if changed and adapt is None:
         raise _other_parameters(layout, found.identity, identity, changed)

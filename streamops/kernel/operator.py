@@ -335,6 +335,13 @@ class Core(Generic[S]):
         """What the next step, or ``finish``, works with, if the state was adapted before."""
         return spec, state, inputs
 
+    def finalize(self, spec: S, until: int) -> S:
+        """The parameters for a step in which rows up to an instant are final, see :mod:`streamops.kernel.lag`.
+
+        By default they change nothing: no result of the operator lies behind its watermark.
+        """
+        return spec
+
     def settle(self, spec: S, state: State) -> State:
         """The state to store after such a step, with the parameters of the step."""
         return state

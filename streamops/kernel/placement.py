@@ -7,7 +7,7 @@ names the key columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -157,6 +157,22 @@ class Placement:
     is_single: bool = False
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     redistribute: Redistribute | None = None
+
+
+def require_tables(names: Iterable[str], layout: StateFormat, placement: Placement) -> None:
+    """Refuse a state with a table that this version does not know: a later one wrote it.
+
+    Raises
+    ------
+    StateFormatError
+        ``STATE_VERSION``.
+    """
+    if unknown := sorted({*names} - {*placement.tables}):
+        known = ", ".join(sorted(placement.tables))
+        raise conditions.STATE_FORMAT.error(
+            expected=f"{layout.kind} version {layout.version}, with the tables {known}",
+            got=f"a table {unknown[0]!r}, which a later release wrote",
+        )
 
 
 def redistribute_states(

@@ -18,6 +18,7 @@ from streamops.kernel.errors import located
 from streamops.kernel.frame import checksum_of
 from streamops.kernel.lag import LAG, correct_watermark, without_lag
 from streamops.kernel.operator import Core, S
+from streamops.kernel.placement import require_tables
 from streamops.kernel.segments import (
     INDEX,
     ROWS,
@@ -55,15 +56,23 @@ class Stored:
     blob: str
 
     @classmethod
-    def of(cls, state: State, header: StateHeader, *, deadline: int | None = None) -> Stored:
-        """Encode a state without its segments; ``header`` is what it will be checked against."""
+    def of(
+        cls,
+        state: State,
+        header: StateHeader,
+        *,
+        deadline: int | None = None,
+        is_due: bool = False,
+    ) -> Stored:
+        """Encode a state without its segments; ``header`` is what it will be checked against.
+
+        The next step decodes it, also without rows, if it ``is_due``.
+        """
         tables = state.tables
         if state.segments is not None and state.segments.index:
             tables = {**tables, INDEX: index_table(state.segments.index)}
-        mark = fingerprint(*header)
-        if tables.keys() & {INDEX, UNMERGED, LAG}:
-            mark = ~mark  # so that every step decodes it
         blob = to_text(encode(*header, tables))
+        mark = mark_of(state, header, is_due=is_due)
         return cls(mark, state.watermark, deadline, state.rows, blob)
 
     def state(
@@ -90,6 +99,13 @@ class Stored:
     def frame(self) -> bytes:
         """The blob as the kernel's codec wrote it; empty if it is not base64."""
         return to_frame(self.blob)
+
+
+def mark_of(state: State, header: StateHeader, *, is_due: bool = False) -> int:
+    """The fingerprint of a state; its complement if every step, or the next one, decodes it."""
+    has_index = state.segments is not None and bool(state.segments.index)
+    mark = fingerprint(*header)
+    return ~mark if is_due or has_index or state.tables.keys() & {UNMERGED, LAG} else mark
 
 
 def _adapt(
@@ -211,19 +227,19 @@ class ShardStep(Generic[S]):
         if before is not None:
             state = self._read(before, shard, segments)
         state, lag = without_lag(state)
-        had_other_lag = lag is not None
+        had_other_lag, spec = lag is not None, self.spec
         if lag is not None:
-            lag, watermark = correct_watermark(lag, watermark, self.spec.lag)
+            lag, watermark, final = correct_watermark(lag, watermark, spec.lag)
+            spec = self.core.finalize(spec, final)
         packed = read_packs(self.core, self.spec, packs)
-        spec, opened, inputs = self.core.attune(self.spec, state, packed)
+        spec, opened, inputs = self.core.attune(spec, state, packed)
         step: Step = self.core.step(spec, opened, inputs, watermark)
         if step.state.segments is not None:  # this step or another worker has removed some
             there = {of.number for of in step.state.segments.index}
             forget_segments(self.plan, shard, there)
-        mark = fingerprint(*header)
         unchanged = before if step.state is opened and not had_other_lag else None
-        if unchanged is not None and unchanged.fingerprint in {mark, ~mark}:  # nothing to encode
-            after = unchanged
+        if unchanged is not None and unchanged.fingerprint == mark_of(step.state, header):
+            after = unchanged  # nothing to encode
         else:
             deadline = self.core.next_deadline(spec, step.state)
             step = replace(step, state=self.core.settle(spec, step.state))
@@ -266,9 +282,8 @@ class ShardStep(Generic[S]):
             if rows is None:
                 with located(at=f"segment {of.number}"):
                     frame = require_checksum(to_frame(store.read(of.number)), of.checksum)
-                    rows = decode(frame, *self.header, adapt=partial(_adapt, self.adapt, None))[
-                        ROWS
-                    ]
+                    adapt = partial(_adapt, self.adapt, None)
+                    rows = decode(frame, *self.header, adapt=adapt, is_segment=True)[ROWS]
                 self._retain_segment(key, of.checksum, rows)
             return rows
 
@@ -303,11 +318,23 @@ class ShardStep(Generic[S]):
         watermark = Stored(*stored).watermark
         return 0 if watermark is None else (watermark - self.spec.lag) // 1_000
 
+    def decode(self, stored: Stored, segments: Segments | None) -> State:
+        """Decode a stored state, see :meth:`Stored.state`.
+
+        Raises
+        ------
+        StateFormatError
+            As :func:`streamops.kernel.codec.decode`; ``STATE_VERSION``: a table that this version does not know.
+        """
+        state = stored.state(self.header, adapt=self.adapt, segments=segments)
+        require_tables(state.tables, self.core.STATE, self.core.placement)
+        return state
+
     def _read(self, stored: Stored, shard: int, segments: Segments | None) -> State:
         """The stored state: as this worker retained it, or decoded."""
         found = recall((self.plan, shard, STATE), stored.blob)
         if found is None:
-            return stored.state(self.header, adapt=self.adapt, segments=segments)
+            return self.decode(stored, segments)
         tables, index, derived = found
         opened = None if segments is None else replace(segments, index=index)
         return State(stored.watermark, tables, opened, derived)

@@ -100,7 +100,7 @@ def _finish(step: ShardStep[Any], row: dict[str, Any]) -> pa.Table:
     stored = Stored(0, row["watermark"], None, 0, row["blob"])
     store = _Segments({of["number"]: of["blob"] for of in row["segments"] or ()})
     segments = step.open_segments(store, row["shard"])
-    state = stored.state(step.header, adapt=step.adapt, segments=segments)
+    state = step.decode(stored, segments)
     spec, state, _ = step.core.attune(step.spec, state, ())
     return step.core.finish(spec, state)
 

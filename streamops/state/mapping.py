@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,27 @@ from streamops.state import conditions
 
 _INTEGERS = ["int8", "int16", "int32", "int64"]
 _TEXT = re.compile(r"'((?:[^'\\]|\\.)*)'")
+_SQL = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `((?:[^`]|``)+)` | (?<![\w.])([^\W\d]\w*)(?!\w|\s*\()""",
+    re.VERBOSE,
+)
+"""Strings, and the names of columns: not of functions, nor of fields of structs."""
 _NUMBERED = re.compile(r"(?:c|column|value)\.\d+")
+_CHOICES = {
+    *(
+        "allow_exact",
+        "default_operator",
+        "direction",
+        "early",
+        "grid",
+        "history",
+        "how",
+        "late_versions",
+    ),
+    *("matches", "operator", "pattern", "skip", "stragglers", "too_late", "unit", "week_start"),
+    *("when_longer", "zone"),
+}
+"""Parameters without names of columns."""
 _BY_NAME = {"columns", "documents", "facts", "left", "right", "table"}
 """Parameters with the columns of stored rows, in the order of their names."""
 
@@ -51,10 +71,13 @@ class Migration:
         found: Identity = json.loads(json.dumps(self.step.spec.identity))
         return found
 
-    def read(self, frame: StoredFrame, watermark: int | None) -> dict[str, pa.Table]:
+    def read(
+        self, frame: StoredFrame, watermark: int | None, *, is_segment: bool = False
+    ) -> dict[str, pa.Table]:
         """The tables of a stored frame or segment, as those of the operator that continues.
 
-        ``watermark`` is that of the state, or None for a segment.
+        ``watermark`` is that of the state. The parameters of a segment are not compared: those of the state
+        with its index were, after each change.
 
         Raises
         ------
@@ -68,7 +91,7 @@ class Migration:
         names = self._rename(stored)
         changed = changed_parameters(names.identity, wanted)
         changed -= may_change(frame.layout, changed, names.identity, wanted)
-        if changed:
+        if changed and not is_segment:
             raise _not_stored(changed, stored, wanted)
         tables = {
             name: self._rename_columns(name, table, stored, names) for name, table in found.items()
@@ -120,7 +143,9 @@ class Migration:
 
     def _rename(self, stored: Identity) -> _Renamed:
         can_move = self.step.core.placement.redistribute is None
-        return _Renamed.of(stored, self.identity, self.rename, can_move=can_move)
+        columns = [{*of.schema.names} for of in self.step.spec.inputs]
+        taken = {old for old, new in self.rename.items() if any({old, new} <= of for of in columns)}
+        return _Renamed.of(stored, self.identity, self.rename, taken, can_move=can_move)
 
     def _rename_columns(
         self, name: str, table: pa.Table, stored: Identity, names: _Renamed
@@ -147,9 +172,12 @@ class Migration:
         wanted = self.step.core.layout(self.step.spec).get(name)
         if wanted is None:
             return table
-        there = {*wanted.names} - {*table.column_names}
         pairs = self._pairs(table.column_names)
-        return table.rename_columns([new if new in there else old for old, new in pairs])
+        new_names = [new if new in wanted.names else old for old, new in pairs]
+        if len({*new_names}) < len(new_names):  # the name of a column that stays
+            there = {*wanted.names} - {*table.column_names}
+            new_names = [new if new in there else old for old, new in pairs]
+        return table.rename_columns(new_names)
 
     def _pairs(self, columns: Sequence[str]) -> list[tuple[str, str]]:
         """Each column of a table, and its new name; the columns of stored rows may have the prefix ``row.``."""
@@ -175,6 +203,8 @@ class _Renamed:
     """Stored parameters, with the names and types of those that are wanted, where they mean the same."""
 
     rename: Mapping[str, str]
+    taken: Collection[str]
+    """Old names that the operator that continues has for other columns, such as those of two that are swapped."""
     can_move: bool
     identity: Identity = field(default_factory=dict)
     has_wider: bool = False
@@ -182,9 +212,15 @@ class _Renamed:
 
     @classmethod
     def of(
-        cls, stored: Identity, wanted: Identity, rename: Mapping[str, str], *, can_move: bool
+        cls,
+        stored: Identity,
+        wanted: Identity,
+        rename: Mapping[str, str],
+        taken: Collection[str],
+        *,
+        can_move: bool,
     ) -> _Renamed:
-        found = cls(rename, can_move)
+        found = cls(rename, taken, can_move)
         found.identity = {
             name: found._aggregates(value, wanted[name])
             if name == "agg" and name in wanted
@@ -195,11 +231,13 @@ class _Renamed:
 
     def _value(self, stored: Any, wanted: Any, parameter: str) -> Any:
         match stored, wanted:
+            case str(), str() if parameter in _CHOICES:
+                return stored
             case str(), str():
-                names = self.rename.get(stored), *self._texts(stored)
-                return wanted if wanted in names else stored
+                return self._text(stored, wanted)
             case [str(name), str(dtype)], [str(new), str(other)] if _is_wider(dtype, other):
-                if self.can_move and new in (name, self.rename.get(name)):
+                names = {self.rename.get(name, name), *({name} - {*self.taken})}
+                if self.can_move and new in names:
                     self.has_wider = True
                     return wanted
             case list(), list() if len(stored) == len(wanted):
@@ -238,19 +276,43 @@ class _Renamed:
             new = new if new in by_name else name
             others = by_name.get(new, [])[1:]
             if len(others) == len(parts):
-                pairs = zip(parts, others, strict=True)
-                parts = [other if other in self._texts(part) else part for part, other in pairs]
-                name = new
+                pairs = zip(parts[1:], others[1:], strict=True)
+                columns = [other if other in self._texts(part) else part for part, other in pairs]
+                parts, name = [self._text(parts[0], others[0]), *columns], new
             found.append([name, *parts])
         return found
 
+    def _text(self, stored: str, wanted: str) -> str:
+        """The wanted text, if it is the stored one with new names; without those that are taken, if it is unchanged."""
+        if wanted == stored and self._with_names(stored, self.taken) != stored:
+            return self._with_names(stored, self.rename)
+        return wanted if wanted in self._texts(stored) else stored
+
     def _texts(self, text: Any) -> tuple[Any, ...]:
-        """A text with new names: of an aggregate such as ``sum('v')``, or of a column such as ``v int64``."""
+        """A text, and with new names: of an aggregate such as ``sum('v')``, or of a column such as ``v int64``."""
         if not isinstance(text, str):
             return (text,)
         name, _, dtype = text.rpartition(" ")
-        called = _TEXT.sub(lambda of: repr(self.rename.get(of[1], of[1])), text)
-        return text, called, f"{self.rename.get(name, name)} {dtype}"
+        typed = f"{self.rename.get(name, name)} {dtype}"
+        return text, self._with_names(text, self.rename), typed
+
+    def _with_names(self, text: str, old: Collection[str]) -> str:
+        """A name, Spark SQL, or an expression over texts in quotes, with the new names of these columns."""
+        if text in self.rename:
+            return self.rename[text] if text in old else text
+
+        def quoted(of: re.Match[str]) -> str:
+            return repr(self._with_names(of[1], old))
+
+        def named(of: re.Match[str]) -> str:
+            name = of[2] if of[1] is None else of[1].replace("``", "`")
+            if name is None or name not in old:
+                return of[0]
+            new = self.rename[name]
+            return new if new.isidentifier() and of[1] is None else f"`{new.replace('`', '``')}`"
+
+        found = _SQL.sub(named, text)
+        return _TEXT.sub(quoted, text) if found == text else found
 
 
 def _prefixed(column: str, rename: Mapping[str, str]) -> str:

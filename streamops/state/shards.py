@@ -21,6 +21,7 @@ from streamops.kernel.placement import (
     Tables,
     merge_states,
     redistribute_states,
+    require_tables,
     upgrade,
 )
 from streamops.kernel.segments import INDEX, ROWS, UNMERGED, read_index
@@ -191,7 +192,10 @@ def read_tables(
     CheckpointError
         ``CHECKPOINT_INCONSISTENT``.
     """
-    tables = frame.tables() if migration is None else migration.read(frame, watermark)
+    tables = frame.tables()
+    require_tables(tables.keys() - {INDEX}, frame.format, PLACEMENTS[frame.layout])
+    if migration is not None:
+        tables = migration.read(frame, watermark)
     if INDEX not in tables:
         return tables
     checksums = {of.number: of.checksum for of in read_index(tables.pop(INDEX))}
@@ -205,7 +209,11 @@ def read_tables(
             segment = read_stored(blob)
             if segment.identity != frame.identity and migration is None:
                 raise conditions.SEGMENT_OF_OTHER_AGGREGATES.error(got=str(segment.identity))
-            read = segment.tables() if migration is None else migration.read(segment, None)
+            read = (
+                segment.tables()
+                if migration is None
+                else migration.read(segment, None, is_segment=True)
+            )
             rows.append(read[ROWS])
     return tables | {UNMERGED: concat(with_all_unknown(rows))}
 
@@ -287,16 +295,15 @@ def migrate_shards(
 
 
 def encode_shards(state: OperatorState, partition_of: Mapping[int, int]) -> list[StoredShard]:
-    """Encode a state in the current formats."""
+    """Encode a state in the current formats. The next step decodes each shard: other parameters may emit something."""
     header = FORMATS[state.name], state.identity, state.shards
-    return [
-        StoredShard(
-            shard,
-            Stored.of(_without_empty(of_shard), header, deadline=state.deadline),
-            state.timer,
-            partition_of[shard],
-        )
+    encoded = {
+        shard: Stored.of(_without_empty(of_shard), header, deadline=state.deadline, is_due=True)
         for shard, of_shard in state.states.items()
+    }
+    return [
+        StoredShard(shard, stored, state.timer, partition_of[shard])
+        for shard, stored in encoded.items()
     ]
 
 

@@ -337,7 +337,7 @@ class _Stage:
         for shard, row in stored.items():
             segments = step.open_segments(stores[shard], shard)
             with located(step.where):
-                state = Stored(*row).state(step.header, adapt=step.adapt, segments=segments)
+                state = step.decode(Stored(*row), segments)
                 spec, state, _ = step.core.attune(self.spec, state, ())
                 tables.append(step.core.finish(spec, state))
         table = concat([self.spec.output.empty_table(), *tables])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamops.kernel.codec import encode
 from streamops.kernel.core import State
 from streamops.process.core.per_key import PerKeyCore
 from streamops.process.core.spec import PerKeySpec
@@ -15,6 +16,8 @@ from tests.process.functions import bursts
 
 SCHEMA = pa.schema([("k", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("v", pa.int64())])
 FILE = FOLDER / "process.per_key-v1.bin"
+EARLIER = FOLDER / "process.per_key-v1-earlier.bin"
+"""The same, with the parameters that the first states of version 1 have."""
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 
@@ -63,4 +66,8 @@ def state() -> State:
 
 def files() -> dict[Path, bytes]:
     """The stored state."""
-    return {FILE: stored(PerKeyCore, SPEC, state())}
+    first = {name: SPEC.identity[name] for name in ("operator", "by", "time", "order_by")}
+    return {
+        FILE: stored(PerKeyCore, SPEC, state()),
+        EARLIER: encode(PerKeyCore.STATE, first, SHARDS, state().tables),
+    }

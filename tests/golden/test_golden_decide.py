@@ -60,7 +60,10 @@ def test_a_command_of_the_stored_state_is_not_applied_again() -> None:
 def test_a_field_can_be_added_to_state_of_version_1() -> None:
     wider = spec_of(state="holder string, note string")
     found = play(
-        State(state().watermark, read(identity=wider.identity).tables),
+        State(
+            state().watermark,
+            read(identity=wider.identity, adapt=lambda stored, tables: tables).tables,
+        ),
         MORE,
         first=len(BATCHES),
         spec=wider,

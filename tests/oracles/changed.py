@@ -59,6 +59,10 @@ class Changing:
             self.take_back(expected)
         return expected
 
+    def pass_by(self, mark: int) -> None:
+        """After a step whose watermark Spark computed with another lag: what was final by that lag stays final."""
+        self.final = mark if self.final is None else max(self.final, mark)
+
     def take_back(self, expected: Expected) -> None:
         """Early results are deleted, where there are deletes. The next result has the next revision."""
         of: Any = self
@@ -204,6 +208,12 @@ class ChangingSessions(Changing, SessionOracle):
         if not self.corrects:
             over = (w for w in self.sessions(self.arrived) if self._closed(w[2]))
             self.lost = self.lost.union(over)
+
+    def pass_by(self, mark: int) -> None:
+        """Rows of a session end a gap before it, except for a closing row."""
+        gap = self.gap if self.final is None else self.final - (self.settled or 0)
+        super().pass_by(mark)
+        self.settled = max(self.settled or 0, mark - (0 if self.until else gap))
 
     def _classify(self, arrived_row: Arrived, before: Mapping[Session, list[Arrived]]) -> str:
         timing = super()._classify(arrived_row, before)

@@ -15,6 +15,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from streamops import aggregates as agg
 from streamops import process, windows
 from streamops.errors import CapacityError, FunctionError, SchemaError, SpecError, StateFormatError
+from streamops.kernel.adapting import may_change
+from streamops.kernel.codec import changed_parameters
 from streamops.kernel.core import State
 from streamops.kernel.errors import located
 from streamops.process.core.per_key import PerKeyCore
@@ -219,9 +221,11 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
             by="k",
             state="n bigint, name string, total bigint",
             output="n bigint, size bigint",
+            initial=dict(spec.initial),
         )
     )
-    assert wider.identity == spec.identity
+    changed = changed_parameters(spec.identity, wider.identity)
+    assert may_change("process.per_key", changed, spec.identity, wider.identity) == changed
     step = PerKeyCore().step(wider, before, [rows], None)
     assert step.output.to_pylist() == [{"k": "a", "n": 1, "size": 0}]
     assert step.state.tables["keys"].to_pylist() == [

@@ -264,11 +264,13 @@ def test_a_field_that_may_be_null_can_be_added_to_a_stored_state() -> None:
         command_id="uid",
         time="ts",
         delay="0 seconds",
+        initial={"items": {}},
         **wide,
     ).parameters
     wider = wider.resolve((COMMAND,), carried=(None,), shards=1)
     header = PerKeyCore.STATE, wider.identity, 1
-    tables = decode(encode(PerKeyCore.STATE, spec.identity, 1, before.tables), *header)
+    blob = encode(PerKeyCore.STATE, spec.identity, 1, before.tables)
+    tables = decode(blob, *header, adapt=lambda stored, tables: tables)
     later = PerKeyCore().pack(wider, to_table([command(1, "add", second=95)], COMMAND))
     step = PerKeyCore().step(wider, State(mark, tables), [later], 2 * mark)
     assert [(row["version"], row["command_id"]) for row in step.output.to_pylist()] == [(2, "9")]

@@ -101,6 +101,8 @@ class AsofSpec(JoinSpec):
     late_versions: LateVersions = checkpointed()
     too_late: TooLate = checkpointed()
     into: str
+    final: int = field(default=BEFORE_ALL, repr=False)
+    """Facts up to here are published, whatever the tolerance is."""
 
     def __post_init__(self) -> None:
         require_into(self.into)
@@ -325,7 +327,7 @@ class AsofCore(Core[AsofSpec]):
             np.concatenate([keys[2], keys[3]]),
             np.concatenate([timestamp_micros(stored.column(spec.time))[0], new_facts.times]),
         )
-        deadlines = facts.times + spec.look_ahead
+        deadlines = np.where(facts.times <= spec.final, BEFORE_ALL, facts.times + spec.look_ahead)
         # A fact that is never revised leaves when it is published. After a change of the tolerance it may be due.
         is_published = (deadlines <= previous) & spec.retracts
         is_published[len(stored) :] = False
@@ -369,7 +371,12 @@ class AsofCore(Core[AsofSpec]):
             name: map_columns(schema.names, tables[name].column_names, tables[name], schema)
             for name, schema in schemas.items()
         }
-        return note_lag({**tables, **mapped}, spec.lag - spec.lag_of(stored))
+        raised = spec.lag - spec.lag_of(stored)
+        return note_lag({**tables, **mapped}, raised, final=not spec.retracts)
+
+    def finalize(self, spec: AsofSpec, until: int) -> AsofSpec:
+        """Facts are published."""
+        return replace(spec, final=until)
 
     def next_deadline(self, spec: AsofSpec, state: State) -> int | None:
         """The next watermark at which a fact is joined, or a row is evicted."""
@@ -511,7 +518,7 @@ def _build_output(
 
 def _is_waiting(spec: AsofSpec, facts: KeyedRows, watermark: int) -> Mask:
     """Which facts can still be joined, or have their result revised."""
-    waits = facts.times + spec.look_ahead > watermark
+    waits = (facts.times + spec.look_ahead > watermark) & (facts.times > spec.final)
     if spec.how == "inner":  # without a key there is never a result
         waits &= facts.keys != _NO_KEY
     if spec.retracts:

@@ -18,7 +18,7 @@ is final once the watermark has reached its own time, the last when the left row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -159,6 +159,7 @@ def emit_answers(
 ) -> Decision:
     """The answers of left rows: one match for each, where it changes or is final now."""
     concerned = (left.status < EXPIRED) & (left.times + spec.lower <= current)
+    concerned |= spec.is_settled("left", left.times)
     concerned[: left.stored] |= _is_affected(spec, left, right)
     concerned[left.stored :] = True
     rows = np.flatnonzero(concerned)
@@ -182,6 +183,7 @@ def emit_answers(
     early = EARLY if spec.is_early else NOTHING
     pending = np.where(has | spec.preserves("left"), early, NOTHING)
     is_final = final_at(spec, left, rows, right, new) <= current
+    is_final |= spec.is_settled("left", left.times[rows])
     after = np.where(is_final, final, pending).astype(np.int8)
 
     differs = (before != after) | (old != new) & (after != NOTHING)
@@ -363,7 +365,7 @@ def _status_without_partner(
     spec: IntervalSpec, side: SideName, rows: SideRows, matched: Ids, current: int
 ) -> Status:
     """The status of each row by itself; once a row was matched, it stays MATCHED."""
-    is_final = rows.times + spec.reach(side) <= current
+    is_final = spec.is_final(side, rows.times, current)
     pending = EARLY if spec.is_early else NOTHING
     status = np.where(is_final, EXPIRED, pending).astype(np.int8)
     status[rows.status == MATCHED] = MATCHED
@@ -448,7 +450,16 @@ class IntervalCore(Core[IntervalSpec]):
             )
             for side in SIDES
         }
-        return note_lag({**tables, **mapped}, spec.lag - spec.lag_of(stored))
+        # The output of a full join has no event time, so its rows are final later.
+        return note_lag(
+            {**tables, **mapped},
+            spec.lag - spec.lag_of(stored),
+            final=stored["how"] != "full" and not spec.is_change_stream,
+        )
+
+    def finalize(self, spec: IntervalSpec, until: int) -> IntervalSpec:
+        """Rows whose time is that of a result are final."""
+        return replace(spec, final=until)
 
     def next_deadline(self, spec: IntervalSpec, state: State) -> int | None:
         """The next watermark at which a row is final or evicted."""
@@ -523,7 +534,7 @@ def _retain(
     before: pa.Table,
 ) -> pa.Table:
     """The state table: rows that can still match others, or that are still to be emitted."""
-    alive = rows.times + spec.retention(side) > current
+    alive = (rows.times + spec.retention(side) > current) & ~spec.is_settled(side, rows.times)
     if not spec.preserves(side):
         alive &= rows.has_key
     if side == "left":

@@ -19,6 +19,7 @@ from streamops.joins.core.join_spec import (
 )
 from streamops.kernel.core import SIDES, Input, SideName
 from streamops.kernel.errors import located
+from streamops.kernel.groups import Mask
 from streamops.kernel.operator import checkpointed
 from streamops.kernel.parameters import (
     Delays,
@@ -27,6 +28,7 @@ from streamops.kernel.parameters import (
     show_delays,
     show_duration,
 )
+from streamops.kernel.time import BEFORE_ALL, Instants
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 Matches = Literal["every", "first", "last"]
@@ -59,6 +61,8 @@ class IntervalSpec(JoinSpec):
     too_late: TooLate = checkpointed()
     early: Early = checkpointed()
     into: str
+    final: int = field(default=BEFORE_ALL, repr=False)
+    """Rows whose time is that of the results are final up to here, whatever the bounds are."""
 
     def __post_init__(self) -> None:
         require_into(self.into)
@@ -149,6 +153,17 @@ class IntervalSpec(JoinSpec):
         """
         longer = max(self.upper, 0) if side == "right" and self.attributes else 0
         return self.reach(side) + longer + (self.allowed_lateness if self.corrects else 0)
+
+    def is_final(self, side: SideName, times: Instants, watermark: int) -> Mask:
+        """Whether rows can have no further partner on time."""
+        final: Mask = times + self.reach(side) <= watermark
+        return final | self.is_settled(side, times)
+
+    def is_settled(self, side: SideName, times: Instants) -> Mask:
+        """Whether rows were final by the bounds of before, see :mod:`streamops.kernel.lag`."""
+        has_time = (side == "right") == (self.how == "right")
+        settled: Mask = times <= (self.final if has_time else BEFORE_ALL)
+        return settled
 
     def side(self, side: SideName) -> Input:
         """The input of this name, resolved."""

@@ -13,7 +13,7 @@ Event time alone decides: results do not depend on how the stream is divided int
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -196,7 +196,7 @@ class PatternCore(Core[PatternSpec]):
             np.append(rows.times, AFTER_ALL)[positions],
             np.append(may_start, False)[positions],
             within=spec.within,
-            watermark=now,
+            watermark=spec.bound_at(now),
             **parameters,
         )
         found = search.find(timeouts=spec.timeouts == "route")
@@ -204,7 +204,7 @@ class PatternCore(Core[PatternSpec]):
         late = concat(
             [late, timed_out(spec, rows.table, rows.times, positions[found.timeouts], found.steps)]
         )
-        stored = rows.keep(spec, search, found, positions, now)
+        stored = rows.keep(spec, search, found, positions, spec.bound_at(now))
         stored, overflowed = _limit(spec, stored)
         tables = {"rows": stored}
         if spec.matches == "first":
@@ -234,7 +234,12 @@ class PatternCore(Core[PatternSpec]):
         schema = row_schema(spec)
         columns = [rows.column(moved.get(name, name)) for name in schema.names]
         mapped = {**tables, "rows": pa.table(columns, schema=schema)}
-        return note_lag(mapped, spec.lag - spec.lag_of(stored))
+        # Without a bound, no row was final.
+        return note_lag(mapped, spec.lag - spec.lag_of(stored), final=stored["within"] is not None)
+
+    def finalize(self, spec: PatternSpec, until: int) -> PatternSpec:
+        """No further match begins."""
+        return replace(spec, final=until)
 
     def next_deadline(self, spec: PatternSpec, state: State) -> int | None:
         """When a row is released, the bound of a start passes, or a match is no longer remembered."""

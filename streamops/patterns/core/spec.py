@@ -22,7 +22,7 @@ from streamops.kernel.parameters import (
     require_keys,
     show_duration,
 )
-from streamops.kernel.time import format_duration
+from streamops.kernel.time import BEFORE_ALL, format_duration
 from streamops.patterns import conditions
 from streamops.patterns.core.automaton import (
     MAX_CONDITIONS,
@@ -100,6 +100,8 @@ class PatternSpec(ShardSpec):
     sources : tuple of (text, column)
         Resolved: the column with the values of each Spark SQL text.
     resolved : tuple of ResolvedMeasure
+    final : int
+        No match begins up to here, whatever `within` is: see :mod:`streamops.kernel.lag`.
     automaton : Automaton
     """
 
@@ -123,6 +125,7 @@ class PatternSpec(ShardSpec):
         default=(),
         repr=False,
     )
+    final: int = field(default=BEFORE_ALL, repr=False)
     automaton: Automaton = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -243,6 +246,10 @@ class PatternSpec(ShardSpec):
                 return choice, NO_VARIABLE
         to, _, variable = self.skip.rpartition(" ")
         return ("to first" if to == "to first" else "to last"), self._number(variable)
+
+    def bound_at(self, watermark: int) -> int:
+        """The watermark by which the bounds of starts pass: that of the operator, or one that passes those up to `final`."""
+        return watermark if self.within is None else max(watermark, self.final + self.within - 1)
 
     def lag_of(self, identity: Identity) -> int:
         """The lag of an operator with this identity."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from streamops.changelog.change_types import CHANGE_TYPE, REVISION
+from streamops.kernel.adapting_rows import NOT_NULL
 from streamops.kernel.lateness import INSTANT, LATE, late_field
 from streamops.kernel.operator import ShardSpec, checkpointed
 from streamops.kernel.parameters import (
@@ -19,6 +20,7 @@ from streamops.kernel.parameters import (
     require_keys,
     require_most_keys,
 )
+from streamops.kernel.values import field_converter
 from streamops.process import conditions
 
 Function = Callable[..., Any]
@@ -26,6 +28,21 @@ Stragglers = Literal["drop", "route"]
 Errors = Literal["fail", "route"]
 
 DEFAULT_MAX_KEYS = 1_000_000
+
+
+def _fields(_: PerKeySpec, state: pa.Schema) -> list[list[str]]:
+    return [[f.name, f"{f.type}{'' if f.nullable else NOT_NULL}"] for f in state]
+
+
+def _initial(spec: PerKeySpec, _: object) -> list[list[str]]:
+    """As :meth:`streamops.process.core.per_key.States.store` compares them."""
+    values = zip(spec.state, spec.initial_values, strict=True)
+    return [[field.name, repr(field_converter(field)(value))] for field, value in values]
+
+
+def _waiting(spec: PerKeySpec, rows: pa.Schema) -> list[list[str]]:
+    """Columns of rows that wait for the watermark."""
+    return [] if spec.time is None else sorted([f.name, str(f.type)] for f in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +80,19 @@ class PerKeySpec(ShardSpec):
     """
 
     function: Function
-    state: pa.Schema
+    state: pa.Schema = checkpointed(_fields)
     result: pa.Schema = field(metadata={"parameter": "output"})
-    initial: tuple[tuple[str, Any], ...] = ()
-    on_timer: Function | None = None
+    initial: tuple[tuple[str, Any], ...] = checkpointed(_initial, default=())
+    on_timer: Function | None = checkpointed(lambda _, of: of is not None, default=None)
     operator: str = checkpointed(repr=False)
     order_by: tuple[str, ...] = checkpointed(default=())
     expected_version: str | None = None
     stragglers: Stragglers = "drop"
     errors: Errors = "fail"
     max_keys: int = DEFAULT_MAX_KEYS
+    input: pa.Schema = checkpointed(
+        _waiting, {"parameter": "columns"}, default=pa.schema([]), repr=False
+    )
     limit: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:

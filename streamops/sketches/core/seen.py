@@ -49,6 +49,8 @@ from streamops.sketches.core.bloom import (
 )
 from streamops.sketches.core.seen_state import (
     GENERATIONS,
+    PREVIOUS,
+    RECENT,
     PreviousFilter,
     read_filters,
     redistribute,
@@ -201,7 +203,10 @@ class SeenCore(Core[SeenSpec]):
     """Suppression of duplicates by generations of Bloom filters."""
 
     STATE = StateFormat("sketches.seen", 1, segmented=True)
-    TABLES: ClassVar = {GENERATIONS: Table(lambda spec: LAYOUT)}
+    TABLES: ClassVar = {
+        GENERATIONS: Table(lambda spec: LAYOUT),
+        **dict.fromkeys((RECENT, PREVIOUS), Table(lambda spec: None)),  # not of each state
+    }
     PLACEMENT = Placement(
         watermark="greatest",
         key=lambda identity: [name for name, _ in identity["identity"]],

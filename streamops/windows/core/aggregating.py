@@ -14,6 +14,7 @@ from streamops.kernel.lag import note_lag
 from streamops.kernel.operator import Core
 from streamops.kernel.placement import EVERYWHERE, GREATEST, Placement
 from streamops.kernel.segments import ROWS
+from streamops.kernel.time import BEFORE_ALL
 from streamops.windows import conditions
 from streamops.windows.core.spec import WindowSpec, is_corrected, is_early
 
@@ -132,9 +133,14 @@ class WindowCore(AggregatingCore[W]):
             state = replace(state, tables=tables)
         return super().attune(spec, state, inputs)
 
+    def finalize(self, spec: W, until: int) -> W:
+        """Windows are final after this step."""
+        return replace(spec, final=until)
+
     def settle(self, spec: W, state: State) -> State:
         """Forget what has left the state once it does not matter any more."""
         state = super().settle(spec, state)
+        spec = spec if spec.final == BEFORE_ALL else spec.finalized()
         noted = _note_bounds(spec, state.watermark)
         return replace(state, tables={**state.tables, **noted}) if noted else state
 

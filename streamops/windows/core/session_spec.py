@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import pyarrow as pa
@@ -102,6 +102,12 @@ class SessionSpec(WindowSpec):
     def settled_by(self, watermark: int) -> int:
         """Every row that is accepted later has a later event time."""
         return max(self.final_by(watermark) - self.gap, self.settled)
+
+    def finalized(self) -> Self:
+        """The parameters after a step. Rows of a session end a gap before it, except for a closing row."""
+        was_gap = self.gap if self.closed == BEFORE_ALL else self.closed - self.settled
+        settled = self.final - (0 if self.until is not None else was_gap)
+        return replace(super(SessionSpec, self).finalized(), settled=max(self.settled, settled))
 
     def is_bound_at(self, watermark: int) -> bool:
         """Whether `closed` or `settled` still matters."""

@@ -158,6 +158,8 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
         Whether results are published before their window closes.
     closed : int
         Windows that end up to here left the state before `allowed_lateness` was raised: their rows are too late.
+    final : int
+        Windows that end up to here are final after this step: see :mod:`streamops.kernel.lag`.
     turned : str
         Whether `early` was turned on or off just now: open windows are published, or taken back.
     input : Schema
@@ -173,6 +175,7 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     too_late: TooLate = checkpointed()
     early: Early = checkpointed(default="never")
     closed: int = field(default=BEFORE_ALL, repr=False)
+    final: int = field(default=BEFORE_ALL, repr=False)
     turned: Turned = field(default="", repr=False)
     aggregates: tuple[tuple[str, str, Summary], ...] = checkpointed(
         identity_of_aggregates, {"parameter": "agg"}, default=(), repr=False
@@ -259,6 +262,10 @@ class WindowSpec(AggregatingSpec, ShardSpec, ABC):
     def final_by(self, watermark: int) -> int:
         """Windows that end up to here cannot change any more."""
         return max(watermark - (self.allowed_lateness if self.corrects else 0), self.closed)
+
+    def finalized(self) -> Self:
+        """The parameters after a step: what is final now has left the state."""
+        return replace(self, closed=max(self.closed, self.final))
 
     def is_bound_at(self, watermark: int) -> bool:
         """Whether `closed` still matters: windows could change without it."""
